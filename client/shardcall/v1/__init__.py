@@ -1,0 +1,1 @@
+"""Generated stubs of the public contract, `protos/shardcall/v1`; never edited."""

@@ -1,0 +1,1 @@
+"""The shardcall server: a front end without JAX, and mesh workers that own the devices."""

@@ -1,0 +1,1 @@
+"""From a call to a compiled program: resolving, keys, lowering, what the program does."""

@@ -1,0 +1,89 @@
+"""Lowering and compiling: from a resolved call to a program that the mesh can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.kernels.layout import Spec, padded_shape
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How an array lies on the mesh.
+
+    Attributes:
+        padded: the shape on the devices; at least the caller's in every axis.
+        sharding: how the padded shape is split.
+    """
+
+    padded: tuple[int, ...]
+    sharding: Sharding
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled program and what is needed to feed it.
+
+    Attributes:
+        resolved: the call that it serves.
+        operands: how each operand is placed; None for one left out.
+        results: how each result lies on the mesh; the padded shape holds the result in its leading corner.
+        compiled: the executable; takes the present operands in order and returns a tuple.
+    """
+
+    resolved: Resolved
+    operands: tuple[Placement | None, ...]
+    results: tuple[Placement, ...]
+    compiled: jax.stages.Compiled
+
+
+def compile_program(resolved: Resolved) -> Program:
+    """Traces, lowers and compiles a call. Takes 0.1 s to minutes; never inside a launch."""
+    problem = resolved.problem
+    mesh = build_mesh(resolved)
+    operands = tuple(
+        None
+        if spec is None or operand is None
+        else Placement(padded_shape(operand.shape, spec, problem.mesh), named_sharding(mesh, spec))
+        for operand, spec in zip(problem.operands, problem.in_specs, strict=True)
+    )
+    arguments = [
+        jax.ShapeDtypeStruct(placement.padded, operand.dtype, sharding=placement.sharding)
+        for operand, placement in zip(problem.operands, operands, strict=True)
+        if operand is not None and placement is not None
+    ]
+    function = resolved.strategy.build(problem, mesh)
+    out_shardings = tuple(None if spec is None else named_sharding(mesh, spec) for spec in problem.out_specs)
+    lowered = jax.jit(function, out_shardings=out_shardings).lower(*arguments)
+    compiled = lowered.compile()
+    results = tuple(
+        Placement(tuple(info.shape), sharding)
+        for info, sharding in zip(lowered.out_info, compiled.output_shardings, strict=True)
+    )
+    for result, info, placement in zip(problem.results, lowered.out_info, results, strict=True):
+        if info.dtype != result.dtype or any(
+            p < n for p, n in zip(placement.padded, result.shape, strict=True)
+        ):
+            raise AssertionError(
+                f"{resolved.kernel.name}/{resolved.strategy.name} promised {result} and made "
+                f"{info.dtype}{list(placement.padded)}"
+            )
+    return Program(resolved, operands, results, compiled)
+
+
+def build_mesh(resolved: Resolved) -> jax.sharding.Mesh:
+    """The device mesh of a call: the devices named, in the order named."""
+    by_id = {device.id: device for device in jax.devices()}
+    axes = resolved.problem.mesh
+    devices = np.array([by_id[i] for i in resolved.device_ids]).reshape([size for _, size in axes.axes])
+    return jax.sharding.Mesh(devices, axes.names, axis_types=(jax.sharding.AxisType.Auto,) * devices.ndim)
+
+
+def named_sharding(mesh: jax.sharding.Mesh, spec: Spec) -> NamedSharding:
+    """JAX's form of one of our specs."""
+    return NamedSharding(mesh, PartitionSpec(*(names or None for names in spec)))

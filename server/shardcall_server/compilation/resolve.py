@@ -1,0 +1,252 @@
+"""From what a caller said to what will be compiled: defaults filled in, everything checked.
+
+Pure Python, before any tracing, so that no JAX exception text ever reaches a client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.kernels.kernel import REQUIRED, Kernel, ParameterValue, Problem, Strategy
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, format_spec
+
+AUTO = "auto"
+_MESH_AXIS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call as its sender wrote it, decoded but unchecked.
+
+    Attributes:
+        parameters: by name, as given.
+        operands: the operands' types; None for one left out.
+        mesh: the mesh's axes.
+        device_ids: the devices in row-major order of the axes; empty for the first ones.
+        in_specs: entries per operand; None where unset. May be shorter than ``operands``.
+        out_specs: entries per result; None where unset.
+        strategy: a name, or "auto".
+    """
+
+    parameters: Mapping[str, ParameterValue]
+    operands: tuple[ArrayType | None, ...]
+    mesh: MeshAxes
+    device_ids: tuple[int, ...]
+    in_specs: tuple[Spec | None, ...]
+    out_specs: tuple[Spec | None, ...]
+    strategy: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A call with nothing left open.
+
+    Attributes:
+        problem: what the strategy has to solve.
+        device_ids: the devices in row-major order of the mesh's axes.
+        strategy: how it will be solved.
+        reason: why this strategy, as a clause.
+    """
+
+    kernel: Kernel
+    problem: Problem
+    device_ids: tuple[int, ...]
+    strategy: Strategy
+    reason: str
+
+
+def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> Resolved:
+    """Checks a call and fills in what it left open.
+
+    Args:
+        kernel: the kernel called.
+        request: the call.
+        known_devices: the ids of the devices there are, in their own order.
+
+    Raises:
+        CallError: for everything that a caller can get wrong.
+    """
+    device_ids = _check_mesh(request.mesh, request.device_ids, known_devices)
+    operands = _check_operands(kernel, request.operands)
+    signature = kernel.validate(operands, _check_parameters(kernel, request.parameters))
+    strategies = {strategy.name: strategy for strategy in kernel.strategies}
+    if request.strategy != AUTO and request.strategy not in strategies:
+        raise CallError(
+            Reason.UNKNOWN_STRATEGY,
+            f"kernel {kernel.name!r} has no strategy {shorten(request.strategy)!r}; "
+            f"{did_you_mean(request.strategy, [*strategies, AUTO])}",
+            field="strategy",
+        )
+    given = _check_specs("in_specs", "operand", request.in_specs, operands, request.mesh)
+    in_specs = kernel.default_in_specs(operands, signature.parameters, given, request.mesh, request.strategy)
+    problem = Problem(
+        operands=operands,
+        parameters=signature.parameters,
+        results=signature.results,
+        mesh=request.mesh,
+        in_specs=in_specs,
+        out_specs=_check_specs("out_specs", "result", request.out_specs, signature.results, request.mesh),
+    )
+    if request.strategy == AUTO:
+        name, reason = kernel.choose(problem)
+    else:
+        name, reason = request.strategy, "asked for"
+    problem = replace(problem, out_specs=kernel.default_out_specs(problem, name))
+    if why := strategies[name].refusal(problem):
+        able = [s.name for s in kernel.strategies if not s.refusal(problem)]
+        raise CallError(
+            Reason.STRATEGY_UNSUPPORTED,
+            f"strategy {name!r} of kernel {kernel.name!r} cannot serve this layout: {why}; "
+            + (f"these can: {', '.join([*able, AUTO])}" if able else "change the specs, or let them unset"),
+            field="strategy",
+            metadata={"able": ",".join(able)},
+        )
+    return Resolved(kernel, problem, device_ids, strategies[name], reason)
+
+
+def _check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+    for name, size in mesh.axes:
+        if not _MESH_AXIS_NAME.fullmatch(name):
+            raise CallError(
+                Reason.INVALID_MESH,
+                f"{shorten(name)!r} is no name for a mesh axis; "
+                "use a letter or underscore, then letters, digits and underscores",
+                field="mesh",
+            )
+        if size < 1:
+            raise CallError(
+                Reason.INVALID_MESH, f"mesh axis {name!r} has size {size}; a size is 1 or more", field="mesh"
+            )
+    if not mesh.axes:
+        raise CallError(
+            Reason.INVALID_MESH, "the mesh has no axes; give one, such as x=1 for one device", field="mesh"
+        )
+    if len(set(mesh.names)) < len(mesh.names):
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"the mesh ({shorten(str(mesh))}) names an axis twice; axis names are unique",
+            field="mesh",
+        )
+    count = mesh.device_count
+    if count > len(known):
+        raise CallError(
+            Reason.NOT_ENOUGH_DEVICES,
+            f"the mesh ({shorten(str(mesh))}) asks for {count} devices and the server has {len(known)}; "
+            "make an axis smaller, or start the server with more devices",
+            field="mesh",
+            metadata={"asked": str(count), "available": str(len(known))},
+        )
+    ids = tuple(device_ids) or tuple(known[:count])
+    if len(ids) != count:
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"the mesh ({mesh}) has {count} devices and device_ids names {len(ids)}; name each device once",
+            field="mesh.device_ids",
+        )
+    if unknown := sorted(set(ids) - set(known)):
+        raise CallError(
+            Reason.NOT_ENOUGH_DEVICES,
+            f"device_ids names {shorten(str(unknown))}, which the server does not have; "
+            f"it has {shorten(str(list(known)))}",
+            field="mesh.device_ids",
+        )
+    if len(set(ids)) < count:
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"device_ids {shorten(str(list(ids)))} names a device twice; name each device once",
+            field="mesh.device_ids",
+        )
+    return ids
+
+
+def _check_operands(kernel: Kernel, given: Sequence[ArrayType | None]) -> tuple[ArrayType | None, ...]:
+    infos = kernel.operands
+    if len(given) > len(infos):
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            f"kernel {kernel.name!r} takes {len(infos)} operands "
+            f"({', '.join(info.name for info in infos)}) and got {len(given)}; leave out the rest",
+            field="operands",
+        )
+    operands = tuple(given) + (None,) * (len(infos) - len(given))
+    for info, operand in zip(infos, operands, strict=True):
+        if operand is None and not info.optional:
+            raise CallError(
+                Reason.INVALID_OPERAND,
+                f"kernel {kernel.name!r} needs operand {info.name!r}, which was left out; give an array",
+                field=info.name,
+            )
+    return operands
+
+
+def _check_parameters(kernel: Kernel, given: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
+    known = {info.name: info.default for info in kernel.parameters}
+    for name in given:
+        if name not in known:
+            raise CallError(
+                Reason.UNKNOWN_PARAMETER,
+                f"kernel {kernel.name!r} has no parameter {shorten(name)!r}; {did_you_mean(name, known)}",
+                field=shorten(name),
+            )
+    parameters = {**known, **given}
+    for name, value in parameters.items():
+        if value is REQUIRED:
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"kernel {kernel.name!r} needs parameter {name!r}, which was left out; give {name}=…",
+                field=name,
+            )
+    return parameters  # type: ignore[return-value]  # REQUIRED is gone
+
+
+def _check_specs(
+    field: str,
+    noun: str,
+    given: Sequence[Spec | None],
+    arrays: Sequence[ArrayType | None],
+    mesh: MeshAxes,
+) -> tuple[Spec | None, ...]:
+    if len(given) > len(arrays):
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            f"{field} has {len(given)} specs for {len(arrays)} {noun}s; give at most one for each",
+            field=field,
+        )
+    specs = tuple(given) + (None,) * (len(arrays) - len(given))
+    return tuple(
+        None
+        if spec is None or array is None
+        else _check_spec(f"{field}[{i}]", f"{noun} {i}", spec, array, mesh)
+        for i, (spec, array) in enumerate(zip(specs, arrays, strict=True))
+    )
+
+
+def _check_spec(field: str, what: str, spec: Spec, array: ArrayType, mesh: MeshAxes) -> Spec:
+    if len(spec) > array.ndim:
+        raise CallError(
+            Reason.SPEC_TOO_LONG,
+            f"{field} {shorten(format_spec(spec))} has {len(spec)} entries and {what} has {array.ndim} axes "
+            f"(shape {shorten(str(array.shape))}); give at most {array.ndim}",
+            field=field,
+        )
+    seen: set[str] = set()
+    for name in (name for names in spec for name in names):
+        if name not in mesh.names:
+            raise CallError(
+                Reason.UNKNOWN_MESH_AXIS,
+                f"{field} {shorten(format_spec(spec))} names mesh axis {shorten(name)!r} "
+                f"and the mesh has {', '.join(map(repr, mesh.names))}; {did_you_mean(name, mesh.names)}",
+                field=field,
+            )
+        if name in seen:
+            raise CallError(
+                Reason.MESH_AXIS_REUSED,
+                f"{field} {shorten(format_spec(spec))} names mesh axis {name!r} twice; "
+                "a mesh axis can split one array axis",
+                field=field,
+            )
+        seen.add(name)
+    return spec + ((),) * (array.ndim - len(spec))

@@ -1,0 +1,88 @@
+"""The one exception that anything below the servicers raises for the caller to see.
+
+It knows neither gRPC nor protobuf: `frontend/status.py` makes a gRPC status of it, and
+`mesh/worker.py` sends it over the link.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+
+class Reason(enum.StrEnum):
+    """Why a call failed; the names of `shardcall.v1.ErrorReason` without their prefix."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, _start: int, _count: int, _last: list[str]) -> str:
+        return name
+
+    MALFORMED_REQUEST = enum.auto()
+    KERNEL_NOT_FOUND = enum.auto()
+    UNKNOWN_PARAMETER = enum.auto()
+    INVALID_PARAMETER = enum.auto()
+    AXIS_OUT_OF_RANGE = enum.auto()
+    INVALID_OPERAND = enum.auto()
+    INVALID_SHAPE = enum.auto()
+    SIZE_MISMATCH = enum.auto()
+    UNSUPPORTED_ELEMENT_TYPE = enum.auto()
+    INVALID_MESH = enum.auto()
+    NOT_ENOUGH_DEVICES = enum.auto()
+    UNKNOWN_MESH_AXIS = enum.auto()
+    MESH_AXIS_REUSED = enum.auto()
+    SPEC_TOO_LONG = enum.auto()
+    UNKNOWN_STRATEGY = enum.auto()
+    STRATEGY_UNSUPPORTED = enum.auto()
+    CALL_TOO_LARGE = enum.auto()
+    STREAM_REQUIRED = enum.auto()
+    SERVER_BUSY = enum.auto()
+    OUT_OF_HOST_MEMORY = enum.auto()
+    OUT_OF_DEVICE_MEMORY = enum.auto()
+    DEADLINE_EXCEEDED = enum.auto()
+    CANCELLED = enum.auto()
+    MESH_RESTARTED = enum.auto()
+    MESH_NOT_READY = enum.auto()
+    SERVER_DRAINING = enum.auto()
+    NOT_SUPPORTED = enum.auto()
+    COMPILE_FAILED = enum.auto()
+    INTERNAL = enum.auto()
+
+
+class CallError(Exception):
+    """A call that cannot be served, in words that its sender can act on.
+
+    Args:
+        reason: the kind of failure; decides the gRPC status and the client's exception class.
+        message: what was given, what is allowed, and what to do.
+        field: the part of the request at fault, as the caller knows it: ``operand 0``, ``axis``, ``mesh``.
+        metadata: further values for programs to read.
+    """
+
+    def __init__(
+        self, reason: Reason, message: str, *, field: str = "", metadata: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.field = field
+        self.metadata = dict(metadata or {})
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """Returns a value's repr, with its middle left out and its length told where it is long.
+
+    A status with its details must stay below 4 KiB, and what a client sent may be of any length.
+    """
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 30]}… ({len(text)} characters)"
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Returns a sentence that names the nearest known word, or all of them where none is near."""
+    known = sorted(known)
+    near = get_close_matches(given, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"

@@ -1,0 +1,169 @@
+"""What a kernel is: the interface that every file of this package fills.
+
+A kernel has three layers, each testable alone: *validate* (pure Python, before any tracing), *bodies*
+(per-block functions under ``jax.shard_map``) and *strategies*, named ways to do the work. Sizes that the
+mesh does not divide are the business of all: operands arrive padded with zeros at the end of each split
+axis, what the padding of a result holds is of no account, and a body must not let padding leak into
+elements that count.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import jax
+
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
+
+ParameterValue = bool | int | float | str | tuple[int, ...] | None
+"""The value of a static parameter: one that changes the compiled program."""
+
+REQUIRED = object()
+"""The default of a parameter that must be given."""
+
+
+@dataclass(frozen=True)
+class OperandInfo:
+    """An operand as a kernel describes it; operands go by position."""
+
+    name: str
+    documentation: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    """A static parameter as a kernel describes it."""
+
+    name: str
+    documentation: str
+    default: object = REQUIRED
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What *validate* returns: the call as it is understood.
+
+    Attributes:
+        parameters: every parameter, defaults filled in and normalised (``axis=-1`` becomes ``ndim - 1``),
+            so that equal calls have equal parameters.
+        results: the results' types, exactly NumPy's.
+    """
+
+    parameters: Mapping[str, ParameterValue]
+    results: tuple[ArrayType, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All that a strategy has to solve; static, so it may decide the program.
+
+    Attributes:
+        operands: the operands as the caller sees them, without padding; None for one left out.
+        parameters: as in `Signature`.
+        results: the results as the caller sees them, without padding.
+        mesh: the mesh's axes.
+        in_specs: how each operand is split; None for one left out.
+        out_specs: how each result is to be split; None leaves it to the compiler.
+    """
+
+    operands: tuple[ArrayType | None, ...]
+    parameters: Mapping[str, ParameterValue] = field(hash=False)
+    results: tuple[ArrayType, ...]
+    mesh: MeshAxes
+    in_specs: tuple[Spec | None, ...]
+    out_specs: tuple[Spec | None, ...]
+
+    def padded_result(self, index: int = 0) -> tuple[int, ...]:
+        """The shape that a result must have on the mesh; its own where the compiler decides."""
+        spec = self.out_specs[index]
+        shape = self.results[index].shape
+        return shape if spec is None else padded_shape(shape, spec, self.mesh)
+
+
+Program = Callable[..., tuple[jax.Array, ...]]
+"""A traceable function of the present operands, in order, as padded global arrays.
+
+It returns one padded global array per result. Where the result's spec is set the shape must be
+`Problem.padded_result`; where it is None, any shape that holds the result in its leading corner.
+"""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A named way to do a kernel's work.
+
+    Attributes:
+        name: as the caller names it.
+        documentation: how it works and which layouts it serves, in a sentence or two.
+        refusal: tells why it cannot serve a problem, as the end of the sentence "cannot serve this
+            layout: …", or returns None if it can.
+        build: makes the program for a problem on a mesh. Called once per key, never inside a request.
+    """
+
+    name: str
+    documentation: str
+    refusal: Callable[[Problem], str | None]
+    build: Callable[[Problem, jax.sharding.Mesh], Program]
+
+
+class Kernel(ABC):
+    """One kernel. Instances hold no state: the same methods with the same arguments say the same."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    summary: ClassVar[str]
+    operands: ClassVar[tuple[OperandInfo, ...]]
+    parameters: ClassVar[tuple[ParameterInfo, ...]]
+    strategies: ClassVar[tuple[Strategy, ...]]
+
+    @abstractmethod
+    def validate(
+        self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]
+    ) -> Signature:
+        """Checks a call and tells its results' types.
+
+        Args:
+            operands: one per `operands`, None for an optional one left out. The number of operands and
+                that required ones are present has been checked.
+            parameters: all of `parameters` by name, defaults filled in; unknown names have been refused,
+                kinds and ranges have not.
+
+        Raises:
+            CallError: with the field at fault, what was given and what is allowed.
+        """
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """Fills in the operands' specs that the caller left unset.
+
+        The first axis is split over all mesh axes; a scalar is replicated.
+        """
+        return tuple(
+            spec if spec is not None or operand is None else _rows(operand, mesh)
+            for operand, spec in zip(operands, in_specs, strict=True)
+        )
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """Fills in the results' specs that the caller left unset; None leaves one to the compiler."""
+        return problem.out_specs
+
+    @abstractmethod
+    def choose(self, problem: Problem) -> tuple[str, str]:
+        """The strategy that ``auto`` stands for, and why, as a clause; it must be able to serve.
+
+        Called before `default_out_specs`: ``problem.out_specs`` holds what the caller set.
+        """
+
+
+def _rows(operand: ArrayType, mesh: MeshAxes) -> Spec:
+    return split(operand.ndim, 0, mesh.names) if operand.ndim else replicated(0)

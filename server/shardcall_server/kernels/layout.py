@@ -1,0 +1,91 @@
+"""Shapes, specs and meshes as plain values: hashable, and free of JAX.
+
+Letters used in the docstrings of this package:
+
+    M, K, N   rows of lhs, the contracting axis, columns of rhs
+    B         the size of a block along the axis in question
+    D         the number of devices along a mesh axis
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Spec = tuple[tuple[str, ...], ...]
+"""A complete PartitionSpec: for every array axis the mesh axes it is split over, outermost first."""
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """The shape and element type of an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements; a Python integer, so it cannot overflow."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class MeshAxes:
+    """The named axes of a mesh, outermost first, without its devices."""
+
+    axes: tuple[tuple[str, int], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The axis names, outermost first."""
+        return tuple(name for name, _ in self.axes)
+
+    @property
+    def device_count(self) -> int:
+        """The number of devices in the mesh."""
+        return self.size(self.names)
+
+    def size(self, axis_names: Sequence[str]) -> int:
+        """The number of blocks that an array axis split over these mesh axes has; 1 for none."""
+        sizes = dict(self.axes)
+        return math.prod(sizes[name] for name in axis_names)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.axes)
+
+
+def replicated(ndim: int) -> Spec:
+    """The spec that splits no axis."""
+    return ((),) * ndim
+
+
+def split(ndim: int, axis: int, axis_names: Sequence[str]) -> Spec:
+    """The spec that splits one axis over the given mesh axes."""
+    return tuple(tuple(axis_names) if i == axis else () for i in range(ndim))
+
+
+def block_shape(shape: Sequence[int], spec: Spec, mesh: MeshAxes) -> tuple[int, ...]:
+    """The shape of one device's block: every axis divided by its devices, rounded up."""
+    return tuple(-(-n // mesh.size(names)) for n, names in zip(shape, spec, strict=True))
+
+
+def padded_shape(shape: Sequence[int], spec: Spec, mesh: MeshAxes) -> tuple[int, ...]:
+    """The smallest shape that the spec divides evenly and that holds ``shape``."""
+    return tuple(-(-n // (d := mesh.size(names))) * d for n, names in zip(shape, spec, strict=True))
+
+
+def format_spec(spec: Spec) -> str:
+    """The spec as a user writes it: ``P('x', None)``, ``P(('a', 'b'), None)``."""
+    entries = [repr(names[0]) if len(names) == 1 else repr(names) if names else "None" for names in spec]
+    return f"P({', '.join(entries)})"

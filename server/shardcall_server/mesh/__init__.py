@@ -1,0 +1,1 @@
+"""The mesh worker: the process that owns the devices."""

@@ -1,0 +1,1 @@
+"""Generated stubs of the link between front end and worker; never edited."""
