@@ -9,6 +9,9 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.kernels.element_types import held_type
+from shardcall_server.kernels.kernel import Problem
+from shardcall_server.kernels.kernel import Program as KernelProgram
 from shardcall_server.kernels.layout import Spec, padded_shape
 
 
@@ -53,20 +56,20 @@ def compile_program(resolved: Resolved) -> Program:
         for operand, spec in zip(problem.operands, problem.in_specs, strict=True)
     )
     arguments = [
-        jax.ShapeDtypeStruct(placement.padded, operand.dtype, sharding=placement.sharding)
+        jax.ShapeDtypeStruct(placement.padded, held_type(operand.dtype), sharding=placement.sharding)
         for operand, placement in zip(problem.operands, operands, strict=True)
         if operand is not None and placement is not None
     ]
-    function = resolved.strategy.build(problem, mesh)
+    program = resolved.strategy.build(problem, mesh)
     out_shardings = tuple(None if spec is None else named_sharding(mesh, spec) for spec in problem.out_specs)
-    lowered = jax.jit(function, out_shardings=out_shardings).lower(*arguments)
+    lowered = jax.jit(_on_held_types(program, problem), out_shardings=out_shardings).lower(*arguments)
     compiled = lowered.compile()
     results = tuple(
         Placement(tuple(info.shape), sharding)
         for info, sharding in zip(lowered.out_info, compiled.output_shardings, strict=True)
     )
     for result, info, placement in zip(problem.results, lowered.out_info, results, strict=True):
-        if info.dtype != result.dtype or any(
+        if info.dtype != held_type(result.dtype) or any(
             p < n for p, n in zip(placement.padded, result.shape, strict=True)
         ):
             raise AssertionError(
@@ -74,6 +77,19 @@ def compile_program(resolved: Resolved) -> Program:
                 f"{info.dtype}{list(placement.padded)}"
             )
     return Program(resolved, operands, results, compiled)
+
+
+def _on_held_types(program: KernelProgram, problem: Problem) -> KernelProgram:
+    operands = [operand for operand in problem.operands if operand is not None]
+
+    def on_held_types(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        results = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=True)))
+        for made, promised in zip(results, problem.results, strict=True):
+            if made.dtype != promised.dtype:
+                raise AssertionError(f"a kernel promised {promised} and made {made.dtype.name}")
+        return tuple(array.astype(held_type(array.dtype)) for array in results)
+
+    return on_held_types
 
 
 def build_mesh(resolved: Resolved) -> jax.sharding.Mesh:

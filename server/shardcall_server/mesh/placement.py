@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from shardcall_server.compilation.program import Placement
+from shardcall_server.kernels.element_types import held_type
 
 
 def place(array: np.ndarray, placement: Placement) -> jax.Array:
@@ -20,6 +21,7 @@ def place(array: np.ndarray, placement: Placement) -> jax.Array:
         array: row-major, of any shape that fits ``placement.padded``.
         placement: where it goes.
     """
+    array = array.view(held_type(array.dtype))
     indices = placement.sharding.addressable_devices_indices_map(placement.padded)
     blocks: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
     buffers = []
@@ -39,6 +41,7 @@ def gather(array: jax.Array, out: np.ndarray, copy: Callable[[np.ndarray, np.nda
         out: the result as the caller sees it.
         copy: copies the second array to the first, of the same shape.
     """
+    out = out.view(held_type(out.dtype))
     seen: set[tuple[tuple[int, int], ...]] = set()
     for shard in array.addressable_shards:
         bounds = _bounds(shard.index, array.shape)
@@ -52,7 +55,8 @@ def gather(array: jax.Array, out: np.ndarray, copy: Callable[[np.ndarray, np.nda
         copy(out[inside], np.asarray(shard.data)[local])
 
 
-def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    assert index is not None
     return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
 
 

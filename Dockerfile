@@ -1,0 +1,38 @@
+# The server, and the demonstration that asks it the first question.
+#
+#   docker build --tag shardcall:dev .
+#   docker run --rm --init --publish 127.0.0.1:8470:8470 shardcall:dev serve --host 0.0.0.0 --insecure-allow-remote
+#
+# It runs as a user without rights, writes nothing outside /tmp and so runs with --read-only --tmpfs /tmp.
+
+FROM python:3.11-slim-bookworm AS dependencies
+COPY requirements/server.txt .
+RUN python -m venv --without-pip /opt/shardcall && \
+    python -m pip --python /opt/shardcall/bin/python install --no-cache-dir --require-hashes --requirement server.txt
+
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+COPY requirements/build.txt .
+RUN python -m pip install --no-cache-dir --require-hashes --requirement build.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY client client
+COPY server server
+RUN python -m hatchling build --target wheel --directory /wheel
+
+FROM python:3.11-slim-bookworm
+RUN groupadd --gid 10001 shardcall && \
+    useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin shardcall
+COPY --from=dependencies /opt/shardcall /opt/shardcall
+COPY --from=build /wheel /wheel
+RUN python -m pip --python /opt/shardcall/bin/python install --no-cache-dir --no-deps --no-index /wheel/*.whl
+COPY examples /app/examples
+ENV PATH=/opt/shardcall/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /app
+USER 10001:10001
+EXPOSE 8470
+HEALTHCHECK --interval=10s --timeout=10s --start-period=60s --retries=3 CMD ["shardcall", "health"]
+ENTRYPOINT ["shardcall"]
+# On the container's own loopback: who lets others in says so, as in the command above.
+CMD ["serve"]

@@ -1,0 +1,109 @@
+# Every command a developer needs; `make` alone lists them. Needs Python 3.11 or newer and nothing else:
+# what the targets use is installed into .venv from hashed locks.
+
+PYTHON ?= python3
+ARGS ?=
+UV_VERSION := 0.13.8
+
+pip_install = -m pip install --quiet --disable-pip-version-check
+run := .venv/bin/python
+
+# An environment is up to date when it holds the stamp of what it was made from and of where it lies:
+# contents, not times, so that a fresh clone, a switch of branches and a moved folder are all noticed.
+stamp = $(1)/.made-from-$(shell (pwd && cat $(2) 2>/dev/null) | cksum | cut -d ' ' -f 1)
+venv := $(call stamp,.venv,requirements/dev.txt pyproject.toml)
+venv_protos := $(call stamp,.venv-protos,requirements/protos.txt)
+venv_lock := $(call stamp,.venv-lock,Makefile)
+node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint lint-protos format bench protos lock clean venv venv-protos
+
+help: ## list the commands
+	@echo 'make demo is the way in. All commands:'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+demo: $(venv) ## start a private server of 8 devices, ask it the first question, compare with NumPy
+	@echo 'Running examples/demo.py'
+	@$(run) examples/demo.py $(ARGS)
+
+test: $(venv) ## run the tests, without the long ones and, where no Docker engine answers, the container's
+	@echo 'Testing (make test-all adds the tests marked long; ARGS="-k name" picks some)'
+	@$(run) -m pytest -m 'not long' $(ARGS)
+
+test-all: $(venv) ## run every test, the long ones too
+	@echo 'Testing everything, the long tests too'
+	@$(run) -m pytest $(ARGS)
+
+lint: $(venv) ## check format, lint and types of the Python, and lint the protos where npm is installed
+	$(run) -m ruff format --check .
+	$(run) -m ruff check .
+	$(run) -m mypy
+	$(run) -m mypy tests benchmarks examples
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory lint-protos; \
+	elif [ "$$SHARDCALL_REQUIRE_ALL" = 1 ]; then echo 'buf lint needs npm, which is not installed' >&2; exit 1; \
+	else echo 'buf lint: skipped, npm is not installed'; fi
+
+lint-protos: $(node_modules) ## lint the protos with buf (needs npm)
+	cd protos && node_modules/.bin/buf lint
+
+format: $(venv) ## format the Python and mend what ruff can mend
+	$(run) -m ruff format .
+	$(run) -m ruff check --fix .
+
+bench: $(venv) ## measure the first question against its floors, on this machine
+	@echo 'Running benchmarks/first_question.py'
+	@$(run) benchmarks/first_question.py $(ARGS)
+
+protos: $(venv_protos) ## generate the committed stubs from protos/
+	protos/generate .venv-protos/bin/python
+
+# The other locks follow dev.txt, so that what is tested is what is shipped.
+compile = .venv-lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --custom-compile-command 'make lock' $(ARGS)
+lock: $(venv_lock) ## write requirements/*.txt anew from pyproject.toml (ARGS=--upgrade for newer versions)
+	$(compile) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
+	$(compile) pyproject.toml --constraints requirements/dev.txt --output-file requirements/client.txt
+	$(compile) pyproject.toml --constraints requirements/dev.txt --extra server --output-file requirements/server.txt
+	$(compile) --group build --constraints requirements/dev.txt --output-file requirements/build.txt
+	$(compile) --group protos --output-file requirements/protos.txt
+	echo 'protobuf<7' | $(compile) pyproject.toml --constraints - --output-file requirements/client-protobuf6.txt
+
+clean: ## remove the environments and everything built
+	rm -rf .venv .venv-protos .venv-lock protos/node_modules dist build
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+venv: $(venv)
+
+venv-protos: $(venv_protos)
+
+$(venv):
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("shardcall needs Python 3.11 or newer, and \
+	this is %d.%d; name another one with PYTHON=python3.12" % sys.version_info[:2])'
+	@echo 'Setting up .venv from requirements/dev.txt (about a minute, once)'
+	@test -x .venv/bin/python || $(PYTHON) -m venv --clear .venv
+	@rm -f .venv/.made-from-*
+	@$(run) $(pip_install) --require-hashes --requirement requirements/dev.txt
+	@$(run) $(pip_install) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# grpcio-tools is pinned to an old protobuf for the sake of the stubs' readers, and cannot share an
+# environment with a current grpcio-health-checking.
+$(venv_protos):
+	@echo 'Setting up .venv-protos from requirements/protos.txt'
+	@$(PYTHON) -m venv --clear .venv-protos
+	@.venv-protos/bin/python $(pip_install) --require-hashes --requirement requirements/protos.txt
+	@touch $@
+
+$(venv_lock):
+	@$(PYTHON) -m venv --clear .venv-lock
+	@.venv-lock/bin/python $(pip_install) uv==$(UV_VERSION)
+	@touch $@
+
+# Not `npm ci`: it refuses a lock that lacks a platform's binary, and a registry need not have them all.
+$(node_modules):
+	@echo 'Installing buf into protos/node_modules'
+	@rm -rf protos/node_modules
+	@cd protos && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@

@@ -1,0 +1,55 @@
+"""Where a server is."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from shardcall.errors import InvalidRequestError
+
+_HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
+_FORMS = 'give "host:port", such as "localhost:8470", or "unix:/path/to/socket"'
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server is: ``target`` for gRPC, and whether it is this machine."""
+
+    target: str
+    is_local: bool
+
+
+def parse_address(address: str) -> Address:
+    """Returns the address that a caller means.
+
+    Raises:
+        InvalidRequestError: if it is none.
+    """
+    if not isinstance(address, str):
+        raise _refusal(address, _FORMS)
+    if "://" in address and not address.startswith("unix:"):
+        raise _refusal(address, f"leave out the scheme and {_FORMS}")
+    if address.startswith("unix:"):
+        if not address.removeprefix("unix:").removeprefix("//"):
+            raise _refusal(address, _FORMS)
+        return Address(address, is_local=True)
+    match = _HOST_AND_PORT.fullmatch(address)
+    if not match:
+        raise _refusal(address, _FORMS)
+    if not 1 <= int(match["port"]) <= 65535:
+        raise _refusal(address, "a port is 1 to 65535")
+    return Address(address, is_local=_is_loopback(match["host"].strip("[]")))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _refusal(address: object, advice: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{address!r} is no address of a server; {advice}", field="address")

@@ -1,0 +1,143 @@
+"""Arrays as a caller gives them, and as bytes."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from shardcall.element_types import DType, parse_dtype, refusal, to_dtype, to_element_type
+from shardcall.errors import InvalidOperandError
+from shardcall.v1 import array_pb2
+
+NDArray: TypeAlias = npt.NDArray[Any]
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """An array of another library that NumPy can read in place."""
+
+    def __dlpack__(self, **options: Any) -> Any: ...
+    def __dlpack_device__(self) -> Any: ...
+
+
+OperandLike: TypeAlias = npt.ArrayLike | SupportsDLPack
+"""Whatever NumPy takes: arrays, scalars, nested lists, ``__array__``, ``__dlpack__``, buffers."""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Array:
+    """An array without its values: what a kernel is planned or compiled for.
+
+    Args:
+        shape: the size of each axis; an integer for one axis.
+        dtype: the element type: a name such as ``"bfloat16"``, or whatever ``numpy.dtype`` takes.
+
+    Raises:
+        InvalidOperandError: for a negative size.
+        OperandTypeError: for an element type that cannot travel.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __init__(self, shape: int | Iterable[int], dtype: npt.DTypeLike) -> None:
+        try:
+            sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
+        except TypeError:
+            raise InvalidOperandError(f"shape is {shape!r}; give integers, 0 or more", field="shape") from None
+        if any(not 0 <= size < 2**63 for size in sizes):
+            raise InvalidOperandError(f"shape is {sizes}; sizes are 0 or more and fit 63 bits", field="shape")
+        object.__setattr__(self, "shape", sizes)
+        object.__setattr__(self, "dtype", parse_dtype(dtype))
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the array on the wire."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"Array({self.shape}, {self.dtype.name!r})"
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def as_operand(value: OperandLike, field: str) -> NDArray:
+    """Returns a caller's array in the form that travels: row-major and little-endian.
+
+    Copies only where the form is another.
+
+    Raises:
+        InvalidOperandError: if NumPy makes no array of it, or only by losing a mask.
+        OperandTypeError: if its element type cannot travel.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidOperandError(
+            f"{field} is a masked array, whose mask would be lost; give value.filled(…)", field=field
+        )
+    array = _to_numpy(value, field)
+    if array.dtype.hasobject:
+        raise refusal(f"object (from {type(value).__name__})", field)
+    to_element_type(array.dtype, field)
+    return np.asarray(array, dtype=_little_endian(array.dtype), order="C")
+
+
+def type_of(array: NDArray) -> Array:
+    """Returns an array's type."""
+    return Array(array.shape, array.dtype)
+
+
+def to_proto(value: Array | None) -> array_pb2.ArrayType:
+    """Returns the wire form of a type; None, an operand left out, has no element type."""
+    if value is None:
+        return array_pb2.ArrayType()
+    return array_pb2.ArrayType(element_type=to_element_type(value.dtype), shape=value.shape)
+
+
+def from_proto(message: array_pb2.ArrayType) -> Array | None:
+    """Returns the type that a message holds; None for an operand left out."""
+    if message.element_type == array_pb2.ELEMENT_TYPE_UNSPECIFIED:
+        return None
+    return Array(message.shape, to_dtype(message.element_type))
+
+
+def as_bytes_view(array: NDArray) -> npt.NDArray[np.uint8]:
+    """Returns a row-major array's memory as bytes, without a copy."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def empty(kind: Array) -> NDArray:
+    """Returns a fresh array to be filled with bytes from the wire; `native` finishes it."""
+    return np.empty(kind.shape, _little_endian(kind.dtype))
+
+
+def native(array: NDArray) -> NDArray:
+    """Returns an array in the host's byte order; the same one on little-endian hosts."""
+    return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("="))
+
+
+def _to_numpy(value: OperandLike, field: str) -> NDArray:
+    try:
+        if isinstance(value, SupportsDLPack) and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:  # `value` is foreign code and may raise anything
+        reason = str(error).partition("\n")[0]
+        raise InvalidOperandError(f"{field} is no array: {reason}", field=field) from error
+
+
+def _little_endian(dtype: DType) -> DType:
+    # Types of one byte, and those of ml_dtypes, have no byte order to set.
+    return dtype if dtype.itemsize == 1 or dtype.isbuiltin == 2 else dtype.newbyteorder("<")

@@ -1,0 +1,57 @@
+"""``shardcall info``: what a server is, and its kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import shardcall
+from shardcall.kernels import KernelTable
+from shardcall.server_info import ServerInfo
+
+
+def info(
+    address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
+) -> None:
+    """Show what a server is, what it allows, and its kernels."""
+    try:
+        with shardcall.connect(address, connect_timeout=timeout) as client:
+            server, kernels = client.server_info(timeout=timeout), client.kernels(timeout=timeout)
+    except shardcall.ShardcallError as error:
+        typer.echo(f"shardcall: {error}", err=True)
+        raise typer.Exit(1) from None
+    console = Console(highlight=False)
+    console.print(_server_table(address, server))
+    console.print(_kernel_table(kernels))
+
+
+def _server_table(address: str, server: ServerInfo) -> Table:
+    table = Table(title=address, title_justify="left", show_header=False)
+    kinds = Counter(device.kind for device in server.devices)
+    limits, versions = server.limits, server.versions
+    rows = {
+        "devices": ", ".join(f"{count} × {kind}" for kind, count in kinds.items()),
+        "platform": server.platform,
+        "default mesh": str(server.default_mesh),
+        "one call": f"{limits.max_call_bytes:,} bytes, {limits.max_call_seconds:g} s, rank {limits.max_rank}",
+        "one message": f"{limits.max_message_bytes:,} bytes, {limits.max_inline_bytes:,} of them operands",
+        "at once": f"{limits.max_concurrent_calls} calls, {limits.max_cached_programs} compiled programs",
+        "versions": f"shardcall {versions.shardcall}, jax {versions.jax}, jaxlib {versions.jaxlib}",
+        "epoch": f"{server.epoch:016x}",
+    }
+    for label, value in rows.items():
+        table.add_row(label, value)
+    return table
+
+
+def _kernel_table(kernels: KernelTable) -> Table:
+    table = Table("kernel", "strategies", "summary", title="kernels", title_justify="left")
+    for kernel in kernels:
+        strategies = ", ".join(strategy.name for strategy in kernel.strategies)
+        table.add_row(kernel.signature, strategies, kernel.summary)
+    return table

@@ -1,0 +1,53 @@
+"""`shardcall serve`: needs the server extra, which this module imports and the rest of the client does not."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from shardcall_server.launcher import ensure_allocator
+from shardcall_server.settings import Settings, SettingsError, load_settings
+
+
+def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: Any) -> None:
+    """Start a server and its device mesh; every option is also a setting of the environment and the file."""
+    try:
+        settings = load_settings({k: v for k, v in flags.items() if v is not None}, config)
+        if settings.tune_allocator:
+            ensure_allocator()
+        from shardcall_server.frontend.server import serve as serve_until_told
+
+        status = serve_until_told(settings, end_with_stdin=exit_with_stdin)
+    except SettingsError as error:
+        typer.echo(f"shardcall: {error}", err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(status)
+
+
+def _signature() -> inspect.Signature:
+    """One option for every setting, so that neither can be forgotten; pydantic checks the values."""
+    options: dict[str, Any] = {
+        "config": Annotated[Path | None, typer.Option(envvar="SHARDCALL_CONFIG", help="A TOML file with settings.")],
+        "exit_with_stdin": Annotated[bool, typer.Option(help="End when standard input ends.")],
+    }
+    for name, field in Settings.model_fields.items():
+        kind = bool if field.annotation is bool else str
+        shown = "" if field.default_factory else f" [default: {field.default!r}]"
+        options[name] = Annotated[kind | None, typer.Option(help=f"{field.description}{shown}")]
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=False if name == "exit_with_stdin" else None,
+                annotation=annotation,
+            )
+            for name, annotation in options.items()
+        ]
+    )
+
+
+serve.__signature__ = _signature()  # type: ignore[attr-defined]
+serve.__annotations__ = {p.name: p.annotation for p in _signature().parameters.values()}

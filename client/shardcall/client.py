@@ -1,0 +1,188 @@
+"""A connection to a server, with its kernels as methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from shardcall import kernels, plan, result, server_info
+from shardcall.arrays import Array, NDArray, OperandLike
+from shardcall.calls import AUTO, Call, prepare
+from shardcall.compiled import CompiledKernel
+from shardcall.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
+from shardcall.errors import NotSupportedError
+from shardcall.kernel_methods import KernelMethods
+from shardcall.kernels import KernelDescription, KernelTable
+from shardcall.mesh import Mesh
+from shardcall.parameters import ParameterLike
+from shardcall.plan import Plan
+from shardcall.result import Result
+from shardcall.server_info import ServerInfo
+from shardcall.specs import SpecLike
+from shardcall.transport import Transport
+from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
+
+Specs = Sequence[SpecLike | None] | None
+
+
+class Client(KernelMethods):
+    """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
+
+    Every method raises a `shardcall.ShardcallError` of the class that fits.
+    """
+
+    def __init__(self, transport: Transport, info: ServerInfo, on_close: Callable[[], object] | None = None) -> None:
+        self._transport = transport
+        self._info = info
+        self._on_close = on_close
+
+    @property
+    def address(self) -> str:
+        """Where the server is."""
+        return self._transport.address
+
+    def call(
+        self,
+        name: str,
+        /,
+        *operands: OperandLike | None,
+        mesh: Mesh | None = None,
+        in_specs: Specs = None,
+        out_specs: Specs = None,
+        strategy: str = AUTO,
+        keep: bool = False,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        **parameters: ParameterLike | OperandLike | SpecLike,
+    ) -> Result:
+        """Runs any kernel of the server.
+
+        Args:
+            name: the kernel, as `kernels` tells it.
+            operands: whatever NumPy takes, in the kernel's order; None leaves an optional one out.
+            mesh: the devices to run on; None leaves them to the server.
+            in_specs: one per operand; those missing at the end, and None, are left to the kernel.
+            out_specs: one per result, likewise.
+            strategy: how the kernel does its work; ``"auto"`` leaves it to the kernel.
+            keep: leave the results on the mesh. Not served yet.
+            timeout: seconds for the whole call, upload and compilation included; None for the server's maximum.
+            parameters: the kernel's static parameters; for kernels that have a method of their own also the
+                names that it gives to operands and specs.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        if keep:
+            raise NotSupportedError(
+                "keep=True is not served yet: results come back to the caller; leave keep out", field="keep"
+            )
+        call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
+        return self._run(call, call.values, timeout)
+
+    def plan(
+        self,
+        name: str,
+        /,
+        *operands: OperandLike | Array | None,
+        mesh: Mesh | None = None,
+        in_specs: Specs = None,
+        out_specs: Specs = None,
+        strategy: str = AUTO,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        **parameters: ParameterLike | OperandLike | SpecLike | Array,
+    ) -> Plan:
+        """Tells what a call would do, without its values.
+
+        Arguments are those of `call`; a `shardcall.Array` stands for an array of its type.
+        """
+        call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
+        request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages())
+        response = self._transport.unary(self._transport.kernels.Plan, request, self._deadline(timeout))
+        return plan.from_proto(response.plan, response.cache)
+
+    def compile(
+        self,
+        name: str,
+        /,
+        *operands: OperandLike | Array | None,
+        mesh: Mesh | None = None,
+        in_specs: Specs = None,
+        out_specs: Specs = None,
+        strategy: str = AUTO,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        **parameters: ParameterLike | OperandLike | SpecLike | Array,
+    ) -> CompiledKernel:
+        """Compiles a call ahead of time.
+
+        Arguments are those of `call`. A `shardcall.Array` stands for each array that the kernel's callers will
+        give; operands given with their values, such as ``prepend=0.0``, are bound.
+        """
+        call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
+        request = kernel_service_pb2.CompileRequest(call=call.message, operands=call.type_messages(), include_text=True)
+        response = self._transport.unary(self._transport.kernels.Compile, request, self._deadline(timeout))
+        known = plan.from_proto(response.plan, response.cache)
+        size = sum(placement.type.nbytes for placement in known.results)
+        large = size > self._info.limits.max_inline_bytes
+
+        def run(values: tuple[NDArray | None, ...], timeout: float | None) -> Result:
+            return self._run(call, values, timeout, large_results=large)
+
+        return CompiledKernel(call, known, response.compiled_text, run)
+
+    def put(self, x: OperandLike, *, mesh: Mesh | None = None, spec: SpecLike | None = None) -> Any:
+        """Leaves an array on the mesh. Not served yet."""
+        raise NotSupportedError("arrays that stay on the mesh are not served yet; give the array to each call")
+
+    def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
+        """Tells which kernels the server has; ``print`` shows a table."""
+        request = kernel_service_pb2.ListKernelsRequest()
+        response = self._transport.unary(self._transport.kernels.ListKernels, request, self._deadline(timeout))
+        return KernelTable(map(kernels.from_proto, response.kernels))
+
+    def kernel(self, name: str, *, timeout: float | None = 10.0) -> KernelDescription:
+        """Tells all about one kernel."""
+        request = kernel_service_pb2.DescribeKernelRequest(kernel=name)
+        response = self._transport.unary(self._transport.kernels.DescribeKernel, request, self._deadline(timeout))
+        return kernels.from_proto(response.kernel)
+
+    def server_info(self, *, timeout: float | None = 10.0) -> ServerInfo:
+        """Tells what the server is and what it allows."""
+        return ask_server_info(self._transport, self._deadline(timeout))
+
+    def close(self) -> None:
+        """Ends the connection, and the server where `local` started it. May be repeated."""
+        self._transport.close()
+        if self._on_close is not None:
+            self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.address}, {len(self._info.devices)} {self._info.platform} devices>"
+
+    def _run(
+        self,
+        call: Call,
+        values: tuple[NDArray | None, ...],
+        timeout: float | None,
+        *,
+        large_results: bool = False,
+    ) -> Result:
+        until = self._deadline(timeout)
+        answer = self._transport.execute(call.message, values, self._info.limits, until, large_results=large_results)
+        return result.from_answer(answer, until.elapsed_s())
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return deadline(timeout, self._info.limits.max_call_seconds)
+
+
+def ask_server_info(transport: Transport, until: Deadline) -> ServerInfo:
+    """Asks a server what it is."""
+    request = server_info_service_pb2.GetServerInfoRequest()
+    return server_info.from_proto(transport.unary(transport.server.GetServerInfo, request, until))

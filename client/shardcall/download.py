@@ -1,0 +1,128 @@
+"""The answer to a call, checked against the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardcall import arrays
+from shardcall.arrays import Array, NDArray
+from shardcall.errors import ProtocolError
+from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2, timing_pb2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call came back with; the arrays own their memory."""
+
+    arrays: tuple[NDArray, ...]
+    plan: kernel_pb2.Plan
+    cache: kernel_pb2.CacheAnswer
+    timing: timing_pb2.Timing
+
+
+def unary_answer(response: kernel_service_pb2.ExecuteResponse) -> Answer:
+    """Returns the answer that one message holds.
+
+    Raises:
+        ProtocolError: if a result is not inline or its bytes are not those that its type needs.
+    """
+    results = []
+    for index, result in enumerate(response.results):
+        array = arrays.empty(_type(index, result, room=len(result.inline.data)))
+        if result.WhichOneof("source") != "inline" or len(result.inline.data) != array.nbytes:
+            raise _broken(f"result {index} holds {len(result.inline.data)} of {array.nbytes} bytes")
+        np.copyto(arrays.as_bytes_view(array), np.frombuffer(result.inline.data, np.uint8))
+        results.append(arrays.native(array))
+    return Answer(tuple(results), response.plan, response.cache, response.timing)
+
+
+def stream_answer(messages: Iterator[kernel_service_pb2.ExecuteStreamResponse], most_bytes: int) -> Answer:
+    """Returns the answer that a stream of messages holds: header, chunks, timing.
+
+    Args:
+        messages: the stream; read to its end.
+        most_bytes: the most that results may hold together; 0 for no limit.
+
+    Raises:
+        ProtocolError: if messages are missing, too many or out of order, or bytes are missing or too many.
+    """
+    header = _next(messages, "header").header
+    results = [_Assembly(i, result, most_bytes) for i, result in enumerate(header.results)]
+    current = 0
+    for message in messages:
+        kind = message.WhichOneof("message")
+        if kind == "timing":
+            break
+        if kind != "chunk":
+            raise _broken(f"a {kind or 'message of no kind'} came where a chunk was due")
+        chunk = message.chunk
+        if chunk.index >= len(results) or chunk.index < current:
+            raise _broken(f"a chunk of result {chunk.index} came after result {current} of {len(results)}")
+        current = chunk.index
+        results[current].add(chunk)
+    else:
+        raise _broken("the stream ended before the timing")
+    timing = message.timing
+    if next(messages, None) is not None:
+        raise _broken("a message came after the timing")
+    return Answer(tuple(result.finish() for result in results), header.plan, header.cache, timing)
+
+
+class _Assembly:
+    """A result that is filled by chunks in ascending order, without gaps."""
+
+    def __init__(self, index: int, result: kernel_service_pb2.Result, most_bytes: int) -> None:
+        self._index = index
+        self._array = arrays.empty(_type(index, result, most_bytes))
+        self._bytes = arrays.as_bytes_view(self._array)
+        self._filled = 0
+        if result.WhichOneof("source") == "inline":
+            self._append(result.inline.data)
+
+    def add(self, chunk: array_pb2.TensorChunk) -> None:
+        if chunk.offset != self._filled:
+            raise _broken(f"a chunk of result {self._index} is for byte {chunk.offset}, not {self._filled}")
+        self._append(chunk.data)
+
+    def finish(self) -> NDArray:
+        if self._filled != self._bytes.size:
+            raise _broken(f"result {self._index} came with {self._filled} of {self._bytes.size} bytes")
+        return arrays.native(self._array)
+
+    def _append(self, data: bytes) -> None:
+        end = self._filled + len(data)
+        if end > self._bytes.size:
+            raise _broken(f"result {self._index} came with more than its {self._bytes.size} bytes")
+        np.copyto(self._bytes[self._filled : end], np.frombuffer(data, np.uint8))
+        self._filled = end
+
+
+def _type(index: int, result: kernel_service_pb2.Result, room: int) -> Array:
+    """The result's type, refused before memory is taken for it where it is over ``room`` bytes."""
+    if any(size < 0 for size in result.type.shape):
+        raise _broken(f"result {index} has shape {list(result.type.shape)}")
+    kind = arrays.from_proto(result.type)
+    if kind is None:
+        raise _broken(f"result {index} has no element type")
+    if room and kind.nbytes > room:
+        raise _broken(f"result {index}, {kind}, is over {room} bytes")
+    return kind
+
+
+def _next(
+    messages: Iterator[kernel_service_pb2.ExecuteStreamResponse], due: str
+) -> kernel_service_pb2.ExecuteStreamResponse:
+    message = next(messages, None)
+    kind = None if message is None else message.WhichOneof("message")
+    if message is None or kind != due:
+        raise _broken(f"{kind or 'nothing'} came where the {due} was due")
+    return message
+
+
+def _broken(what: str) -> ProtocolError:
+    return ProtocolError(
+        f"the server's answer breaks the contract: {what}; client and server may be of different versions"
+    )

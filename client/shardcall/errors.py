@@ -1,0 +1,189 @@
+"""The errors that a caller can meet.
+
+Each is also the builtin, or NumPy's own class, that a programmer would catch::
+
+    ShardcallError
+    ├── InvalidRequestError(ValueError)           a request that makes no sense as a whole
+    ├── InvalidOperandError(ValueError)           number, rank, shape or content of operands
+    │   ├── AxisError(numpy.exceptions.AxisError) an axis that the operand does not have
+    │   └── OperandTypeError(TypeError)           an element type that cannot be taken
+    ├── InvalidParameterError(ValueError)         a parameter that is missing or out of range
+    │   ├── ParameterTypeError(TypeError)         … of a kind that no parameter can have
+    │   └── UnknownParameterError(TypeError)      … that the kernel does not have
+    ├── ShardingError(ValueError)                 mesh, spec or strategy
+    ├── KernelNotFoundError(LookupError)          no kernel has this name
+    ├── ArrayLostError(LookupError)               an array that is no longer on the mesh
+    ├── ResourceExhaustedError(RuntimeError)      too large, or too much at once
+    │   ├── OutOfDeviceMemoryError(MemoryError)   the devices have no room
+    │   └── OutOfHostMemoryError(MemoryError)     the server's host has no room
+    ├── DeadlineExceededError(TimeoutError)       not done in time
+    ├── CallCancelledError(CancelledError)        cancelled, e.g. by `Client.close`
+    ├── ServerUnavailableError(ConnectionError)   no server, or none that can serve now
+    │   └── MeshRestartedError                    the mesh restarted under this call
+    ├── AccessDeniedError(PermissionError)        the server refuses this caller
+    ├── NotSupportedError(NotImplementedError)    in the contract, not served yet
+    ├── CompileFailedError(RuntimeError)          the compiler refused the program
+    ├── ClientClosedError(ValueError)             a call after `Client.close`
+    └── InternalServerError(RuntimeError)         a fault of the server's own
+        └── ProtocolError                         an answer that breaks the contract
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import grpc
+
+    from shardcall.timing import Timing
+
+
+class ShardcallError(Exception):
+    """What all errors of this package are.
+
+    Attributes:
+        message: what was given, what is allowed and what to do.
+        reason: the name of a `shardcall.v1.ErrorReason` without its prefix; empty where the client itself
+            refused, or where the status came from gRPC.
+        field: the part of the call at fault, such as ``operand 0`` or ``axis``; empty where none is.
+        metadata: further values for programs to read.
+        timing: where the time went until the failure; None where the server did not tell.
+        status: the gRPC status; None where the client itself refused.
+        retry_after_s: seconds after which a repeated call may be served; None where waiting does not help.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        reason: str = "",
+        field: str = "",
+        metadata: Mapping[str, str] | None = None,
+        timing: Timing | None = None,
+        status: grpc.StatusCode | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.field = field
+        self.metadata = dict(metadata or {})
+        self.timing = timing
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidRequestError(ShardcallError, ValueError):
+    """A request that makes no sense as a whole."""
+
+
+class InvalidOperandError(ShardcallError, ValueError):
+    """The number, rank, shape or content of operands."""
+
+
+class AxisError(InvalidOperandError, np.exceptions.AxisError):
+    """An array axis that the operand does not have.
+
+    Attributes:
+        axis: the axis asked for; None where the server did not tell.
+        ndim: the operand's number of axes; None where the server did not tell.
+    """
+
+    def __init__(self, message: str = "", *, metadata: Mapping[str, str] | None = None, **rest: object) -> None:
+        super().__init__(message, metadata=metadata, **rest)  # type: ignore[arg-type]
+        self.axis = _integer(self.metadata.get("axis"))
+        self.ndim = _integer(self.metadata.get("ndim"))
+
+
+class OperandTypeError(InvalidOperandError, TypeError):
+    """An element type that cannot be taken, or not with the other operand's."""
+
+
+class InvalidParameterError(ShardcallError, ValueError):
+    """A parameter that is missing, of another kind or out of range."""
+
+
+class ParameterTypeError(InvalidParameterError, TypeError):
+    """A parameter of a kind that no parameter can have."""
+
+
+class UnknownParameterError(InvalidParameterError, TypeError):
+    """A parameter that the kernel does not have."""
+
+
+class ShardingError(ShardcallError, ValueError):
+    """A mesh, a spec or a strategy that is wrong, or that do not go together."""
+
+
+class KernelNotFoundError(ShardcallError, LookupError):
+    """No kernel has this name."""
+
+
+class ArrayLostError(ShardcallError, LookupError):
+    """An array that is no longer on the mesh."""
+
+
+class ResourceExhaustedError(ShardcallError, RuntimeError):
+    """A call over the server's limits, or too much at once."""
+
+
+class OutOfDeviceMemoryError(ResourceExhaustedError, MemoryError):
+    """The devices could not give the memory for the kernel."""
+
+
+class OutOfHostMemoryError(ResourceExhaustedError, MemoryError):
+    """The server's host could not give the memory for the arrays."""
+
+
+class DeadlineExceededError(ShardcallError, TimeoutError):
+    """The call was not done in time."""
+
+
+class CallCancelledError(ShardcallError, concurrent.futures.CancelledError):
+    """The call was cancelled."""
+
+
+class ServerUnavailableError(ShardcallError, ConnectionError):
+    """No server answers, or none that can serve now."""
+
+
+class MeshRestartedError(ServerUnavailableError):
+    """The mesh restarted while it worked on this call; the call may be repeated."""
+
+
+class AccessDeniedError(ShardcallError, PermissionError):
+    """The server refuses this caller."""
+
+
+class NotSupportedError(ShardcallError, NotImplementedError):
+    """The contract has it; it is not served yet."""
+
+
+class CompileFailedError(ShardcallError, RuntimeError):
+    """The compiler refused the program."""
+
+
+class ClientClosedError(ShardcallError, ValueError):
+    """A call after `Client.close`."""
+
+
+class InternalServerError(ShardcallError, RuntimeError):
+    """A fault of the server's own; the error id is in its log."""
+
+
+class ProtocolError(InternalServerError):
+    """An answer that breaks the contract."""
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,97 @@
+"""What kernels a server has, as it describes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardcall import parameters
+from shardcall.parameters import Parameter
+from shardcall.v1 import kernel_pb2
+
+
+@dataclass(frozen=True)
+class OperandDescription:
+    """An operand that a kernel takes; operands go by position."""
+
+    name: str
+    documentation: str
+    optional: bool
+
+
+@dataclass(frozen=True)
+class ParameterDescription:
+    """A static parameter that a kernel takes; ``default`` is of no account where it is required."""
+
+    name: str
+    documentation: str
+    default: Parameter
+    required: bool
+
+
+@dataclass(frozen=True)
+class StrategyDescription:
+    """A way to do a kernel's work."""
+
+    name: str
+    documentation: str
+
+
+@dataclass(frozen=True)
+class KernelDescription:
+    """All there is to know about a kernel before calling it; ``print`` shows it as a page."""
+
+    name: str
+    version: int
+    summary: str
+    operands: tuple[OperandDescription, ...]
+    parameters: tuple[ParameterDescription, ...]
+    strategies: tuple[StrategyDescription, ...]
+
+    @property
+    def signature(self) -> str:
+        """The kernel as a function: ``diff(x, prepend?, append?, *, n=1, axis=-1)``."""
+        operands = [f"{operand.name}{'?' if operand.optional else ''}" for operand in self.operands]
+        named = [p.name if p.required else f"{p.name}={p.default!r}" for p in self.parameters]
+        return f"{self.name}({', '.join([*operands, *(['*'] if named else []), *named])})"
+
+    def __str__(self) -> str:
+        lines = [self.signature, f"  {self.summary}"]
+        for title, items in (
+            ("operands", self.operands),
+            ("parameters", self.parameters),
+            ("strategies", self.strategies),
+        ):
+            if items:
+                width = max(len(item.name) for item in items)
+                lines += ["", f"  {title}"]
+                lines += [f"    {item.name:<{width}}  {item.documentation}" for item in items]
+        return "\n".join(lines)
+
+
+class KernelTable(tuple[KernelDescription, ...]):
+    """The kernels of a server, sorted by name; ``print`` shows them as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        rows = [("kernel", "strategies", "summary")]
+        rows += [(k.name, ", ".join(s.name for s in k.strategies), k.summary) for k in self]
+        widths = [max(len(row[column]) for row in rows) for column in range(2)]
+        return "\n".join(f"{name:<{widths[0]}}  {how:<{widths[1]}}  {what}" for name, how, what in rows)
+
+
+def from_proto(message: kernel_pb2.KernelDescription) -> KernelDescription:
+    """Returns the description that a message holds."""
+    return KernelDescription(
+        name=message.name,
+        version=message.version,
+        summary=message.summary,
+        operands=tuple(OperandDescription(item.name, item.documentation, item.optional) for item in message.operands),
+        parameters=tuple(
+            ParameterDescription(
+                item.name, item.documentation, parameters.from_proto(item.default_value), item.required
+            )
+            for item in message.parameters
+        ),
+        strategies=tuple(StrategyDescription(item.name, item.documentation) for item in message.strategies),
+    )

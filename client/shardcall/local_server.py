@@ -1,0 +1,139 @@
+"""A private server that ends with its owner."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from typing import IO
+
+from shardcall.client import Client
+from shardcall.connection import connect
+from shardcall.errors import InvalidParameterError, ServerUnavailableError
+
+_READY = re.compile(r"shardcall ready at (\S+)")
+_STOP_TIMEOUT_S = 10.0
+_KEPT_LINES = 20
+
+Setting = bool | int | float | str
+
+
+def local(devices: int = 8, *, start_timeout: float = 60.0, **settings: Setting) -> Client:
+    """Starts a private server on this machine and connects to it.
+
+    The server needs the extra ``server``. It ends with `Client.close`, with the client, and with this
+    process.
+
+    Args:
+        devices: how many CPU devices it shall have.
+        start_timeout: seconds within which it must be ready.
+        settings: options of ``shardcall serve``, with underscores for hyphens: ``cache_dir="/tmp/cache"``.
+
+    Raises:
+        ServerUnavailableError: if it does not start; the message holds the end of what it printed.
+    """
+    if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
+        raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
+    server = _Server(["--port", "0", "--devices", str(devices), "--exit-with-stdin", *_options(settings)])
+    try:
+        client = connect(server.wait_until_ready(start_timeout))
+    except BaseException:
+        server.stop()
+        raise
+    # Holds no reference to the client, so it also runs when the client is collected, and at exit.
+    client._on_close = weakref.finalize(client, server.stop)
+    return client
+
+
+class _Server:
+    """The process, and the threads that keep its output flowing."""
+
+    def __init__(self, options: list[str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "shardcall.cli", "serve", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # the owner's Ctrl-C interrupts a call, not the server
+        )
+        self._stderr: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._address: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=target, name=f"shardcall-local-{name}", daemon=True)
+            for name, target in (("stdout", self._read_stdout), ("stderr", self._read_stderr))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait_until_ready(self, timeout_s: float) -> str:
+        """Returns the address that the server prints."""
+        try:
+            address = self._address.get(timeout=timeout_s)
+        except queue.Empty:
+            raise ServerUnavailableError(
+                f"the local server was not ready within {timeout_s:g} s; {self._printed()}"
+            ) from None
+        if address is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_TIMEOUT_S)
+            self._threads[1].join(_STOP_TIMEOUT_S)
+            raise ServerUnavailableError(
+                f"the local server ended before it was ready (exit status {self._process.poll()}); {self._printed()}"
+            )
+        return address
+
+    def stop(self) -> None:
+        """Ends the process: by the end of its standard input, by force where that does not help."""
+        _close(self._process.stdin)
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread, stream in zip(self._threads, (self._process.stdout, self._process.stderr), strict=True):
+            thread.join(1.0)
+            if not thread.is_alive():  # else a grandchild holds the pipe, and closing would wait for it
+                _close(stream)
+
+    def _read_stdout(self) -> None:
+        for line in _lines(self._process.stdout):
+            if match := _READY.match(line):
+                self._address.put(match[1])
+        self._address.put(None)
+
+    def _read_stderr(self) -> None:
+        self._stderr.extend(_lines(self._process.stderr))
+
+    def _printed(self) -> str:
+        text = "".join(tuple(self._stderr)).strip()
+        return f"it printed:\n{text}" if text else "it printed nothing"
+
+
+def _lines(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None  # Popen was asked for pipes
+    return stream
+
+
+def _close(stream: IO[str] | None) -> None:
+    with contextlib.suppress(OSError):
+        if stream is not None:
+            stream.close()
+
+
+def _options(settings: dict[str, Setting]) -> list[str]:
+    options = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            options.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            options += [f"--{flag}", str(value)]
+    return options

@@ -1,0 +1,185 @@
+"""What a call does: everything but the values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardcall import arrays, mesh, specs
+from shardcall.arrays import Array
+from shardcall.blocks import BlockGrid, block_grid
+from shardcall.drawing import draw
+from shardcall.errors import InvalidOperandError
+from shardcall.mesh import Mesh
+from shardcall.specs import PartitionSpec
+from shardcall.v1 import kernel_pb2
+
+
+@dataclass(frozen=True)
+class Placement:
+    """An array as it lies on the mesh.
+
+    Attributes:
+        type: what the caller sees.
+        spec: how it is split.
+        padded_shape: the shape on the devices: each split axis rounded up to a multiple of its devices.
+        block_shape: the piece that each device holds.
+    """
+
+    type: Array
+    spec: PartitionSpec
+    padded_shape: tuple[int, ...]
+    block_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """The collectives of one kind in the compiled program; one in a loop's body counts once.
+
+    Attributes:
+        kind: the operation in the compiled text, such as ``collective-permute``.
+        count: how many there are.
+        bytes_per_device: the bytes of their results on one device, added up.
+    """
+
+    kind: str
+    count: int
+    bytes_per_device: int
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Bytes that one device needs while the kernel runs."""
+
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+
+    def __str__(self) -> str:
+        parts = (self.argument_bytes, self.output_bytes, self.temp_bytes)
+        return "{:,} + {:,} + {:,} bytes (operands + results + temporary)".format(*parts)
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """What a call does: everything but the values.
+
+    Attributes:
+        kernel: the kernel's name.
+        mesh: the mesh, with its device ids.
+        operands: one per operand in the kernel's order; None for one left out.
+        results: one per result.
+        strategy: the strategy chosen, and ``strategy_reason`` why.
+        collectives: the collectives of the compiled program.
+        flops_per_device: floating-point operations on one device, as the compiler estimates them.
+        memory: what one device must hold.
+        key: the labelled parts of the key that the compiled kernel is kept by, in order.
+        key_digest: SHA-256 over them, hexadecimal.
+        cache_hit: whether the program was there when this plan was asked for.
+        explanation: after a miss, the parts of the key that differ from the nearest one cached.
+    """
+
+    kernel: str
+    mesh: Mesh
+    operands: tuple[Placement | None, ...]
+    results: tuple[Placement, ...]
+    strategy: str
+    strategy_reason: str
+    collectives: tuple[Collective, ...]
+    flops_per_device: float
+    memory: DeviceMemory
+    key: Mapping[str, str] = field(hash=False)
+    key_digest: str
+    cache_hit: bool
+    explanation: str
+
+    def visualize(self, which: int | str = 0) -> str:
+        """Draws the blocks of an operand or result, each with the devices that hold it.
+
+        Args:
+            which: the index of an operand, or ``"operand 1"``, ``"result 0"``, ``"result"``.
+
+        Returns:
+            The drawing as text: ``print(plan.visualize())``.
+
+        Raises:
+            InvalidOperandError: if there is no such array.
+        """
+        title, placement = self._find(which)
+        grid = block_grid(placement.type.shape, placement.spec, self.mesh)
+        return f"{title}: {placement.type} {placement.spec} on {_short(self.mesh)}\n{draw(grid)}"
+
+    def blocks(self, which: int | str = 0) -> BlockGrid:
+        """Tells which devices hold which block of an operand or result; ``which`` as in `visualize`."""
+        _, placement = self._find(which)
+        return block_grid(placement.type.shape, placement.spec, self.mesh)
+
+    def _find(self, which: int | str) -> tuple[str, Placement]:
+        arrays_by_title: dict[str, Placement | None] = {
+            **{f"operand {i}": operand for i, operand in enumerate(self.operands)},
+            **{f"result {i}": result for i, result in enumerate(self.results)},
+        }
+        title = f"operand {which}" if isinstance(which, int) else which if " " in which else f"{which} 0"
+        placement = arrays_by_title.get(title)
+        if placement is None:
+            known = ", ".join(name for name, item in arrays_by_title.items() if item is not None)
+            raise InvalidOperandError(f"the plan has no {which!r}; there are: {known}", field="which")
+        return title, placement
+
+    def __repr__(self) -> str:
+        types = ", ".join("None" if operand is None else str(operand.type) for operand in self.operands)
+        cached = "cached" if self.cache_hit else "compiled now"
+        return f"<Plan {self.kernel}({types}) by {self.strategy!r} on {_short(self.mesh)}, {cached}>"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.kernel} on {_short(self.mesh)}",
+            f"  strategy     {self.strategy}: {self.strategy_reason}",
+            *(f"  operand {i}    {_line(item)}" for i, item in enumerate(self.operands) if item is not None),
+            *(f"  result {i}     {_line(item)}" for i, item in enumerate(self.results)),
+            *(f"  collectives  {c.count} × {c.kind}, {c.bytes_per_device:,} bytes a device" for c in self.collectives),
+            f"  work         {self.flops_per_device:.4g} FLOPs a device",
+            f"  memory       {self.memory} a device",
+            f"  key          {self.key_digest[:16]}, {'cached' if self.cache_hit else 'compiled now'}",
+        ]
+        return "\n".join([*lines, *([f"  miss         {self.explanation}"] if self.explanation else [])])
+
+
+def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
+    """Returns the plan that a message holds."""
+    return Plan(
+        kernel=message.kernel,
+        mesh=mesh.from_proto(message.mesh),
+        operands=tuple(map(_placement, message.operands)),
+        results=tuple(placement for item in message.results if (placement := _placement(item))),
+        strategy=message.strategy,
+        strategy_reason=message.strategy_reason,
+        collectives=tuple(Collective(c.kind, c.count, c.bytes_per_device) for c in message.collectives),
+        flops_per_device=message.flops_per_device,
+        memory=DeviceMemory(message.memory.argument_bytes, message.memory.output_bytes, message.memory.temp_bytes),
+        key={part.label: part.value for part in message.key},
+        key_digest=message.key_digest,
+        cache_hit=cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
+        explanation=cache.explanation,
+    )
+
+
+def _placement(message: kernel_pb2.ArrayPlacement) -> Placement | None:
+    kind = arrays.from_proto(message.type)
+    if kind is None:
+        return None
+    return Placement(
+        type=kind,
+        spec=specs.from_proto(message.spec),
+        padded_shape=tuple(message.padded_shape),
+        block_shape=tuple(message.block_shape),
+    )
+
+
+def _short(whole: Mesh) -> str:
+    """The mesh without its device ids, which every plan names, where they are simply 0, 1, …."""
+    return repr(Mesh(dict(whole.axes)) if whole.device_ids == tuple(range(whole.size)) else whole)
+
+
+def _line(placement: Placement) -> str:
+    return f"{placement.type} {placement.spec}, blocks of {placement.block_shape}"

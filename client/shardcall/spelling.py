@@ -1,0 +1,111 @@
+"""From the keywords that a caller writes to the operands, specs and parameters that a call holds.
+
+The one place that knows the names of the kernels' operands; kernels that are not here take operands by
+position and specs by ``in_specs`` and ``out_specs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from shardcall.errors import InvalidOperandError, InvalidRequestError
+from shardcall.specs import SpecLike
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How a kernel's operands and specs are called.
+
+    Attributes:
+        operands: the operands' names, in order.
+        in_specs: the keyword of each operand's spec; None for an operand whose spec is left to the server.
+        out_specs: the keyword of each result's spec.
+    """
+
+    operands: tuple[str, ...]
+    in_specs: tuple[str | None, ...]
+    out_specs: tuple[str, ...] = ("out_spec",)
+
+
+_PRODUCT = Spelling(operands=("lhs", "rhs"), in_specs=("lhs_spec", "rhs_spec"))
+
+SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
+    {
+        "diff": Spelling(operands=("x", "prepend", "append"), in_specs=("spec", None, None)),
+        "matmul": _PRODUCT,
+        "collective_matmul": _PRODUCT,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """A call's parts in the form of the wire; an operand that is None is left out."""
+
+    operands: tuple[Any, ...]
+    in_specs: Sequence[SpecLike | None] | None
+    out_specs: Sequence[SpecLike | None] | None
+    parameters: dict[str, Any]
+
+
+def spell(
+    kernel: str,
+    operands: Sequence[Any],
+    keywords: Mapping[str, Any],
+    *,
+    in_specs: Sequence[SpecLike | None] | None = None,
+    out_specs: Sequence[SpecLike | None] | None = None,
+) -> Spelled:
+    """Sorts keywords into operands, specs and parameters.
+
+    Raises:
+        InvalidOperandError: if an operand is given both by position and by name.
+        InvalidRequestError: if a spec is given both by name and in ``in_specs`` or ``out_specs``.
+    """
+    parameters = dict(keywords)
+    if spelling := SPELLINGS.get(kernel):
+        operands = _named_operands(kernel, spelling, operands, parameters)
+        in_specs = _named_specs("in_specs", spelling.in_specs, in_specs, parameters)
+        out_specs = _named_specs("out_specs", spelling.out_specs, out_specs, parameters)
+    return Spelled(_trim(operands), in_specs, out_specs, parameters)
+
+
+def _named_operands(kernel: str, spelling: Spelling, given: Sequence[Any], keywords: dict[str, Any]) -> Sequence[Any]:
+    missing = max(len(spelling.operands) - len(given), 0)
+    operands = [*given, *[None] * missing]
+    for i, name in enumerate(spelling.operands):
+        named = keywords.pop(name, None)
+        if named is None:
+            continue
+        if operands[i] is not None:
+            raise InvalidOperandError(
+                f"operand {name!r} of kernel {kernel!r} is given by position and by name; give it once",
+                field=name,
+            )
+        operands[i] = named
+    return operands
+
+
+def _named_specs(
+    whole: str,
+    names: tuple[str | None, ...],
+    given: Sequence[SpecLike | None] | None,
+    keywords: dict[str, Any],
+) -> Sequence[SpecLike | None] | None:
+    named = [None if name is None else keywords.pop(name, None) for name in names]
+    if all(spec is None for spec in named):
+        return given
+    if given is not None:
+        used = [name for name, spec in zip(names, named, strict=True) if spec is not None]
+        raise InvalidRequestError(f"{used[0]} and {whole} are both given; give one of them", field=whole)
+    return _trim(named)
+
+
+def _trim(items: Sequence[Any]) -> tuple[Any, ...]:
+    end = len(items)
+    while end and items[end - 1] is None:
+        end -= 1
+    return tuple(items[:end])

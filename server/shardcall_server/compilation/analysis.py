@@ -1,0 +1,89 @@
+"""What a compiled program does: its collectives, its memory, its arithmetic."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import jax
+
+_COLLECTIVES = "collective-permute|all-gather|all-reduce|reduce-scatter|all-to-all|collective-broadcast"
+# `%name = f64[1,4096]{1,0} collective-permute(…)`, or a tuple of such types. The -done half of an
+# asynchronous pair has no operation of its own and does not match.
+_INSTRUCTION = re.compile(rf"= (?P<type>\([^()]*\)|\S+) (?P<kind>{_COLLECTIVES})(?P<start>-start)?\(")
+_TYPE = re.compile(r"\b(?P<element>[a-z]+[0-9a-z]*)\[(?P<shape>[0-9,]*)\]")
+_BITS = re.compile(r"[a-z]+?([0-9]+)")
+
+
+@dataclass(frozen=True)
+class CollectiveUse:
+    """The collectives of one kind in a program's text.
+
+    Attributes:
+        kind: the operation's name, such as "collective-permute".
+        count: how many the text holds; one in a loop's body counts once.
+        bytes_per_device: bytes of their results on one device, added up.
+    """
+
+    kind: str
+    count: int
+    bytes_per_device: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that one device needs while a program runs."""
+
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+
+
+def collectives(text: str) -> list[CollectiveUse]:
+    """The collectives in a compiled program's text, by kind.
+
+    Args:
+        text: the optimized HLO, as `jax.stages.Compiled.as_text` gives it.
+    """
+    count: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for found in _INSTRUCTION.finditer(text):
+        types = [_type_bytes(*t) for t in _TYPE.findall(found["type"])]
+        if found[
+            "start"
+        ]:  # the type of a -start is (operands, results, …): the results are as large at least
+            types = types[len(types) // 2 :][:1]
+        count[found["kind"]] += 1
+        nbytes[found["kind"]] += sum(types)
+    return [CollectiveUse(kind, count[kind], nbytes[kind]) for kind in sorted(count)]
+
+
+def memory(compiled: jax.stages.Compiled) -> Memory:
+    """What one device must hold, as the compiler says it."""
+    stats = compiled.memory_analysis()
+    if stats is None:
+        return Memory(0, 0, 0)
+    return Memory(stats.argument_size_in_bytes, stats.output_size_in_bytes, stats.temp_size_in_bytes)
+
+
+def flops(compiled: jax.stages.Compiled) -> float:
+    """Floating-point operations on one device, as the compiler estimates them."""
+    cost = compiled.cost_analysis() or {}
+    return max(0.0, float(cost.get("flops", 0.0)))
+
+
+def program_bytes(compiled: jax.stages.Compiled, text: str) -> int:
+    """The memory that a compiled program takes, at a guess.
+
+    The CPU compiler tells no code size (it says 0); its text grows with the program.
+    """
+    stats = compiled.memory_analysis()
+    return (stats.generated_code_size_in_bytes if stats is not None else 0) or 16 * len(text)
+
+
+def _type_bytes(element: str, shape: str) -> int:
+    bits = _BITS.match(element)
+    itemsize = max(8, int(bits[1])) // 8 if bits else 1
+    return itemsize * math.prod(int(n) for n in shape.split(",") if n)

@@ -1,0 +1,101 @@
+"""What a compiled program is kept by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.kernels.layout import format_spec
+
+
+@dataclass(frozen=True)
+class KernelKey:
+    """The labelled parts that decide a compiled program, and nothing else: values are never in a key.
+
+    Two calls with equal keys run the same program; a miss can be explained part by part. Every part is
+    text, so the digest is the same in every process.
+
+    Attributes:
+        kernel: name and version.
+        parameters: static parameters by name, in alphabetical order.
+        operands: type of each operand, "absent" for one left out.
+        mesh: axes and sizes.
+        device_ids: in row-major order of the axes.
+        in_specs: how each operand is split.
+        out_specs: how each result is split; "compiler" where that is left to it.
+        donated: operands whose memory the program may reuse.
+        strategy: the resolved one.
+        device_kind: as the platform calls it.
+        jax: versions of JAX and jaxlib.
+        flags: compiler flags of the worker.
+    """
+
+    kernel: str
+    parameters: tuple[tuple[str, str], ...]
+    operands: tuple[str, ...]
+    mesh: str
+    device_ids: str
+    in_specs: tuple[str, ...]
+    out_specs: tuple[str, ...]
+    donated: str
+    strategy: str
+    device_kind: str
+    jax: str
+    flags: str
+
+    def parts(self) -> Iterator[tuple[str, str]]:
+        """Yields (label, value) in a fixed order."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, str):
+                yield field.name, value
+                continue
+            for i, item in enumerate(value):
+                yield (
+                    (f"{field.name}.{item[0]}", item[1])
+                    if isinstance(item, tuple)
+                    else (
+                        f"{field.name}[{i}]",
+                        item,
+                    )
+                )
+
+    def digest(self) -> str:
+        """SHA-256 over the labelled parts, each preceded by its length, as 64 hexadecimal digits."""
+        sha = hashlib.sha256()
+        for part in self.parts():
+            for text in part:
+                encoded = text.encode()
+                sha.update(len(encoded).to_bytes(8, "little"))
+                sha.update(encoded)
+        return sha.hexdigest()
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What of the worker decides a program: the same for all its keys."""
+
+    device_kind: str
+    jax: str
+    flags: str
+
+
+def kernel_key(resolved: Resolved, platform: Platform) -> KernelKey:
+    """The key of a resolved call."""
+    problem = resolved.problem
+    return KernelKey(
+        kernel=f"{resolved.kernel.name} {resolved.kernel.version}",
+        parameters=tuple((name, repr(value)) for name, value in sorted(problem.parameters.items())),
+        operands=tuple("absent" if operand is None else str(operand) for operand in problem.operands),
+        mesh=str(problem.mesh),
+        device_ids=",".join(map(str, resolved.device_ids)),
+        in_specs=tuple("absent" if spec is None else format_spec(spec) for spec in problem.in_specs),
+        out_specs=tuple("compiler" if spec is None else format_spec(spec) for spec in problem.out_specs),
+        donated="none",
+        strategy=resolved.strategy.name,
+        device_kind=platform.device_kind,
+        jax=platform.jax,
+        flags=platform.flags,
+    )

@@ -1,0 +1,109 @@
+"""Listening: which addresses, and who holds a port in use."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from pathlib import Path
+
+import grpc
+
+from shardcall_server.settings import Settings, SettingsError
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def listen(server: grpc.Server, settings: Settings) -> str:
+    """Binds the server's addresses; returns the first as "host:port".
+
+    Raises:
+        SettingsError: the port is in use, with its holder's name; the address is none of this host's; or
+            others can reach it and that was not asked for.
+    """
+    host = settings.host
+    if not is_loopback(host) and not settings.insecure_allow_remote:
+        raise SettingsError(
+            f"setting host is {host!r}, which other machines may reach, and this server has neither TLS nor "
+            "authentication yet; use localhost, or add --insecure-allow-remote on a network that you trust"
+        )
+    if host != "localhost":
+        port = _bind(server, host, settings.port)
+        return f"{_bracket(host)}:{port}"
+    port = _bind(server, "127.0.0.1", settings.port)
+    if _has_ipv6_loopback():
+        _bind(server, "::1", port)
+    return f"127.0.0.1:{port}"
+
+
+def _bind(server: grpc.Server, host: str, port: int) -> int:
+    _probe(host, port)
+    try:
+        bound = server.add_insecure_port(f"{_bracket(host)}:{port}")
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise SettingsError(f"cannot listen on {_bracket(host)}:{port}; choose another --port")
+    return bound
+
+
+def _probe(host: str, port: int) -> None:
+    """Binds and lets go, since gRPC does not say why it could not."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise SettingsError(
+                    f"port {port} is in use{_holder(port)}; end that program or choose another --port "
+                    "(0 lets the system choose)"
+                ) from None
+            raise SettingsError(
+                f"cannot listen on {host}:{port}: {error.strerror}; use an address of this host"
+            ) from None
+
+
+def _bracket(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _has_ipv6_loopback() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _holder(port: int) -> str:
+    """Names the process that listens on a port, as far as this user may see; empty where it may not."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            columns = row.split()
+            if columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{columns[9]}]")
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if str(entry.readlink()) in inodes:
+                pid = entry.parts[2]
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                return f" by {name} (process {pid})"
+        except OSError:
+            continue
+    return ""

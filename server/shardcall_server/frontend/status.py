@@ -1,0 +1,102 @@
+"""From a `CallError` to a gRPC status with its details."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from shardcall.v1 import timing_pb2
+
+from shardcall_server.errors import CallError, Reason, shorten
+
+DOMAIN = "shardcall"
+TIMING_KEY = "shardcall-timing-bin"
+
+# A status of 8 KiB and more arrives at random as RESOURCE_EXHAUSTED: all of it stays below 4 KiB.
+_MAX_MESSAGE = 900
+_MAX_VALUE = 100
+_MAX_VALUES = 6
+_RETRY_AFTER_S = 1
+
+STATUS_CODES: dict[Reason, grpc.StatusCode] = {
+    Reason.MALFORMED_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.KERNEL_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.UNKNOWN_PARAMETER: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.INVALID_PARAMETER: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.AXIS_OUT_OF_RANGE: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.INVALID_OPERAND: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.INVALID_SHAPE: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.SIZE_MISMATCH: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.UNSUPPORTED_ELEMENT_TYPE: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.INVALID_MESH: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.NOT_ENOUGH_DEVICES: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.UNKNOWN_MESH_AXIS: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.MESH_AXIS_REUSED: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.SPEC_TOO_LONG: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.UNKNOWN_STRATEGY: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.STRATEGY_UNSUPPORTED: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.CALL_TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.STREAM_REQUIRED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.SERVER_BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.OUT_OF_HOST_MEMORY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.OUT_OF_DEVICE_MEMORY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.CANCELLED: grpc.StatusCode.CANCELLED,
+    Reason.MESH_RESTARTED: grpc.StatusCode.UNAVAILABLE,
+    Reason.MESH_NOT_READY: grpc.StatusCode.UNAVAILABLE,
+    Reason.SERVER_DRAINING: grpc.StatusCode.UNAVAILABLE,
+    Reason.NOT_SUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
+    Reason.COMPILE_FAILED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.INTERNAL: grpc.StatusCode.INTERNAL,
+}
+
+_QUOTAS = {Reason.CALL_TOO_LARGE, Reason.SERVER_BUSY, Reason.OUT_OF_HOST_MEMORY, Reason.OUT_OF_DEVICE_MEMORY}
+_WORTH_WAITING = {Reason.SERVER_BUSY, Reason.OUT_OF_HOST_MEMORY, Reason.MESH_NOT_READY}
+
+
+class CallStatus(grpc.Status):
+    """The status that ends a call: code, message, and everything else in the trailing metadata."""
+
+    def __init__(self, error: CallError, timing: timing_pb2.Timing) -> None:
+        self.code = STATUS_CODES[error.reason]
+        self.details = shorten(error.message, _MAX_MESSAGE)
+        status = status_pb2.Status(
+            code=self.code.value[0], message=self.details, details=[_pack(d) for d in _details(error)]
+        )
+        metadata: list[tuple[str, str | bytes]] = [
+            ("grpc-status-details-bin", status.SerializeToString()),
+            (TIMING_KEY, timing.SerializeToString()),
+        ]
+        if error.reason is Reason.MESH_RESTARTED:  # only the caller knows whether to repeat
+            metadata.append(("grpc-retry-pushback-ms", "-1"))
+        self.trailing_metadata = tuple(metadata)
+
+
+def _details(error: CallError) -> list[Any]:
+    values = {
+        shorten(k, _MAX_VALUE): shorten(v, _MAX_VALUE) for k, v in list(error.metadata.items())[:_MAX_VALUES]
+    }
+    details: list[Any] = [error_details_pb2.ErrorInfo(reason=error.reason.value, domain=DOMAIN, metadata=values)]
+    field = shorten(error.field, _MAX_VALUE)
+    if field and STATUS_CODES[error.reason] is grpc.StatusCode.INVALID_ARGUMENT:
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=field, description=shorten(error.message, _MAX_MESSAGE)
+        )
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if error.reason in _QUOTAS:
+        quota = error_details_pb2.QuotaFailure.Violation(
+            subject=field or "call", description=shorten(error.message, _MAX_MESSAGE)
+        )
+        details.append(error_details_pb2.QuotaFailure(violations=[quota]))
+    if error.reason in _WORTH_WAITING:
+        delay = duration_pb2.Duration(seconds=_RETRY_AFTER_S)
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    return details
+
+
+def _pack(detail: Any) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed

@@ -1,0 +1,126 @@
+"""Keeps a mesh running: starts it, notices its end, starts the next."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from shardcall_worker.v1 import link_pb2
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.programs import ProgramCache
+from shardcall_server.frontend.session import MeshSession
+
+_BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
+_MAX_FAILED_STARTS = 3  # a mesh that never came up is set up wrongly
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh that answers: its session, what it said of itself, and the programs it holds."""
+
+    session: MeshSession
+    ready: link_pb2.Ready
+    programs: ProgramCache
+
+
+class MeshSupervisor:
+    """Starts the mesh and starts it again whenever it ends.
+
+    One thread starts every worker and lives as long as the front end: Linux ends a worker with the
+    *thread* that started it.
+
+    Args:
+        start: what devices to bring up.
+        make_programs: makes the program cache of a new session.
+        on_change: told True when the mesh answers, False when it has ended.
+    """
+
+    def __init__(
+        self,
+        start: link_pb2.Start,
+        make_programs: Callable[[MeshSession], ProgramCache],
+        on_change: Callable[[bool], None],
+    ) -> None:
+        self._start = start
+        self._make_programs = make_programs
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._mesh: Future[Mesh] = Future()
+        self._session: MeshSession | None = None
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._never_ready = True
+        self._thread = threading.Thread(target=self._supervise, name="mesh-supervisor", daemon=True)
+        self._thread.start()
+
+    def mesh(self, call: Call) -> Mesh:
+        """The mesh, once it answers.
+
+        Raises:
+            CallError: the call's deadline passed first.
+        """
+        with self._lock:
+            if self._mesh.done() and self._mesh.result().session.ended:
+                self._mesh = Future()
+            current = self._mesh
+        if current.done():
+            return current.result()
+        with call.phase("queue"):
+            try:
+                return call.wait(current, "waiting for the mesh to start")
+            except CallError as error:
+                if error.reason is Reason.DEADLINE_EXCEEDED:
+                    error.reason = Reason.MESH_NOT_READY if self._failures else error.reason
+                raise
+
+    def wait_ready(self, timeout_s: float) -> Mesh:
+        """The first mesh, for the start of the server.
+
+        Raises:
+            CallError: it ended instead, or did not answer in time.
+        """
+        return self._mesh.result(timeout_s)
+
+    def stop(self, timeout_s: float) -> None:
+        """Ends the mesh for good, after what it has launched."""
+        self._stopping.set()
+        with self._lock:
+            session = self._session
+        if session is not None:
+            session.shut_down(timeout_s)
+        self._thread.join(timeout_s)
+
+    def _supervise(self) -> None:
+        log = structlog.get_logger()
+        while not self._stopping.is_set():
+            session = MeshSession(self._start)
+            with self._lock:
+                self._session = session
+            session.ready.add_done_callback(partial(self._announce, session))
+            status = session.run()
+            if self._stopping.is_set():
+                return
+            self._failures = self._failures + 1 if session.ready.exception() else 0
+            with self._lock:
+                if self._mesh.done():
+                    self._mesh = Future()
+                elif self._failures == _MAX_FAILED_STARTS and self._never_ready:
+                    self._mesh.set_exception(session.ready.exception())
+                    return
+            self._on_change(False)
+            log.warning("the mesh ended and is started again", exit_status=status, pid=session.pid)
+            self._stopping.wait(_BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)])
+
+    def _announce(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
+        if ready.exception() is not None:
+            return
+        with self._lock:
+            self._never_ready = False
+            self._mesh.set_result(Mesh(session, ready.result(), self._make_programs(session)))
+        self._on_change(True)

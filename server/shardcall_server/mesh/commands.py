@@ -1,0 +1,235 @@
+"""What a worker does on each command of the link.
+
+The thread that reads the link only launches. Validation runs on a thread that nothing slow shares,
+compilation on others, and the wait for a result on others again.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import jax
+import structlog
+from shardcall_worker.v1 import link_pb2
+
+from shardcall_server.compilation import analysis
+from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
+from shardcall_server.compilation.program import Program, compile_program
+from shardcall_server.compilation.resolve import Resolved, resolve
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.framing import Link, LinkClosedError
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.mesh.executor import Executor
+from shardcall_server.mesh.plans import describe_plan
+from shardcall_server.mesh.requests import decode_request
+
+T = TypeVar("T")
+_COMPILE_THREADS = 2
+_EVICTIONS_BETWEEN_CLEARS = 64
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    program: Program
+    prepared: link_pb2.Prepared
+
+
+class Commands:
+    """The compiled programs of this process, and what may be done with them.
+
+    The front end decides what is kept: it sends every eviction in the order of launches, so that all
+    workers of a mesh hold the same programs at every launch.
+
+    Args:
+        link: where answers go.
+        kernels: by name.
+        platform: what of this process is part of every key.
+    """
+
+    def __init__(self, link: Link, kernels: Mapping[str, Kernel], platform: Platform) -> None:
+        self._link = link
+        self._kernels = kernels
+        self._platform = platform
+        self._devices = [device.id for device in jax.devices()]
+        self._executor = Executor()
+        self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
+        self._compilers = ThreadPoolExecutor(_COMPILE_THREADS, thread_name_prefix="compile")
+        self._programs: dict[str, Future[_Compiled]] = {}
+        self._evictions = 0
+
+    def handle(self, message: link_pb2.FrontEndMessage, fd: int | None) -> bool:
+        """Does what a message says, or begins it; returns whether more are to be read."""
+        match message.WhichOneof("command"):
+            case "execute":
+                self._execute(message.call_id, message.execute, fd)
+            case "prepare":
+                self._planner.submit(self._prepare, message.call_id, message.prepare)
+            case "get_compiled_text":
+                self._planner.submit(self._text, message.call_id, message.get_compiled_text)
+            case "evict":  # behind the Prepare commands that came before it; launches are before it anyway
+                self._planner.submit(self._evict, message.evict.key_digest)
+            case "shutdown":
+                return False
+        return True
+
+    def close(self) -> None:
+        """Waits for what was begun."""
+        self._planner.shutdown()
+        self._compilers.shutdown(cancel_futures=True)
+        self._executor.close()
+
+    def _execute(self, call_id: int, command: link_pb2.Execute, fd: int | None) -> None:
+        with self._failures(call_id) as answer:
+            try:
+                program = self._programs[command.key_digest].result(timeout=0).program
+            except BaseException:
+                if fd is not None:
+                    os.close(fd)
+                raise
+            finish = self._executor.launch(program, command, fd)
+            finish().add_done_callback(answer.settle(lambda executed: {"executed": executed}))
+
+    def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
+        with self._failures(call_id) as answer:
+            kernel = self._kernels.get(command.call.kernel)
+            if kernel is None:
+                raise CallError(
+                    Reason.KERNEL_NOT_FOUND,
+                    f"there is no kernel {shorten(command.call.kernel)!r}; "
+                    f"{did_you_mean(command.call.kernel, self._kernels)}",
+                    field="kernel",
+                )
+            resolved = resolve(kernel, decode_request(command.call, command.operands), self._devices)
+            _check_size(resolved, command.max_call_bytes)
+            key = kernel_key(resolved, self._platform)
+            digest = key.digest()
+            compiled = self._programs.get(digest)
+            if compiled is None:
+                compiled = self._compilers.submit(_compile, resolved, key)
+                self._programs[digest] = compiled
+                compiled.add_done_callback(lambda done: self._forget_failed(digest, done))
+            compiled.add_done_callback(answer.settle(lambda done: {"prepared": done.prepared}))
+
+    def _text(self, call_id: int, command: link_pb2.GetCompiledText) -> None:
+        with self._failures(call_id) as answer:
+            text = self._programs[command.key_digest].result(timeout=0).program.compiled.as_text() or ""
+            cut = text.encode()[: command.max_bytes].decode(errors="ignore")
+            answer.send(compiled_text=link_pb2.CompiledText(text=cut))
+
+    def _evict(self, digest: str) -> None:
+        self._programs.pop(digest, None)
+        self._evictions += 1
+        if self._evictions % _EVICTIONS_BETWEEN_CLEARS == 0:
+            # JAX's own caches keep the traces of programs that we let go; ours are compiled and need none.
+            _clear_jax_caches()
+
+    def _forget_failed(self, digest: str, done: Future[_Compiled]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._programs.pop(digest, None)
+
+    def _failures(self, call_id: int) -> _Answer:
+        return _Answer(self._link, call_id)
+
+
+class _Answer:
+    """The one answer to a command: as a context manager, an exception in the body becomes a Failure."""
+
+    def __init__(self, link: Link, call_id: int) -> None:
+        self._link = link
+        self._call_id = call_id
+
+    def __enter__(self) -> _Answer:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self.send(failure=_failure(error))
+            return True
+        return False
+
+    def settle(self, answer: Callable[[T], dict[str, object]]) -> Callable[[Future[T]], None]:
+        """Returns a callback for a future that sends its outcome."""
+
+        def done(future: Future[T]) -> None:
+            with self:
+                self.send(**answer(future.result()))
+
+        return done
+
+    def send(self, **answer: object) -> None:
+        """Sends the answer; without a front end there is nobody to tell."""
+        try:
+            message = link_pb2.WorkerMessage(call_id=self._call_id, **answer)  # type: ignore[arg-type]
+            self._link.send(message.SerializeToString())
+        except LinkClosedError:
+            pass
+
+
+def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
+    try:
+        program = compile_program(resolved)
+    except Exception as error:
+        if _is_out_of_memory(error):
+            raise
+        error_id = secrets.token_hex(4)
+        structlog.get_logger().exception("a program could not be compiled", error_id=error_id)
+        raise CallError(
+            Reason.COMPILE_FAILED,
+            f"the compiler refused kernel {resolved.kernel.name!r} with strategy {resolved.strategy.name!r} "
+            f"for these shapes and specs; try another strategy, and tell the server's keeper of error {error_id}",
+            metadata={"error_id": error_id},
+        ) from error
+    text = program.compiled.as_text() or ""
+    plan = describe_plan(program, key, text)
+    nbytes = analysis.program_bytes(program.compiled, text)
+    return _Compiled(program, link_pb2.Prepared(plan=plan, program_bytes=nbytes))
+
+
+def _check_size(resolved: Resolved, max_call_bytes: int) -> None:
+    problem = resolved.problem
+    arrays = [array for array in (*problem.operands, *problem.results) if array is not None]
+    nbytes = sum(array.nbytes for array in arrays)
+    if nbytes > max_call_bytes:
+        raise CallError(
+            Reason.CALL_TOO_LARGE,
+            f"the operands and results of this call are {nbytes} bytes together "
+            f"(results: {shorten(', '.join(map(str, problem.results)))}) and one call may have {max_call_bytes}; "
+            "split the work, or start the server with a larger --max-call-bytes",
+            field="operands",
+            metadata={"bytes": str(nbytes), "limit": str(max_call_bytes)},
+        )
+
+
+def _clear_jax_caches() -> None:
+    jax.clear_caches()
+    gc.collect()
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _failure(error: Exception) -> link_pb2.Failure:
+    if isinstance(error, CallError):
+        return link_pb2.Failure(
+            reason=error.reason.value, message=error.message, field=error.field, metadata=error.metadata
+        )
+    if _is_out_of_memory(error):
+        return link_pb2.Failure(
+            reason=Reason.OUT_OF_DEVICE_MEMORY.value,
+            message="the devices do not have the memory for this call; split the arrays over more devices, "
+            "or make them smaller",
+        )
+    error_id = secrets.token_hex(4)
+    structlog.get_logger().error("a call failed unexpectedly", error_id=error_id, exc_info=error)
+    return link_pb2.Failure(
+        reason=Reason.INTERNAL.value,
+        message=f"the server failed at a fault of its own; tell its keeper of error {error_id}",
+        metadata={"error_id": error_id},
+    )

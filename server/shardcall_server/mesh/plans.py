@@ -1,0 +1,105 @@
+"""Describing programs and kernels in the contract's messages."""
+
+from __future__ import annotations
+
+from shardcall.v1 import kernel_pb2
+
+from shardcall_server.compilation import analysis
+from shardcall_server.compilation.keys import KernelKey
+from shardcall_server.compilation.program import Placement, Program
+from shardcall_server.kernels.kernel import REQUIRED, Kernel
+from shardcall_server.kernels.layout import ArrayType, Spec, block_shape
+from shardcall_server.mesh.requests import encode_parameter
+from shardcall_server.wire import encode_array_type, encode_mesh, encode_spec
+
+
+def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Plan:
+    """The plan of a compiled call.
+
+    Args:
+        program: the compiled call.
+        key: what it is kept by.
+        text: its compiled text.
+    """
+    resolved, problem = program.resolved, program.resolved.problem
+    memory = analysis.memory(program.compiled)
+    return kernel_pb2.Plan(
+        kernel=resolved.kernel.name,
+        mesh=encode_mesh(problem.mesh, resolved.device_ids),
+        operands=[
+            _placement(program, operand, placement, spec)
+            for operand, placement, spec in zip(
+                problem.operands, program.operands, problem.in_specs, strict=True
+            )
+        ],
+        results=[
+            _placement(program, result, placement, spec)
+            for result, placement, spec in zip(
+                problem.results, program.results, problem.out_specs, strict=True
+            )
+        ],
+        strategy=resolved.strategy.name,
+        strategy_reason=resolved.reason,
+        collectives=[
+            kernel_pb2.Collective(kind=c.kind, count=c.count, bytes_per_device=c.bytes_per_device)
+            for c in analysis.collectives(text)
+        ],
+        flops_per_device=analysis.flops(program.compiled),
+        memory=kernel_pb2.DeviceMemory(
+            argument_bytes=memory.argument_bytes,
+            output_bytes=memory.output_bytes,
+            temp_bytes=memory.temp_bytes,
+        ),
+        key_digest=key.digest(),
+        key=[kernel_pb2.KeyPart(label=label, value=value) for label, value in key.parts()],
+    )
+
+
+def _placement(
+    program: Program, array: ArrayType | None, placement: Placement | None, spec: Spec | None
+) -> kernel_pb2.ArrayPlacement:
+    if array is None or placement is None:
+        return kernel_pb2.ArrayPlacement()
+    if spec is None:
+        spec = chosen_spec(placement, array.ndim)
+    return kernel_pb2.ArrayPlacement(
+        type=encode_array_type(array),
+        spec=encode_spec(spec),
+        padded_shape=placement.padded,
+        block_shape=block_shape(placement.padded, spec, program.resolved.problem.mesh),
+    )
+
+
+def chosen_spec(placement: Placement, ndim: int) -> Spec:
+    """The spec that the compiler chose where it was left to it."""
+    entries = tuple(getattr(placement.sharding, "spec", ()))
+    names = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries)
+    return names + ((),) * (ndim - len(names))
+
+
+def describe_kernel(kernel: Kernel) -> kernel_pb2.KernelDescription:
+    """All there is to know about a kernel before calling it."""
+    return kernel_pb2.KernelDescription(
+        name=kernel.name,
+        version=kernel.version,
+        summary=kernel.summary,
+        operands=[
+            kernel_pb2.OperandDescription(
+                name=info.name, documentation=info.documentation, optional=info.optional
+            )
+            for info in kernel.operands
+        ],
+        parameters=[
+            kernel_pb2.ParameterDescription(
+                name=info.name,
+                documentation=info.documentation,
+                required=info.default is REQUIRED,
+                default_value=None if info.default is REQUIRED else encode_parameter(info.default),
+            )
+            for info in kernel.parameters
+        ],
+        strategies=[
+            kernel_pb2.StrategyDescription(name=strategy.name, documentation=strategy.documentation)
+            for strategy in kernel.strategies
+        ],
+    )

@@ -1,0 +1,57 @@
+"""Calls as the worker understands them, from the contract's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
+
+from shardcall_server.compilation.resolve import AUTO, Request
+from shardcall_server.kernels.kernel import ParameterValue
+from shardcall_server.kernels.layout import Spec
+from shardcall_server.wire import decode_mesh, decode_operand_types
+
+
+def decode_request(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> Request:
+    """A call as plain values, unchecked but for what cannot be held as such."""
+    return Request(
+        parameters={name: _parameter(value) for name, value in call.parameters.items()},
+        operands=decode_operand_types(operands),
+        mesh=decode_mesh(call.mesh),
+        device_ids=tuple(call.mesh.device_ids),
+        in_specs=tuple(_spec(s) for s in call.in_specs),
+        out_specs=tuple(_spec(s) for s in call.out_specs),
+        strategy=call.strategy or AUTO,
+    )
+
+
+def encode_parameter(value: object) -> kernel_pb2.ParameterValue:
+    """The message for a static parameter's value."""
+    match value:
+        case None:
+            return kernel_pb2.ParameterValue()
+        case bool():
+            return kernel_pb2.ParameterValue(bool_value=value)
+        case int():
+            return kernel_pb2.ParameterValue(int_value=value)
+        case float():
+            return kernel_pb2.ParameterValue(float_value=value)
+        case str():
+            return kernel_pb2.ParameterValue(string_value=value)
+        case tuple():
+            return kernel_pb2.ParameterValue(int_list=kernel_pb2.IntegerList(values=value))
+    raise TypeError(f"a parameter's value may not be a {type(value).__name__}")
+
+
+def _parameter(message: kernel_pb2.ParameterValue) -> ParameterValue:
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        return None
+    value: bool | int | float | str | kernel_pb2.IntegerList = getattr(message, kind)
+    return tuple(value.values) if isinstance(value, kernel_pb2.IntegerList) else value
+
+
+def _spec(message: mesh_pb2.OptionalPartitionSpec) -> Spec | None:
+    if not message.HasField("spec"):
+        return None
+    return tuple(tuple(entry.axis_names) for entry in message.spec.entries)

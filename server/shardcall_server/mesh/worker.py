@@ -1,0 +1,117 @@
+"""The mesh worker: one process that owns the devices and does what the link says, in order."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import sys
+from importlib.metadata import entry_points, version
+
+import jax
+import structlog
+from shardcall.v1 import server_info_service_pb2
+from shardcall_worker.v1 import link_pb2
+
+from shardcall_server.compilation.keys import Platform
+from shardcall_server.framing import Link
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.mesh.commands import Commands
+from shardcall_server.mesh.plans import describe_kernel
+from shardcall_server.telemetry import configure_logging
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    """Runs a worker on the link whose descriptor is given; returns when the front end is gone."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--link-fd", type=int, required=True)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    arguments = parser.parse_args()
+    _end_with(arguments.parent_pid)
+    configure_logging()
+    # A terminal's Ctrl-C reaches the whole process group; the front end drains and then ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    link = Link(socket.socket(fileno=arguments.link_fd))
+    frames = link.frames()
+    first, _ = next(frames, (None, None))
+    if first is None:
+        return 0
+    kernels = load_kernels()
+    start = link_pb2.FrontEndMessage.FromString(first).start
+    start_backend(start)
+    ready = _ready(kernels)
+    commands = Commands(link, kernels, _platform())
+    link.send(link_pb2.WorkerMessage(ready=ready).SerializeToString())
+    for body, fd in frames:
+        if not commands.handle(link_pb2.FrontEndMessage.FromString(body), fd):
+            break
+    else:
+        # The front end is gone and nobody waits for an answer: do not wait for the devices either.
+        os._exit(0)
+    commands.close()
+    return 0
+
+
+def load_kernels() -> dict[str, Kernel]:
+    """The kernels of every installed distribution, by name; one that cannot be loaded is left out."""
+    log = structlog.get_logger()
+    kernels: dict[str, Kernel] = {}
+    for entry in sorted(entry_points(group="shardcall.kernels"), key=lambda e: e.name):
+        try:
+            kernel = entry.load()()
+        except Exception:  # a stranger's package must not keep the server from starting
+            log.exception("a kernel could not be loaded", kernel=entry.name, package=entry.value)
+            continue
+        kernels[kernel.name] = kernel
+    return dict(sorted(kernels.items()))
+
+
+def start_backend(start: link_pb2.Start) -> None:
+    """Brings the devices up, with element types as asked (x64 on)."""
+    jax.config.update("jax_enable_x64", True)
+    if start.platform:
+        jax.config.update("jax_platforms", "cuda,rocm" if start.platform == "gpu" else start.platform)
+    if start.virtual_devices:
+        jax.config.update("jax_num_cpu_devices", start.virtual_devices)
+    jax.devices()
+
+
+def _platform() -> Platform:
+    return Platform(
+        device_kind=jax.devices()[0].device_kind,
+        jax=f"{jax.__version__} / {version('jaxlib')}",
+        flags=os.environ.get("XLA_FLAGS", ""),
+    )
+
+
+def _ready(kernels: dict[str, Kernel]) -> link_pb2.Ready:
+    return link_pb2.Ready(
+        devices=[
+            server_info_service_pb2.Device(id=d.id, kind=d.device_kind, process_index=d.process_index)
+            for d in jax.devices()
+        ],
+        platform=jax.default_backend(),
+        versions=server_info_service_pb2.Versions(
+            shardcall=version("shardcall"), jax=jax.__version__, jaxlib=version("jaxlib")
+        ),
+        kernels=[describe_kernel(kernel) for kernel in kernels.values()],
+    )
+
+
+def _end_with(parent_pid: int) -> None:
+    """Asks the kernel to end this process with the front end's thread that started it.
+
+    The end of the link says the same, but only to a process whose threads still run.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        sys.exit("the front end ended before its worker began")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

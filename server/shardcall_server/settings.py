@@ -1,0 +1,150 @@
+"""The server's settings: flag > environment `SHARDCALL_*` > TOML file > default."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from shardcall_server.errors import did_you_mean
+
+ENVIRONMENT_PREFIX = "SHARDCALL_"
+_MIB = 1 << 20
+_AXIS = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([1-9][0-9]*)\s*")
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be: which, what was given and what is allowed."""
+
+
+class Settings(BaseSettings):
+    """Everything about a server that its keeper may choose."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True)
+
+    host: str = Field("localhost", description="Address to listen on; localhost is 127.0.0.1 and ::1.")
+    port: int = Field(8470, ge=0, le=65535, description="Port to listen on; 0 lets the system choose.")
+    insecure_allow_remote: bool = Field(
+        False, description="Allow an address that other machines can reach, without TLS or authentication."
+    )
+    devices: int = Field(0, ge=0, le=512, description="Virtual CPU devices; 0 takes the platform's own.")
+    platform: Literal["", "cpu", "gpu", "tpu"] = Field(
+        "", description="Platform of the devices; empty takes what JAX finds."
+    )
+    mesh: str = Field("", description="Default mesh, such as x=4,y=2; empty is one axis x over all devices.")
+    max_call_bytes: int = Field(
+        default_factory=lambda: memory_bytes() // 4, ge=_MIB, description="Most bytes of arrays in one call."
+    )
+    max_bytes_in_flight: int = Field(
+        default_factory=lambda: memory_bytes() // 2, ge=_MIB, description="Most bytes of arrays in all calls."
+    )
+    max_call_s: float = Field(3600.0, gt=0, description="Longest call, in seconds.")
+    max_concurrent_calls: int = Field(64, ge=1, le=4096, description="Most calls worked on at once.")
+    max_cached_programs: int = Field(256, ge=1, description="Most compiled programs kept.")
+    max_cached_bytes: int = Field(1 << 30, ge=_MIB, description="Most bytes of compiled programs kept.")
+    max_message_bytes: int = Field(4 * _MIB, ge=2 * _MIB, le=64 * _MIB, description="Largest gRPC message.")
+    max_inline_bytes: int = Field(_MIB, ge=0, le=_MIB, description="Most bytes of arrays in a unary call.")
+    max_chunk_bytes: int = Field(_MIB, ge=4096, le=_MIB, description="Most bytes in a chunk of a stream.")
+    start_timeout_s: float = Field(120.0, gt=0, description="Longest start of the mesh, in seconds.")
+    drain_s: float = Field(30.0, ge=0, description="Longest wait for calls at work when the server ends.")
+    tune_allocator: bool = Field(True, description="Start with glibc's allocator set to keep large blocks.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+
+    @field_validator("mesh")
+    @classmethod
+    def _check_mesh(cls, value: str) -> str:
+        if value and not all(_AXIS.fullmatch(axis) for axis in value.split(",")):
+            raise ValueError("write axes as name=size with commas between, such as x=4,y=2")
+        return value
+
+    @property
+    def mesh_axes(self) -> tuple[tuple[str, int], ...]:
+        """The default mesh's axes; empty where none is set."""
+        found = [_AXIS.fullmatch(axis) for axis in self.mesh.split(",") if axis]
+        return tuple((match[1], int(match[2])) for match in found if match)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then the environment, then the file that `SHARDCALL_CONFIG` or ``--config`` names."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Settings:
+    """Reads the settings.
+
+    Args:
+        flags: those given on the command line, by setting name.
+        config: a TOML file; None for none.
+
+    Raises:
+        SettingsError: an unknown key, with the nearest known; or a value that is not allowed.
+    """
+    known = Settings.model_fields
+    for key in os.environ:
+        if key.startswith(ENVIRONMENT_PREFIX):
+            name = key.removeprefix(ENVIRONMENT_PREFIX).lower()
+            if name not in known and name not in _OTHER_VARIABLES:
+                raise SettingsError(
+                    f"environment variable {key} is no setting; {_nearest(name, known, environment=True)}"
+                )
+    values = _read_toml(config) if config else {}
+    for name in values:
+        if name not in known:
+            raise SettingsError(f"{config}: {name!r} is no setting; {_nearest(name, known)}")
+
+    class FromFile(Settings):
+        model_config = SettingsConfigDict(toml_file=config)
+
+    try:
+        return FromFile(**flags)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise SettingsError(f"setting {name} is {first['input']!r}: {first['msg'].lower()}") from None
+
+
+# Read by the client or the command line, not settings of the server.
+_OTHER_VARIABLES = {"config", "require_all"}
+
+
+def _nearest(name: str, known: Mapping[str, Any], environment: bool = False) -> str:
+    names = [ENVIRONMENT_PREFIX + k.upper() for k in known] if environment else list(known)
+    return did_you_mean(ENVIRONMENT_PREFIX + name.upper() if environment else name, names)
+
+
+def _read_toml(config: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(config.read_text())
+    except OSError as error:
+        raise SettingsError(f"the settings file {config} cannot be read: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"the settings file {config} is not TOML: {error}") from None
+
+
+def memory_bytes() -> int:
+    """The memory that this process may use: the host's, or less in a container with a limit."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(path).read_text()))
+        except (OSError, ValueError):  # another cgroup version, or "max"
+            continue
+    return min(limits)

@@ -1,0 +1,148 @@
+"""The container: a server without rights that answers, drains, and comes back; and its demonstration."""
+
+import json
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.docker
+
+Run = Callable[..., str]
+Require = Callable[[bool, str], None]
+
+BUILD_TIMEOUT_S = 600
+HEALTHY_TIMEOUT_S = 120
+
+KILL_THE_CHILD_OF_INIT = """
+import os, pathlib, signal
+for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    if int(fields["PPid"]) == 1 and int(fields["Pid"]) != os.getpid():
+        os.kill(int(fields["Pid"]), signal.SIGKILL)
+"""
+
+
+def answers(*command: str) -> bool:
+    if shutil.which(command[0]) is None:
+        return False
+    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+
+
+@dataclass
+class Container:
+    """The server's container in a compose project of its own."""
+
+    run: Run
+    compose: tuple[str, ...]
+    identity: str = ""
+
+    def in_project(self, *arguments: str, timeout_s: float = 120) -> str:
+        return self.run(*self.compose, *arguments, timeout_s=timeout_s)
+
+    def inspect(self) -> dict[str, Any]:
+        (state,) = json.loads(self.run("docker", "inspect", self.identity))
+        return dict(state)
+
+    def python(self, code: str) -> str:
+        return self.in_project("exec", "-T", "server", "python", "-c", code)
+
+    def wait_until(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        deadline = time.monotonic() + HEALTHY_TIMEOUT_S
+        while not met(state := self.inspect()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"not {what} after {HEALTHY_TIMEOUT_S} s:\n{self.in_project('logs', 'server')}")
+            time.sleep(0.3)
+        return state
+
+
+def is_healthy(state: dict[str, Any]) -> bool:
+    return bool(state["State"]["Running"] and state["State"]["Health"]["Status"] == "healthy")
+
+
+@pytest.fixture(scope="module")
+def project(run: Run, root: Path, require: Require) -> Iterator[Container]:
+    require(answers("docker", "version"), "Docker engine")
+    compose = ("docker", "compose") if answers("docker", "compose", "version") else ("docker-compose",)
+    require(answers(*compose, "version"), "docker compose")
+    name = f"shardcall-test-{secrets.token_hex(4)}"
+    container = Container(run, (*compose, "-p", name, "-f", str(root / "docker-compose.yml")))
+    container.in_project("build", timeout_s=BUILD_TIMEOUT_S)
+    try:
+        container.in_project("up", "--detach", "server")
+        container.identity = container.in_project("ps", "--quiet", "server").strip()
+        yield container
+    finally:
+        container.in_project("down", "--volumes", "--remove-orphans")
+    owned = ("--quiet", "--filter", f"label=com.docker.compose.project={name}")
+    assert run("docker", "ps", "--all", *owned) == ""
+    assert run("docker", "network", "ls", *owned) == ""
+    assert run("docker", "volume", "ls", *owned) == ""
+
+
+@pytest.fixture
+def server(project: Container) -> Container:
+    project.wait_until("healthy", is_healthy)
+    return project
+
+
+def test_the_demonstration_gets_what_numpy_computes(server: Container) -> None:
+    said = server.in_project("run", "--rm", "-T", "demo", timeout_s=180)
+    assert "NumPy" in said
+
+
+def test_the_server_has_no_rights(server: Container) -> None:
+    status = server.python("print(open('/proc/self/status').read())")
+    fields = {line.split(":")[0]: line.split(":")[1].split() for line in status.splitlines() if ":" in line}
+    assert set(fields["Uid"]) == {"10001"}
+    assert set(fields["Gid"]) == {"10001"}
+    assert int(fields["CapEff"][0], 16) == int(fields["CapBnd"][0], 16) == 0
+    assert fields["NoNewPrivs"] == ["1"]
+
+
+@pytest.mark.parametrize("folder", ["/app", "/opt/shardcall", "/var/tmp"])
+def test_the_file_system_is_read_only(server: Container, folder: str) -> None:
+    said = server.python(
+        f"import os\ntry:\n os.mkdir('{folder}/new')\nexcept OSError as error:\n print(error)"
+    )
+    assert "Read-only file system" in said
+
+
+def test_nothing_is_published(server: Container) -> None:
+    state = server.inspect()
+    assert not state["HostConfig"]["PortBindings"]
+    assert not any(state["NetworkSettings"]["Ports"].values())
+
+
+def test_the_network_leads_nowhere(server: Container) -> None:
+    (name,) = server.inspect()["NetworkSettings"]["Networks"]
+    (network,) = json.loads(server.run("docker", "network", "inspect", name))
+    assert network["Internal"]
+
+
+def test_a_killed_server_comes_back_by_itself(server: Container) -> None:
+    before = server.inspect()
+    # From inside: a `docker kill` counts as stopped on purpose, and is not restarted. This command may
+    # end with the container, so what it returns says nothing.
+    command = (*server.compose, "exec", "-T", "server", "python", "-c", KILL_THE_CHILD_OF_INIT)
+    subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+    after = server.wait_until(
+        "restarted and healthy",
+        lambda state: state["RestartCount"] > before["RestartCount"] and is_healthy(state),
+    )
+    assert after["State"]["StartedAt"] > before["State"]["StartedAt"]
+
+
+def test_a_stopped_server_ends_well_within_its_grace(server: Container) -> None:
+    server.in_project("stop", "server")
+    try:
+        stopped = server.inspect()["State"]
+    finally:
+        server.in_project("start", "server")
+    assert stopped["ExitCode"] == 0

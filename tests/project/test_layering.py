@@ -1,0 +1,162 @@
+"""Imports run one way, the client stays thin, and the front end never holds JAX (ARCHITECTURE.md)."""
+
+import ast
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {"shardcall": "client", "shardcall_server": "server", "shardcall_worker": "server"}
+JAX = {"jax", "jaxlib"}
+CLIENT_MAY_IMPORT = {"numpy", "ml_dtypes", "grpc", "grpc_status", "google", "shardcall"}
+LINUX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"}
+
+
+def modules() -> dict[str, Path]:
+    """Returns the file of every module of the three packages."""
+    found = {}
+    for package, source in SOURCES.items():
+        for file in (ROOT / source / package).rglob("*.py"):
+            parts = file.relative_to(ROOT / source).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+MODULES = modules()
+
+
+def package_of(module: str) -> str:
+    return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+
+
+def statements(tree: ast.AST, *, late: bool) -> Iterator[ast.AST]:
+    """Yields the nodes that run on import, and with `late` those inside functions too."""
+    for node in ast.iter_child_nodes(tree):
+        if is_type_checking(node) or (not late and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            continue
+        yield node
+        yield from statements(node, late=late)
+
+
+@cache
+def imports(module: str, *, late: bool = True) -> frozenset[str]:
+    """Returns what a module imports: the project's modules by their full names, others as written."""
+    names = set()
+    for node in statements(ast.parse(MODULES[module].read_text()), late=late):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parent = package_of(module).rsplit(".", node.level - 1)[0] if node.level else ""
+            origin = ".".join(part for part in (parent, node.module) if part)
+            members = {f"{origin}.{alias.name}" for alias in node.names}
+            names |= (members & set(MODULES)) | {origin}
+    return frozenset(names)
+
+
+def reached(starts: list[str]) -> dict[str, str]:
+    """Returns every module that the imports of `starts` lead to, with the chain that leads there."""
+    chains = {start: start for start in starts}
+    waiting = list(starts)
+    while waiting:
+        module = waiting.pop()
+        if module not in MODULES:
+            continue
+        parents = {module[:end] for end in range(len(module)) if module[end] == "."}
+        for name in sorted((imports(module) | parents) - set(chains)):
+            chains[name] = f"{chains[module]} -> {name}"
+            waiting.append(name)
+    return chains
+
+
+def below(package: str) -> list[str]:
+    return [module for module in MODULES if module == package or module.startswith(f"{package}.")]
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def test_the_client_imports_only_numpy_grpc_and_protobuf() -> None:
+    thin = [module for module in below("shardcall") if not module.startswith("shardcall.cli")]
+    foreign = {(module, name) for module in thin for name in imports(module) if top(name) not in SOURCES}
+    allowed = CLIENT_MAY_IMPORT | sys.stdlib_module_names
+    assert not {(module, name) for module, name in foreign if top(name) not in allowed}
+
+
+def test_no_client_module_imports_the_server_or_jax_when_it_is_imported() -> None:
+    forbidden = {*JAX, "shardcall_server", "shardcall_worker"}
+    early = {(module, name) for module in below("shardcall") for name in imports(module, late=False)}
+    assert not {(module, name) for module, name in early if top(name) in forbidden}
+
+
+def test_importing_the_client_loads_neither_jax_nor_the_server_nor_the_command_line(
+    run_python: Callable[[str], str],
+) -> None:
+    loaded = json.loads(run_python("import json, shardcall, sys; print(json.dumps(sorted(sys.modules)))"))
+    assert "shardcall" in loaded
+    assert not {top(name) for name in loaded} & {
+        *JAX,
+        "shardcall_server",
+        "shardcall_worker",
+        "typer",
+        "rich",
+    }
+
+
+def test_no_client_module_imports_anything_linux_only_at_top_level() -> None:
+    early = {(module, name) for module in below("shardcall") for name in imports(module, late=False)}
+    assert not {(module, name) for module, name in early if top(name) in LINUX_ONLY}
+
+
+def test_the_client_can_be_imported_where_linux_calls_are_missing(run_python: Callable[[str], str]) -> None:
+    run_python(
+        "import asyncio, concurrent.futures, multiprocessing, subprocess, tempfile\n"
+        "import grpc, grpc_status.rpc_status, ml_dtypes, numpy\n"
+        "import mmap, os, socket, sys\n"
+        f"sys.modules.update(dict.fromkeys({sorted(LINUX_ONLY - {'posix'})}))\n"
+        "missing = {os: ['memfd_create', 'eventfd', 'sched_getaffinity', 'fork', 'getuid'],\n"
+        "           socket: ['AF_UNIX', 'SCM_RIGHTS', 'MSG_CMSG_CLOEXEC', 'recv_fds', 'send_fds'],\n"
+        "           mmap: ['MAP_SHARED', 'MAP_POPULATE', 'PROT_READ', 'PROT_WRITE']}\n"
+        "for module, names in missing.items():\n"
+        "    for name in names:\n"
+        "        vars(module).pop(name, None)\n"
+        "import shardcall\n"
+    )
+
+
+def test_the_front_end_reaches_no_jax() -> None:
+    chains = reached(below("shardcall_server.frontend"))
+    assert not [chain for name, chain in chains.items() if top(name) in JAX]
+
+
+def test_importing_the_whole_front_end_loads_no_jax(run_python: Callable[[str], str]) -> None:
+    names = ", ".join(below("shardcall_server.frontend"))
+    loaded = json.loads(run_python(f"import json, sys, {names}; print(json.dumps(sorted(sys.modules)))"))
+    assert not {top(name) for name in loaded} & JAX
+
+
+def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
+    chains = reached(below("shardcall_server.kernels"))
+    assert not [chain for name, chain in chains.items() if name.startswith(("grpc", "google"))]
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [
+        ("kernels", ("compilation", "mesh", "frontend")),
+        ("compilation", ("mesh", "frontend")),
+        ("mesh", ("frontend",)),
+    ],
+)
+def test_imports_run_one_way(lower: str, upper: tuple[str, ...]) -> None:
+    chains = reached(below(f"shardcall_server.{lower}"))
+    forbidden = tuple(f"shardcall_server.{package}" for package in upper)
+    assert not [chain for name, chain in chains.items() if name.startswith(forbidden)]

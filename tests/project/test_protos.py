@@ -1,0 +1,47 @@
+"""The committed stubs are what the protos generate, and the protos pass buf's lint."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., str]
+Require = Callable[[bool, str], None]
+
+
+@pytest.fixture(scope="module")
+def regenerated(root: Path, run: Run, require: Require, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require(shutil.which("make") is not None, "make")
+    run("make", "--no-print-directory", "venv-protos")
+    target = tmp_path_factory.mktemp("stubs")
+    run(root / "protos/generate", root / ".venv-protos/bin/python", target)
+    return target
+
+
+def stubs(below: Path) -> dict[str, bytes]:
+    found = [file for half in ("client", "server") for file in (below / half).rglob("*_pb2*.py*")]
+    return {
+        str(file.relative_to(below)): file.read_bytes() for file in found if "__pycache__" not in file.parts
+    }
+
+
+def test_the_same_stubs_are_committed_as_are_generated(root: Path, regenerated: Path) -> None:
+    assert set(stubs(regenerated)) == set(stubs(root)), "run `make protos`, and delete what no proto makes"
+
+
+def test_every_committed_stub_is_byte_for_byte_the_generated_one(root: Path, regenerated: Path) -> None:
+    committed = stubs(root)
+    stale = [name for name, content in stubs(regenerated).items() if committed.get(name) != content]
+    assert not stale, "run `make protos`; never edit a stub"
+
+
+def test_every_proto_has_stubs(root: Path) -> None:
+    made_from = {Path(name).name.removesuffix("_pb2.py") for name in stubs(root) if name.endswith("_pb2.py")}
+    protos = [proto for proto in (root / "protos").rglob("*.proto") if "node_modules" not in proto.parts]
+    assert made_from == {proto.stem for proto in protos}
+
+
+def test_the_protos_pass_the_lint_of_buf(run: Run, require: Require) -> None:
+    require(shutil.which("npm") is not None and shutil.which("make") is not None, "npm and make")
+    run("make", "--no-print-directory", "lint-protos")

@@ -1,0 +1,140 @@
+"""What is in the repository: locks with hashes, no trace of one machine, no pickle, no overlong file."""
+
+import ast
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+LONGEST_FILE_LINES = 400
+
+MACHINE = {
+    "a path of one machine": r"(?<![\w.~-])/(work|root|home|Users)/|/opt/(pypi|wheels)",
+    "a package index": r"--(extra-)?index-url|https?://\S*/(simple|npm)\b|registry\.npmjs",
+    "a folder beside the checkout": r"\.\./shared",
+}
+UNSAFE = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+
+
+def logical_lines(lock: Path) -> Iterator[str]:
+    text = lock.read_text().replace("\\\n", " ")
+    return (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+
+
+def pins(lock: Path) -> dict[str, list[Requirement]]:
+    found: dict[str, list[Requirement]] = {}
+    for line in logical_lines(lock):
+        requirement = Requirement(line.partition(" --hash")[0])
+        found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return found
+
+
+def asked_for(lock: str) -> list[Requirement]:
+    """Returns what pyproject.toml asks for in the environment that a lock is for."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, groups = pyproject["project"], pyproject["dependency-groups"]
+    extras = project["optional-dependencies"]
+    wanted = {
+        "build": groups["build"],
+        "client": project["dependencies"],
+        "client-protobuf6": project["dependencies"],
+        "dev": [
+            *project["dependencies"],
+            *chain.from_iterable(extras.values()),
+            *groups["build"],
+            *groups["dev"],
+        ],
+        "protos": groups["protos"],
+        "server": [*project["dependencies"], *extras["cli"], *extras["server"]],
+    }[lock]
+    requirements = [Requirement(line) for line in wanted if isinstance(line, str)]
+    return [requirement for requirement in requirements if requirement.name != "shardcall"]
+
+
+def text_of(file: Path) -> str:
+    return (ROOT / file).read_text(errors="ignore")
+
+
+def is_generated(file: Path) -> bool:
+    return "_pb2" in file.name
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+def test_every_line_of_a_lock_is_an_exact_version_with_its_hashes(lock: Path) -> None:
+    pinned = re.compile(r"[\w.-]+==\S+( ; [^#]+?)?(\s+--hash=sha256:[0-9a-f]{64})+\s*")
+    assert not [line for line in logical_lines(lock) if not pinned.fullmatch(line)]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+def test_no_lock_names_where_packages_come_from(lock: Path) -> None:
+    assert "://" not in lock.read_text()
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
+def test_a_lock_holds_what_pyproject_asks_for(lock: Path) -> None:
+    locked = pins(lock)
+    missing = []
+    for requirement in asked_for(lock.stem):
+        pinned = locked.get(canonicalize_name(requirement.name), [])
+        versions = [str(pin.specifier).removeprefix("==") for pin in pinned]
+        if not versions or not all(requirement.specifier.contains(version) for version in versions):
+            missing.append(str(requirement))
+    assert not missing, "run `make lock`"
+
+
+def test_the_lock_of_npm_has_hashes_and_no_address() -> None:
+    packages = json.loads((ROOT / "protos/package-lock.json").read_text())["packages"]
+    installed = {name: package for name, package in packages.items() if name}
+    assert installed
+    assert not [name for name, package in installed.items() if not package["integrity"].startswith("sha512-")]
+    assert not [name for name, package in installed.items() if "resolved" in package]
+
+
+@pytest.mark.parametrize("what", MACHINE)
+def test_no_file_names_what_only_one_machine_has(what: str, files: Sequence[Path]) -> None:
+    pattern = re.compile(MACHINE[what])
+    # CI's own entry may look beside the checkout for the script that starts Docker.
+    allowed = {Path(".ci/run")} if "beside" in what else set()
+    found = {str(file): pattern.search(text_of(file)) for file in files if file not in allowed}
+    assert not {name: match.group() for name, match in found.items() if match}
+
+
+def test_nothing_imports_a_format_that_runs_code_when_it_is_read(files: Sequence[Path]) -> None:
+    shipped = [file for file in files if file.suffix == ".py" and file.parts[0] in {"client", "server"}]
+    assert shipped
+    guilty = set()
+    for file in shipped:
+        for node in ast.walk(ast.parse(text_of(file))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.partition(".")[0] in UNSAFE for name in names):
+                guilty.add(str(file))
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                guilty.add(str(file))
+    assert not guilty
+
+
+def test_no_file_is_too_long_to_read(files: Sequence[Path]) -> None:
+    written = [file for file in files if file.suffix in {".py", ".proto"} and not is_generated(file)]
+    lengths = {str(file): len(text_of(file).splitlines()) for file in written}
+    assert not {name: length for name, length in lengths.items() if length > LONGEST_FILE_LINES}
+
+
+def test_the_oldest_runtimes_that_pyproject_allows_can_load_the_stubs() -> None:
+    oldest = {requirement.name: str(requirement.specifier) for requirement in asked_for("client")}
+    services = text_of(Path("client/shardcall/v1/kernel_service_pb2_grpc.py"))
+    messages = text_of(Path("client/shardcall/v1/kernel_pb2.py"))
+    grpc = re.search(r"GRPC_GENERATED_VERSION = '([\d.]+)'", services)
+    protobuf = re.search(r"# Protobuf Python Version: (\d+\.\d+)", messages)
+    assert grpc
+    assert protobuf
+    assert f">={grpc[1]}" in oldest["grpcio"].split(",")
+    assert f">={protobuf[1]}" in oldest["protobuf"].split(",")

@@ -1,0 +1,102 @@
+"""The wheel is a client that needs neither JAX nor the sources, and ships what type checkers need."""
+
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., str]
+RunClient = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def wheel(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", target)
+    (built,) = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def client_environment(run: Run, wheel: Path, lock: Path, target: Path) -> RunClient:
+    """Makes an environment of a locked client and the wheel alone; returns how to run code in it."""
+    run(sys.executable, "-m", "venv", "--without-pip", target)
+    python = target / "bin/python"
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet")
+    run(*pip, "--require-hashes", "--requirement", lock)
+    run(*pip, "--no-deps", "--no-index", wheel)
+    return lambda code: run(python, "-I", "-W", "error", "-c", code, cwd=target, timeout_s=60)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["client", pytest.param("client-protobuf6", marks=pytest.mark.long)],
+)
+def run_client(
+    request: pytest.FixtureRequest,
+    root: Path,
+    run: Run,
+    wheel: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> RunClient:
+    lock = root / "requirements" / f"{request.param}.txt"
+    return client_environment(run, wheel, lock, tmp_path_factory.mktemp("venv") / request.param)
+
+
+def test_the_wheel_holds_the_three_packages_and_nothing_else(contents: set[str]) -> None:
+    top = {name.partition("/")[0] for name in contents}
+    assert {name for name in top if not name.endswith(".dist-info")} == {
+        "shardcall",
+        "shardcall_server",
+        "shardcall_worker",
+    }
+
+
+def test_the_wheel_ships_every_module_and_stub_of_the_sources(root: Path, contents: set[str]) -> None:
+    sources = [
+        file.relative_to(root / half).as_posix()
+        for half in ("client", "server")
+        for file in (root / half).rglob("*.py*")
+        if "__pycache__" not in file.parts
+    ]
+    assert "shardcall/v1/kernel_pb2.pyi" in sources
+    assert not set(sources) - contents
+
+
+def test_the_wheel_is_typed_and_carries_its_license(contents: set[str]) -> None:
+    assert "shardcall/py.typed" in contents
+    assert [name for name in contents if name.endswith("licenses/LICENSE")]
+
+
+def test_the_client_comes_without_jax(run_client: RunClient) -> None:
+    run_client(
+        "import importlib.util, shardcall\n"
+        "assert importlib.util.find_spec('jax') is None\n"
+        "assert importlib.util.find_spec('typer') is None\n"
+    )
+
+
+def test_the_client_describes_a_mesh(run_client: RunClient) -> None:
+    assert "8" in run_client("import shardcall; print(shardcall.Mesh(x=8))")
+
+
+def test_the_client_says_that_no_server_answers(run_client: RunClient) -> None:
+    # The port is bound and never listened on: nobody else can answer there.
+    said = run_client(
+        "import shardcall, socket\n"
+        "with socket.socket() as held:\n"
+        "    held.bind(('127.0.0.1', 0))\n"
+        "    try:\n"
+        "        shardcall.connect(f'127.0.0.1:{held.getsockname()[1]}', connect_timeout=5)\n"
+        "    except shardcall.ServerUnavailableError as error:\n"
+        "        assert isinstance(error, ConnectionError)\n"
+        "        print(error)\n"
+    )
+    assert "shardcall serve" in said
