@@ -39,7 +39,8 @@ def local(devices: int = 8, *, start_timeout: float = 60.0, **settings: Setting)
     """
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
-    server = _Server(["--port", "0", "--devices", str(devices), "--exit-with-stdin", *_options(settings)])
+    command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
+    server = ServerProcess([*command, "--exit-with-stdin", *_options(settings)])
     try:
         client = connect(server.wait_until_ready(start_timeout))
     except BaseException:
@@ -50,12 +51,12 @@ def local(devices: int = 8, *, start_timeout: float = 60.0, **settings: Setting)
     return client
 
 
-class _Server:
-    """The process, and the threads that keep its output flowing."""
+class ServerProcess:
+    """A server process that ends with its standard input, and the threads that keep its output flowing."""
 
-    def __init__(self, options: list[str]) -> None:
+    def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "shardcall.cli", "serve", *options],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -104,22 +105,17 @@ class _Server:
                 _close(stream)
 
     def _read_stdout(self) -> None:
-        for line in _lines(self._process.stdout):
+        for line in self._process.stdout or ():
             if match := _READY.match(line):
                 self._address.put(match[1])
         self._address.put(None)
 
     def _read_stderr(self) -> None:
-        self._stderr.extend(_lines(self._process.stderr))
+        self._stderr.extend(self._process.stderr or ())
 
     def _printed(self) -> str:
-        text = "".join(tuple(self._stderr)).strip()
+        text = "".join(self._stderr.copy()).strip()
         return f"it printed:\n{text}" if text else "it printed nothing"
-
-
-def _lines(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None  # Popen was asked for pipes
-    return stream
 
 
 def _close(stream: IO[str] | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from shardcall.errors import ShardingError
+from shardcall.errors import ProtocolError, ShardingError
 from shardcall.v1 import mesh_pb2
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -50,7 +50,9 @@ class Mesh:
         if not checked:
             raise _refusal("a mesh needs an axis; give one, such as Mesh(x=1) for one device")
         object.__setattr__(self, "axes", checked)
-        object.__setattr__(self, "device_ids", None if device_ids is None else _ids(device_ids, self))
+        object.__setattr__(self, "device_ids", None)
+        if device_ids is not None:
+            object.__setattr__(self, "device_ids", _ids(device_ids, self))
 
     @property
     def axis_names(self) -> tuple[str, ...]:
@@ -88,9 +90,16 @@ def to_proto(mesh: Mesh) -> mesh_pb2.Mesh:
 
 
 def from_proto(message: mesh_pb2.Mesh) -> Mesh:
-    """Returns the mesh that a message holds."""
+    """Returns the mesh that a message holds.
+
+    Raises:
+        ProtocolError: if it holds none.
+    """
     axes = {axis.name: axis.size for axis in message.axes}
-    return Mesh(axes, device_ids=list(message.device_ids) or None)
+    try:
+        return Mesh(axes, device_ids=list(message.device_ids) or None)
+    except ShardingError as error:
+        raise ProtocolError(f"the server tells of a mesh that is none: {error}") from None
 
 
 def _name(name: object) -> str:

@@ -115,6 +115,8 @@ class Transport:
         try:
             yield
         except grpc.RpcError as error:
+            # The error is also the call, so its traceback is a cycle that would keep the operands.
+            error.__traceback__ = None
             raise status.to_error(error, self.address, deadline.timeout_s, deadline.elapsed_s()) from None
         except ValueError as error:
             if "closed" not in str(error).lower() or "channel" not in str(error).lower():

@@ -46,7 +46,9 @@ class _ElementTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ElementTy
     ELEMENT_TYPE_UINT64: _ElementType.ValueType  # 9
     """Eight bytes, unsigned."""
     ELEMENT_TYPE_INT4: _ElementType.ValueType  # 10
-    """One byte, sign-extended, -8 to 7; other bytes are refused."""
+    """One byte whose lower half is the value, two's complement, and whose upper
+    half is 0; other bytes are refused.
+    """
     ELEMENT_TYPE_UINT4: _ElementType.ValueType  # 11
     """One byte, 0 to 15; other bytes are refused."""
     ELEMENT_TYPE_FLOAT16: _ElementType.ValueType  # 12
@@ -92,7 +94,9 @@ ELEMENT_TYPE_UINT32: ElementType.ValueType  # 8
 ELEMENT_TYPE_UINT64: ElementType.ValueType  # 9
 """Eight bytes, unsigned."""
 ELEMENT_TYPE_INT4: ElementType.ValueType  # 10
-"""One byte, sign-extended, -8 to 7; other bytes are refused."""
+"""One byte whose lower half is the value, two's complement, and whose upper
+half is 0; other bytes are refused.
+"""
 ELEMENT_TYPE_UINT4: ElementType.ValueType  # 11
 """One byte, 0 to 15; other bytes are refused."""
 ELEMENT_TYPE_FLOAT16: ElementType.ValueType  # 12

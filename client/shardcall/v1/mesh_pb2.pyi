@@ -27,8 +27,8 @@ class MeshAxis(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """A name, unique in its mesh: a letter or underscore, then letters, digits
-    and underscores.
+    """A name, unique in its mesh: a letter or underscore, then at most 63 letters,
+    digits and underscores.
     """
     size: _builtins.int
     """How many devices lie along it: 1 or more."""
@@ -58,7 +58,7 @@ class Mesh(_message.Message):
     DEVICE_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def axes(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeshAxis]:
-        """The axes, outermost first."""
+        """The axes, outermost first; 1 to 16 of them."""
 
     @_builtins.property
     def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

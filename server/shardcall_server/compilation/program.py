@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
@@ -87,7 +88,7 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> KernelProgram:
         for made, promised in zip(results, problem.results, strict=True):
             if made.dtype != promised.dtype:
                 raise AssertionError(f"a kernel promised {promised} and made {made.dtype.name}")
-        return tuple(array.astype(held_type(array.dtype)) for array in results)
+        return tuple(_hold(array) for array in results)
 
     return on_held_types
 
@@ -103,3 +104,9 @@ def build_mesh(resolved: Resolved) -> jax.sharding.Mesh:
 def named_sharding(mesh: jax.sharding.Mesh, spec: Spec) -> NamedSharding:
     """JAX's form of one of our specs."""
     return NamedSharding(mesh, PartitionSpec(*(names or None for names in spec)))
+
+
+def _hold(array: jax.Array) -> jax.Array:
+    held = array.astype(held_type(array.dtype))
+    # ml_dtypes leaves the upper half of an int4's byte 0, where a conversion extends the sign.
+    return held & 0x0F if array.dtype == jnp.int4 else held

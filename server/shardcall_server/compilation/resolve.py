@@ -14,7 +14,8 @@ from shardcall_server.kernels.kernel import REQUIRED, Kernel, ParameterValue, Pr
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, format_spec
 
 AUTO = "auto"
-_MESH_AXIS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MESH_AXIS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_MAX_MESH_AXES = 16
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,19 @@ def _check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int])
             raise CallError(
                 Reason.INVALID_MESH,
                 f"{shorten(name)!r} is no name for a mesh axis; "
-                "use a letter or underscore, then letters, digits and underscores",
+                "use a letter or underscore, then at most 63 letters, digits and underscores",
                 field="mesh",
             )
         if size < 1:
             raise CallError(
                 Reason.INVALID_MESH, f"mesh axis {name!r} has size {size}; a size is 1 or more", field="mesh"
             )
+    if len(mesh.axes) > _MAX_MESH_AXES:
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"the mesh has {len(mesh.axes)} axes; give at most {_MAX_MESH_AXES}",
+            field="mesh",
+        )
     if not mesh.axes:
         raise CallError(
             Reason.INVALID_MESH, "the mesh has no axes; give one, such as x=1 for one device", field="mesh"

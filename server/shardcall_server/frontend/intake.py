@@ -18,8 +18,7 @@ _NOT_SERVED = {
     "segment": "memory segments; send the operand inline or as a stream",
     "resident": "resident arrays; send the operand inline or as a stream",
 }
-_INT4_BYTES = frozenset({*range(8), *range(0xF8, 0x100)})
-_ALLOWED_BYTES = {"bool": frozenset({0, 1}), "uint4": frozenset(range(16)), "int4": _INT4_BYTES}
+_ALLOWED_BYTES = {"bool": frozenset({0, 1}), "uint4": frozenset(range(16)), "int4": frozenset(range(16))}
 
 
 def check_operands(
@@ -116,13 +115,8 @@ class Intake:
     def take_inline(self, operands: Sequence[kernel_service_pb2.Operand]) -> None:
         """Brings in the operands that came in the header."""
         for i, operand in enumerate(operands):
-            if operand.WhichOneof("source") != "inline":
-                continue
-            if (offset := self._offsets[i]) is None:
-                self.data[i].inline = operand.inline.data
-            else:
-                self._write(i, offset, operand.inline.data)
-                self.data[i].region_offset = offset
+            if operand.WhichOneof("source") == "inline":
+                self._put(i, 0, operand.inline.data)
 
     def take_chunks(
         self,
@@ -135,17 +129,13 @@ class Intake:
             array = self._types[i]
             if operand.WhichOneof("source") != "streamed" or array is None:
                 continue
-            offset = self._offsets[i]
-            self.data[i].region_offset = offset or 0
-            if offset is None:  # no bytes at all
-                self.data[i].inline = b""
-                continue
+            self._put(i, 0, b"")
             received = 0
             while received < array.nbytes:
                 call.check("receiving the operands")
                 data = _expect(next(chunks, None), i, received, array)
                 check_bytes(array, np.frombuffer(data, np.uint8), f"operand {i}")
-                self._write(i, offset + received, data)
+                self._put(i, received, data)
                 received += len(data)
         if next(chunks, None) is not None:
             raise CallError(
@@ -154,11 +144,17 @@ class Intake:
                 field="chunk",
             )
 
-    def _write(self, index: int, offset: int, data: bytes) -> None:
-        region = self._region
-        assert region is not None, index
-        region.reserve(offset + len(data))
-        np.copyto(region.bytes[offset : offset + len(data)], np.frombuffer(data, np.uint8))
+    def _put(self, index: int, position: int, data: bytes) -> None:
+        """Puts bytes of an operand, which come in ascending order, where they belong."""
+        offset = self._offsets[index]
+        if offset is None:
+            self.data[index].inline += data
+            return
+        assert self._region is not None
+        self.data[index].region_offset = offset
+        begin = offset + position
+        self._region.reserve(begin + len(data))
+        np.copyto(self._region.bytes[begin : begin + len(data)], np.frombuffer(data, np.uint8))
 
 
 def _expect(

@@ -198,7 +198,7 @@ class ProgramCache:
         """Why this key was not there: what differs from the nearest key that is."""
         parts = {part.label: part.value for part in plan.key}
         nearest = min(
-            (_differences(parts, p.parts) for p in self._by_key.values() if p.plan.kernel == plan.kernel),
+            (_differences(parts, p.parts) for p in reversed(self._by_key.values()) if p.plan.kernel == plan.kernel),
             key=len,
             default=None,
         )

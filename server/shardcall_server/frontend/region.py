@@ -87,12 +87,11 @@ class Region:
             raise
         try:
             os.ftruncate(self.fd, nbytes)
-            self._map = mmap.mmap(self.fd, nbytes)
+            self.bytes = np.frombuffer(mmap.mmap(self.fd, nbytes), np.uint8)
         except BaseException:
             os.close(self.fd)
             budget.give_back(nbytes)
             raise
-        self.bytes = np.frombuffer(self._map, np.uint8)
 
     def reserve(self, end: int) -> None:
         """Makes sure that there is memory for the bytes below ``end``.

@@ -85,7 +85,7 @@ class FrontEnd:
         self.address = listen(self._server, settings)
         self._announce(False)
         self._supervisor = MeshSupervisor(
-            link_pb2.Start(virtual_devices=settings.devices, platform=_platform(settings)),
+            lambda: _open_session(settings),
             lambda session: _program_cache(session, settings),
             self._announce,
         )
@@ -146,8 +146,10 @@ class FrontEnd:
         self._supervisor.stop(0.0)
 
 
-def _platform(settings: Settings) -> str:
-    return settings.platform or ("cpu" if settings.devices else "")
+def _open_session(settings: Settings) -> MeshSession:
+    platform = settings.platform or ("cpu" if settings.devices else "")
+    start = link_pb2.Start(virtual_devices=settings.devices, platform=platform)
+    return MeshSession(start, settings.log_level)
 
 
 def _program_cache(session: MeshSession, settings: Settings) -> ProgramCache:

@@ -29,9 +29,10 @@ class MeshSession:
 
     Args:
         start: what devices to bring up.
+        log_level: the least level that the worker logs.
     """
 
-    def __init__(self, start: link_pb2.Start) -> None:
+    def __init__(self, start: link_pb2.Start, log_level: str) -> None:
         self.epoch = secrets.randbits(64) | 1
         self.order = threading.RLock()
         self.ready: Future[link_pb2.Ready] = Future()
@@ -45,6 +46,7 @@ class MeshSession:
                 [
                     *(sys.executable, "-m", "shardcall_server.mesh.worker"),
                     *("--link-fd", str(theirs.fileno()), "--parent-pid", str(os.getpid())),
+                    *("--log-level", log_level),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -36,18 +36,18 @@ class MeshSupervisor:
     *thread* that started it.
 
     Args:
-        start: what devices to bring up.
+        open_session: starts a worker.
         make_programs: makes the program cache of a new session.
         on_change: told True when the mesh answers, False when it has ended.
     """
 
     def __init__(
         self,
-        start: link_pb2.Start,
+        open_session: Callable[[], MeshSession],
         make_programs: Callable[[MeshSession], ProgramCache],
         on_change: Callable[[bool], None],
     ) -> None:
-        self._start = start
+        self._open_session = open_session
         self._make_programs = make_programs
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -99,7 +99,7 @@ class MeshSupervisor:
     def _supervise(self) -> None:
         log = structlog.get_logger()
         while not self._stopping.is_set():
-            session = MeshSession(self._start)
+            session = self._open_session()
             with self._lock:
                 self._session = session
             session.ready.add_done_callback(partial(self._announce, session))

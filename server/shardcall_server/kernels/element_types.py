@@ -111,7 +111,7 @@ def round_to(array: jax.Array, dtype: np.dtype) -> jax.Array:
     float32's eight bits (`lax.reduce_precision` would flush the subnormals of a narrower one). What remains
     is the overflow, to infinity or, where a type has none, to NaN.
     """
-    info = ml_dtypes.finfo(dtype)
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     rounded = lax.reduce_precision(array, exponent_bits=8, mantissa_bits=info.nmant)
     if info.nexp == 8:
         return rounded

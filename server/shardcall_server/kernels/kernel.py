@@ -121,9 +121,7 @@ class Kernel(ABC):
     strategies: ClassVar[tuple[Strategy, ...]]
 
     @abstractmethod
-    def validate(
-        self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]
-    ) -> Signature:
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
         """Checks a call and tells its results' types.
 
         Args:

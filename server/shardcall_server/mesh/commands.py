@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -172,6 +173,7 @@ class _Answer:
 
 
 def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
+    began = time.monotonic()
     try:
         program = compile_program(resolved)
     except Exception as error:
@@ -185,6 +187,14 @@ def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
             f"for these shapes and specs; try another strategy, and tell the server's keeper of error {error_id}",
             metadata={"error_id": error_id},
         ) from error
+    structlog.get_logger().info(
+        "compiled",
+        kernel=resolved.kernel.name,
+        strategy=resolved.strategy.name,
+        operands=key.operands,
+        seconds=round(time.monotonic() - began, 3),
+        key=key.digest()[:12],
+    )
     text = program.compiled.as_text() or ""
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)

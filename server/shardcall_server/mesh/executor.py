@@ -13,6 +13,7 @@ import numpy as np
 from shardcall_worker.v1 import link_pb2
 
 from shardcall_server.compilation.program import Program
+from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.placement import gather, place
 from shardcall_server.mesh.regions import MappedRegion, inline_view
@@ -73,7 +74,7 @@ class Executor:
         problem = program.resolved.problem
         direct = problem.mesh.device_count == 1
         arguments = [
-            view if direct else place(view, placement)
+            view.view(held_type(operand.dtype)) if direct else place(view, placement)
             # operands left out at the end have no data either
             for operand, placement, data in zip(problem.operands, program.operands, command.operands, strict=False)
             if operand is not None and placement is not None

@@ -52,7 +52,7 @@ def gather(array: jax.Array, out: np.ndarray, copy: Callable[[np.ndarray, np.nda
         if any(s.start >= s.stop for s in inside):
             continue
         local = tuple(slice(0, s.stop - s.start) for s in inside)
-        copy(out[inside], np.asarray(shard.data)[local])
+        copy(out[(*inside, ...)], np.asarray(shard.data)[local])  # the ellipsis: an array, of a scalar too
 
 
 def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -61,8 +61,6 @@ def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> tuple[tuple[
 
 
 def _block(array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> np.ndarray:
-    part = array[
-        tuple(slice(min(low, n), min(high, n)) for (low, high), n in zip(bounds, array.shape, strict=True))
-    ]
+    part = array[tuple(slice(min(low, n), min(high, n)) for (low, high), n in zip(bounds, array.shape, strict=True))]
     missing = [(0, high - low - n) for (low, high), n in zip(bounds, part.shape, strict=True)]
     return np.pad(part, missing) if any(after for _, after in missing) else part

@@ -30,9 +30,10 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--link-fd", type=int, required=True)
     parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--log-level", default="info")
     arguments = parser.parse_args()
     _end_with(arguments.parent_pid)
-    configure_logging()
+    configure_logging(arguments.log_level)
     # A terminal's Ctrl-C reaches the whole process group; the front end drains and then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     link = Link(socket.socket(fileno=arguments.link_fd))

@@ -1,0 +1,100 @@
+"""The floors and peers of a benchmark: JAX without a server, in a process that does one thing when told.
+
+    python benchmarks/in_process.py ROWS COLUMNS
+
+Reads lines ``WHAT X Y`` from standard input, runs WHAT once on the mesh (x=X, y=Y), with the array split as
+P("x", "y"), and answers with the seconds from launch until every block is ready. WHAT is
+
+    copy    reads and writes the array once, elementwise: the floor
+    diff    jax.jit(jnp.diff), the array split before and after: what one writes without shardcall
+    halo    the server's own program, as it compiles it
+
+The caller sets the allocator as the server does; see shardcall_server.launcher.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from shardcall_server.compilation.program import compile_program
+from shardcall_server.compilation.resolve import Request, resolve
+from shardcall_server.kernels.diff import Diff
+from shardcall_server.kernels.layout import ArrayType, MeshAxes
+
+DEVICES = 8
+_ALIGNMENT = 64  # bytes; what XLA:CPU needs to read NumPy's memory in place
+
+
+class Runs:
+    """The array on every mesh asked for, and the compiled programs; each is made on first use and kept."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self._shape = (rows, columns)
+        memory = np.empty(rows * columns + _ALIGNMENT // 8)
+        start = (-memory.ctypes.data % _ALIGNMENT) // 8
+        self._x = memory[start : start + rows * columns].reshape(self._shape)
+        np.random.default_rng(0).standard_normal(out=self._x)
+
+    def seconds(self, what: str, x: int, y: int) -> float:
+        """Runs a program once."""
+        program, arguments = self._program(what, x, y), self._arguments(what, x, y)
+        began = time.perf_counter()
+        jax.block_until_ready(program(*arguments))
+        return time.perf_counter() - began
+
+    @cache  # noqa: B019  # there is one, and it lives as long as the process
+    def _array(self, x: int, y: int) -> jax.Array:
+        mesh = jax.make_mesh((x, y), ("x", "y"), (AxisType.Auto,) * 2, devices=jax.devices()[: x * y])
+        return jax.block_until_ready(jax.device_put(self._x, NamedSharding(mesh, PartitionSpec("x", "y"))))
+
+    def _arguments(self, what: str, x: int, y: int) -> tuple[jax.Array, ...]:
+        return (self._array(x, y), *((np.float64(0),) if what == "halo" else ()))
+
+    @cache  # noqa: B019
+    def _program(self, what: str, x: int, y: int) -> jax.stages.Compiled:
+        if what == "halo":
+            return self._server_program(x, y)
+        array = self._array(x, y)
+        function = {"copy": jnp.negative, "diff": lambda a: jnp.diff(a, axis=0, prepend=0.0)}[what]
+        return jax.jit(function, in_shardings=array.sharding, out_shardings=array.sharding).lower(array).compile()
+
+    def _server_program(self, x: int, y: int) -> jax.stages.Compiled:
+        float64 = np.dtype(np.float64)
+        request = Request(
+            parameters={"axis": 0},
+            operands=(ArrayType(self._shape, float64), ArrayType((), float64)),
+            mesh=MeshAxes((("x", x), ("y", y))),
+            device_ids=(),
+            in_specs=((("x",), ("y",)),),
+            out_specs=(),
+            strategy="halo",
+        )
+        return compile_program(resolve(Diff(), request, range(DEVICES))).compiled
+
+
+def main() -> int:
+    """Answers until standard input ends."""
+    parser = argparse.ArgumentParser(description="Runs floors and peers of a benchmark when told.")
+    parser.add_argument("rows", type=int)
+    parser.add_argument("columns", type=int)
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    runs = Runs(arguments.rows, arguments.columns)
+    for line in sys.stdin:
+        what, x, y = line.split()
+        print(runs.seconds(what, int(x), int(y)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""What programs do to blocks, whatever the kernel: cut and pad them, and keep padding out of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from shardcall_server.kernels.layout import Spec
+
+
+def partition_spec(spec: Spec) -> PartitionSpec:
+    """JAX's form of one of our specs."""
+    return PartitionSpec(*(names or None for names in spec))
+
+
+def rows(array: jax.Array, start: int | jax.Array, count: int, axis: int) -> jax.Array:
+    """``count`` rows from ``start`` on along an axis."""
+    if isinstance(start, int):
+        return lax.slice_in_dim(array, start, start + count, axis=axis)
+    return lax.dynamic_slice_in_dim(array, start, count, axis)
+
+
+def fit(array: jax.Array, shape: Sequence[int]) -> jax.Array:
+    """Cuts or pads every axis at its end, so that the array has ``shape``; what it adds is zero."""
+    array = lax.slice(array, [0] * array.ndim, [min(n, m) for n, m in zip(array.shape, shape, strict=True)])
+    missing = [(0, m - n, 0) for n, m in zip(array.shape, shape, strict=True)]
+    return lax.pad(array, jnp.zeros((), array.dtype), missing) if any(n for _, n, _ in missing) else array
+
+
+def pad_axis(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
+    """Puts rows of zeros before and behind an array along an axis."""
+    margins = [(before, after, 0) if i == axis else (0, 0, 0) for i in range(array.ndim)]
+    return lax.pad(array, jnp.zeros((), array.dtype), margins)
+
+
+def index_type(count: int) -> np.dtype:
+    """The type in which indices below ``count`` can be counted."""
+    return np.dtype(np.int32 if count < 2**31 else np.int64)
+
+
+def mask_from(array: jax.Array, axis: int, length: jax.Array | int) -> jax.Array:
+    """Zeroes what lies at ``length`` and beyond along an axis.
+
+    A select, not a product: padding may hold NaN. ``length`` may be negative or beyond the end.
+    """
+    index = lax.broadcasted_iota(index_type(array.shape[axis]), array.shape, axis)
+    return jnp.where(index < length, array, jnp.zeros((), array.dtype))

@@ -1,0 +1,232 @@
+"""A real gRPC server in this process whose kernel service does what a test tells it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+import shardcall
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from shardcall.v1 import (
+    array_pb2,
+    kernel_pb2,
+    kernel_service_pb2,
+    kernel_service_pb2_grpc,
+    mesh_pb2,
+    server_info_service_pb2,
+    server_info_service_pb2_grpc,
+    timing_pb2,
+)
+
+PLAN = kernel_pb2.Plan(
+    kernel="echo",
+    mesh=mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)], device_ids=[0]),
+    strategy="plain",
+)
+MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation="axis was 0, is 1")
+TIMING = timing_pb2.Timing(receive_seconds=0.25, execute_seconds=0.5, total_seconds=1.0)
+
+
+def echo(request: Any, context: grpc.ServicerContext) -> Any:
+    """Answers with the present operands."""
+    results = [
+        kernel_service_pb2.Result(type=operand.type, inline=operand.inline)
+        for operand in request.operands
+        if operand.type.element_type
+    ]
+    return kernel_service_pb2.ExecuteResponse(results=results, plan=PLAN, cache=MISS, timing=TIMING)
+
+
+def echo_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    """Answers with the present operands, in chunks of the sizes that they came in."""
+    header = next(requests).header
+    present = [i for i, operand in enumerate(header.operands) if operand.type.element_type]
+    results = [
+        kernel_service_pb2.Result(type=header.operands[i].type, streamed=kernel_service_pb2.StreamedTensor())
+        for i in present
+    ]
+    chunks = [
+        array_pb2.TensorChunk(index=i, offset=0, data=header.operands[i].inline.data)
+        for i in present
+        if header.operands[i].inline.data
+    ]
+    chunks = sorted([*chunks, *(request.chunk for request in requests)], key=lambda chunk: (chunk.index, chunk.offset))
+    answer = kernel_service_pb2.ExecuteStreamResponse
+    yield answer(header=kernel_service_pb2.ExecuteResponse(results=results, plan=PLAN, cache=MISS))
+    for chunk in chunks:
+        chunk.index = present.index(chunk.index)
+        yield answer(chunk=chunk)
+    yield answer(timing=TIMING)
+
+
+def plan(request: Any, context: grpc.ServicerContext) -> Any:
+    return kernel_service_pb2.PlanResponse(plan=PLAN, cache=MISS, timing=TIMING)
+
+
+def compile_(request: Any, context: grpc.ServicerContext) -> Any:
+    return kernel_service_pb2.CompileResponse(plan=PLAN, cache=MISS, timing=TIMING, compiled_text="HloModule echo")
+
+
+def default_info() -> Any:
+    return server_info_service_pb2.GetServerInfoResponse(
+        devices=[server_info_service_pb2.Device(id=0, kind="cpu")],
+        platform="cpu",
+        default_mesh=PLAN.mesh,
+        limits=server_info_service_pb2.Limits(
+            max_message_bytes=8 * 2**20,
+            max_inline_bytes=2**20,
+            max_chunk_bytes=2**20,
+            max_call_bytes=2**28,
+            max_call_seconds=600,
+            max_rank=8,
+            max_concurrent_calls=4,
+            max_cached_programs=16,
+        ),
+        versions=server_info_service_pb2.Versions(shardcall="0", jax="1", jaxlib="2"),
+        epoch=7,
+    )
+
+
+@dataclass
+class FakeServer:
+    """What each RPC does; a test replaces what it is about. ``requests`` are the unary ones that came."""
+
+    address: str
+    execute: Callable[..., Any] = echo
+    execute_stream: Callable[..., Iterator[Any]] = echo_stream
+    plan: Callable[..., Any] = plan
+    compile: Callable[..., Any] = compile_
+    info: Callable[..., Any] = lambda request, context: default_info()
+    requests: list[Any] = field(default_factory=list)
+    metadata: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Kernels(kernel_service_pb2_grpc.KernelServiceServicer):
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+
+    def _note(self, request: Any, context: grpc.ServicerContext) -> None:
+        self._server.requests.append(request)
+        self._server.metadata.append(dict(context.invocation_metadata()))
+
+    def Execute(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._note(request, context)
+        return self._server.execute(request, context)
+
+    def ExecuteStream(self, request_iterator: Any, context: grpc.ServicerContext) -> Any:
+        self._note("stream", context)
+        yield from self._server.execute_stream(request_iterator, context)
+
+    def Plan(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._note(request, context)
+        return self._server.plan(request, context)
+
+    def Compile(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._note(request, context)
+        return self._server.compile(request, context)
+
+    def ListKernels(self, request: Any, context: grpc.ServicerContext) -> Any:
+        kernel = kernel_pb2.KernelDescription(name="echo", version=1, summary="Returns its operands.")
+        return kernel_service_pb2.ListKernelsResponse(kernels=[kernel])
+
+    def DescribeKernel(self, request: Any, context: grpc.ServicerContext) -> Any:
+        kernel = kernel_pb2.KernelDescription(name=request.kernel, version=1, summary="Returns its operands.")
+        return kernel_service_pb2.DescribeKernelResponse(kernel=kernel)
+
+
+class _Info(server_info_service_pb2_grpc.ServerInfoServiceServicer):
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+
+    def GetServerInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return self._server.info(request, context)
+
+
+@contextmanager
+def serving() -> Iterator[FakeServer]:
+    """Serves until the block ends."""
+    limit = 16 * 2**20
+    options = [("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", limit)]
+    grpc_server = grpc.server(futures.ThreadPoolExecutor(4), options=options)
+    fake = FakeServer(address=f"127.0.0.1:{grpc_server.add_insecure_port('127.0.0.1:0')}")
+    kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(_Kernels(fake), grpc_server)
+    server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(_Info(fake), grpc_server)
+    grpc_server.start()
+    yield fake
+    grpc_server.stop(None).wait(10)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with serving() as fake:
+        yield fake
+
+
+@pytest.fixture
+def client(server: FakeServer) -> Iterator[shardcall.Client]:
+    with shardcall.connect(server.address) as connected:
+        yield connected
+
+
+@pytest.fixture(name="echo_stream", scope="session")
+def echo_stream_fixture() -> Callable[..., Iterator[Any]]:
+    return echo_stream
+
+
+Abort = Callable[..., None]
+
+
+@pytest.fixture
+def abort() -> Abort:
+    """Ends a call as the server's interceptor does: status, details and timing."""
+
+    def abort_call(
+        context: grpc.ServicerContext,
+        status: grpc.StatusCode,
+        reason: str,
+        message: str = "told by the server",
+        *,
+        at: str = "",
+        retry_after_s: float = 0,
+        domain: str = "shardcall",
+        **metadata: str,
+    ) -> None:
+        details = [error_details_pb2.ErrorInfo(domain=domain, reason=reason, metadata=metadata)]
+        if at:
+            violation = error_details_pb2.BadRequest.FieldViolation(field=at, description=message)
+            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        if retry_after_s:
+            delay = duration_pb2.Duration()
+            delay.FromMilliseconds(round(retry_after_s * 1000))
+            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+        packed = [any_pb2.Any() for _ in details]
+        for box, detail in zip(packed, details, strict=True):
+            box.Pack(detail)
+        rich = status_pb2.Status(code=status.value[0], message=message, details=packed)
+        context.set_trailing_metadata(
+            (
+                ("grpc-status-details-bin", rich.SerializeToString()),
+                ("shardcall-timing-bin", TIMING.SerializeToString()),
+            )
+        )
+        context.abort(status, message)
+
+    return abort_call
+
+
+@pytest.fixture
+def ended() -> Callable[[grpc.ServicerContext], threading.Event]:
+    """Returns an event that is set when a call has ended, as the server sees it."""
+
+    def watch(context: grpc.ServicerContext) -> threading.Event:
+        event = threading.Event()
+        if not context.add_callback(event.set):
+            event.set()
+        return event
+
+    return watch

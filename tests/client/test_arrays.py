@@ -1,0 +1,106 @@
+import array
+import copy
+
+import ml_dtypes
+import numpy as np
+import pytest
+import shardcall
+from shardcall import Array
+from shardcall.arrays import as_bytes_view, as_operand, from_proto, to_proto
+from shardcall.v1 import array_pb2
+
+
+class HasArray:
+    def __array__(self, dtype=None, copy=None):
+        return np.arange(3.0)
+
+
+class HasDLPack:
+    def __init__(self):
+        self._array = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.0, np.float64(0)),
+        (3, np.int64(3)),
+        (True, np.bool_(True)),
+        (1j, np.complex128(1j)),
+        (np.float32(2), np.float32(2)),
+        ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
+        ((1.5, 2), np.array([1.5, 2.0])),
+        ([], np.zeros(0)),
+        (range(4), np.arange(4)),
+        (HasArray(), np.arange(3.0)),
+        (HasDLPack(), np.arange(6, dtype=np.float32).reshape(2, 3)),
+        (array.array("d", [1, 2]), np.array([1.0, 2.0])),
+        (bytearray(b"\x01\x02"), np.array([1, 2], np.uint8)),
+        (memoryview(b"\x01\x02"), np.array([1, 2], np.uint8)),
+        (np.array([1, 2], ">i4"), np.array([1, 2], np.int32)),
+        (np.arange(6.0).reshape(2, 3).T, np.arange(6.0).reshape(2, 3).T),
+        (np.arange(10)[::-3], np.arange(10)[::-3]),
+        (np.broadcast_to(np.float32(1), (2, 2)), np.ones((2, 2), np.float32)),
+        (np.zeros((0, 3)), np.zeros((0, 3))),
+        (np.zeros((), ml_dtypes.bfloat16), np.zeros((), ml_dtypes.bfloat16)),
+    ],
+)
+def test_whatever_numpy_takes_becomes_a_row_major_little_endian_array(value, expected):
+    operand = as_operand(value, "operand 0")
+    assert operand.dtype == expected.dtype
+    assert operand.shape == expected.shape
+    assert operand.flags.c_contiguous
+    assert operand.dtype.byteorder in "=|<"
+    np.testing.assert_array_equal(operand, expected)
+    assert as_bytes_view(operand).tobytes() == np.asarray(expected).tobytes()
+
+
+def test_an_array_that_has_the_form_is_not_copied():
+    x = np.arange(6.0).reshape(2, 3)
+    assert np.shares_memory(as_operand(x, "operand 0"), x)
+    assert np.shares_memory(as_bytes_view(x), x)
+
+
+def test_a_mask_is_not_lost_in_silence():
+    with pytest.raises(shardcall.InvalidOperandError, match=r"filled"):
+        as_operand(np.ma.masked_array([1, 2], [True, False]), "operand 0")
+
+
+@pytest.mark.parametrize("value", [[[1], [1, 2]], [1, [2]]])
+def test_a_ragged_list_is_refused(value):
+    with pytest.raises(shardcall.InvalidOperandError, match=r"operand 1 is no array"):
+        as_operand(value, "operand 1")
+
+
+@pytest.mark.parametrize("value", ["text", b"text", [None], {1: 2}, object(), np.array(["2020"], "M8[s]"), 2**70])
+def test_what_has_no_element_type_is_refused(value):
+    with pytest.raises(shardcall.OperandTypeError, match=r"operand 0 has element type") as caught:
+        as_operand(value, "operand 0")
+    assert caught.value.field == "operand 0"
+
+
+def test_an_abstract_array_has_shape_type_and_size():
+    kind = Array((4096, np.int64(2)), "bfloat16")
+    assert (kind.shape, kind.ndim, kind.dtype, kind.nbytes) == ((4096, 2), 2, np.dtype(ml_dtypes.bfloat16), 16384)
+    assert Array(3, float) == Array((3,), "float64")
+    assert Array((), "bool").nbytes == 1
+    assert str(kind) == "bfloat16[4096,2]"
+    assert eval(repr(kind), {"Array": Array}) == copy.deepcopy(kind) == kind
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -1), "23", (1.5,), None, (2**63,)])
+def test_what_is_no_shape_is_refused(shape):
+    with pytest.raises(shardcall.InvalidOperandError, match=r"shape is"):
+        Array(shape, "float64")
+
+
+def test_types_on_the_wire():
+    assert from_proto(to_proto(Array((2, 0), "int4"))) == Array((2, 0), "int4")
+    assert to_proto(None) == array_pb2.ArrayType()
+    assert from_proto(array_pb2.ArrayType()) is None

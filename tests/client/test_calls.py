@@ -1,0 +1,240 @@
+"""Calls over a real gRPC connection, to a server that answers with its operands."""
+
+import threading
+import weakref
+
+import grpc
+import ml_dtypes
+import numpy as np
+import pytest
+import shardcall
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from shardcall import P
+from shardcall.download import stream_answer
+from shardcall.element_types import NAMES, parse_dtype
+from shardcall.upload import stream_requests
+from shardcall.v1 import kernel_pb2
+
+MIB = 2**20
+
+
+def counted(shape, dtype):
+    """An array whose bytes all differ from their neighbours, and are values of the type."""
+    dtype = parse_dtype(dtype)
+    raw = np.arange(np.prod(shape, dtype=int) * dtype.itemsize) % (2 if dtype.kind == "b" else 7)
+    return raw.astype(np.uint8).view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (2, 0, 4)], ids=str)
+def test_every_element_type_comes_back_bit_for_bit(client, dtype, shape):
+    x = counted(shape, dtype)
+    result = client.call("echo", x).array
+    assert result.dtype == x.dtype
+    assert result.shape == x.shape
+    assert result.tobytes() == x.tobytes()
+    assert result.dtype.isnative
+    assert result.flags.writeable
+    assert result.flags.owndata
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "bool", "complex128"])
+def test_large_arrays_go_as_a_stream(server, client, dtype):
+    x = counted((3, MIB + 17), dtype)
+    result = client.call("echo", x)
+    assert server.requests == ["stream"]
+    assert result.array.tobytes() == x.tobytes()
+    assert result.array.dtype == x.dtype
+    assert result.array.flags.owndata
+    assert result.timing.execute == 0.5
+
+
+def test_small_operands_ride_along_with_large_ones(server, client):
+    large, small, left_out = counted((2 * MIB,), "uint8"), np.float64(3), None
+    result = client.call("echo", large, left_out, small, np.zeros((0, 2)), large)
+    assert server.requests == ["stream"]
+    assert [array.shape for array in result.arrays] == [(2 * MIB,), (), (0, 2), (2 * MIB,)]
+    for array, sent in zip(result.arrays, (large, small, np.zeros((0, 2)), large), strict=True):
+        np.testing.assert_array_equal(array, sent)
+
+
+def test_one_message_is_enough_up_to_the_servers_limit(server, client):
+    client.call("echo", counted((MIB,), "uint8"))
+    client.call("echo", counted((MIB + 1,), "uint8"))
+    assert [request if isinstance(request, str) else "unary" for request in server.requests] == ["unary", "stream"]
+
+
+def test_the_servers_chunk_size_is_kept(server, client):
+    info = server.info(None, None)
+    info.limits.max_chunk_bytes = 1000
+    server.info = lambda request, context: info
+    sizes = []
+    answer = server.execute_stream
+
+    def measure(requests, context):
+        def noted():
+            for request in requests:
+                sizes.append(len(request.chunk.data))
+                yield request
+
+        return answer(noted(), context)
+
+    server.execute_stream = measure
+    with shardcall.connect(server.address) as other:
+        other.call("echo", counted((MIB + 1,), "uint8"))
+    assert max(sizes) == 1000
+    assert sum(sizes) == MIB + 1
+
+
+def test_results_that_need_a_stream_come_by_one(server, client, abort):
+    server.execute = lambda request, context: abort(context, grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED")
+    result = client.call("echo", [1, 2, 3])
+    np.testing.assert_array_equal(result, [1, 2, 3])
+    assert server.requests[1:] == ["stream"]
+
+
+def test_what_is_over_the_servers_limit_is_not_sent(server, client):
+    x = np.empty(2**29, np.uint8)  # never touched, so it takes no memory
+    with pytest.raises(
+        shardcall.ResourceExhaustedError, match=r"536,870,912 bytes .* 268,435,456 in one call"
+    ) as caught:
+        client.call("echo", x)
+    assert caught.value.metadata == {"asked": "536870912", "limit": "268435456"}
+    assert server.requests == []
+
+
+def test_a_call_says_all_that_its_caller_said(server, client):
+    client.call(
+        "echo",
+        1.0,
+        None,
+        mesh=shardcall.Mesh(x=2, device_ids=[1, 0]),
+        in_specs=[P("x")],
+        strategy="ring",
+        axis=0,
+        mode="a",
+    )
+    (request,) = server.requests
+    assert request.call.kernel == "echo"
+    assert list(request.call.mesh.device_ids) == [1, 0]
+    assert request.call.in_specs[0].spec.entries[0].axis_names == ["x"]
+    assert request.call.strategy == "ring"
+    assert {name: value.WhichOneof("kind") for name, value in request.call.parameters.items()} == {
+        "axis": "int_value",
+        "mode": "string_value",
+    }
+    assert len(request.operands) == 1
+    assert not request.keep_results
+
+
+def test_methods_are_calls_with_names(server, client):
+    client.diff([1.0, 2.0], axis=0, prepend=0.0, spec=P("x"))
+    client.matmul([[1.0]], [[2.0]], rhs_spec=P(None, "y"), out_spec=P("x"))
+    client.collective_matmul([[1.0]], [[2.0]], axis_name="x", strategy="ring")
+    diff, matmul, collective = server.requests
+    assert diff.call.kernel == "diff"
+    assert {name: value.int_value for name, value in diff.call.parameters.items()} == {"n": 1, "axis": 0}
+    assert len(diff.operands) == 2
+    assert len(matmul.call.in_specs) == 2
+    assert not matmul.call.in_specs[0].HasField("spec")
+    assert matmul.call.out_specs[0].HasField("spec")
+    assert collective.call.parameters["axis_name"].string_value == "x"
+    assert collective.call.strategy == "ring"
+
+
+def test_a_result_holds_plan_timing_and_cache_outcome(client):
+    result = client.call("echo", [1.0, 2.0])
+    assert result.plan.kernel == "echo"
+    assert result.cache_hit is False
+    assert result.explanation == "axis was 0, is 1"
+    assert result.timing.total == 1.0
+    assert result.timing.transport == result.timing.round_trip - 1.0
+    assert repr(result).startswith("<Result float64[2] by 'plain' in ")
+
+
+def test_a_result_is_an_array_to_numpy(client):
+    result = client.call("echo", [1.0, 2.0])
+    assert np.shares_memory(np.asarray(result), result.array)
+    assert np.asarray(result, dtype=np.float32).dtype == np.float32
+    assert not np.shares_memory(np.array(result, copy=True), result.array)
+    with pytest.raises(ValueError, match=r"[Cc]opy"):
+        np.asarray(result, dtype=np.int8, copy=False)
+    np.testing.assert_array_equal(np.add(result, 1), [2.0, 3.0])
+
+
+def test_several_results_are_a_tuple(client):
+    result = client.call("echo", 1, ml_dtypes.bfloat16(2))
+    assert [array.dtype.name for array in result.arrays] == ["int64", "bfloat16"]
+    with pytest.raises(shardcall.InvalidOperandError, match=r"2 results; use .arrays"):
+        _ = result.array
+
+
+@pytest.mark.parametrize(
+    "call", [lambda c: c.call("echo", 1, keep=True), lambda c: c.diff([1], keep=True), lambda c: c.put(1)]
+)
+def test_what_is_not_served_yet_says_so(server, client, call):
+    with pytest.raises(NotImplementedError, match=r"not served yet") as caught:
+        call(client)
+    assert isinstance(caught.value, shardcall.NotSupportedError)
+    assert server.requests == []
+
+
+def test_threads_share_a_client(client):
+    sizes = [10, 3 * MIB, 100, 2 * MIB] * 2
+    results = [None] * len(sizes)
+
+    def run(i):
+        results[i] = client.call("echo", np.full(sizes[i], i, np.uint8)).array
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(sizes))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, (size, result) in enumerate(zip(sizes, results, strict=True)):
+        np.testing.assert_array_equal(result, np.full(size, i, np.uint8))
+
+
+def test_a_closed_client_says_so(server):
+    client = shardcall.connect(server.address)
+    client.close()
+    client.close()
+    for call in (
+        client.kernels,
+        lambda: client.call("echo", 1),
+        lambda: client.call("echo", counted((3 * MIB,), "int8")),
+    ):
+        with pytest.raises(shardcall.ClientClosedError, match=r"shardcall.connect"):
+            call()
+
+
+def test_an_operand_is_let_go_after_a_call(client):
+    x = counted((2 * MIB,), "uint8")
+    gone = threading.Event()
+    weakref.finalize(x, gone.set)
+    client.call("echo", x)
+    del x
+    assert gone.wait(10)
+
+
+ANY_ARRAY = st.sampled_from(NAMES).flatmap(
+    lambda name: hnp.arrays(np.uint8, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=9)).map(
+        lambda raw: np.repeat(raw, parse_dtype(name).itemsize, axis=-1).view(parse_dtype(name))
+    )
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    operands=st.lists(st.none() | ANY_ARRAY, max_size=4),
+    inline=st.integers(0, 200),
+    chunk=st.integers(1, 64),
+)
+def test_whatever_the_chunks_the_bytes_are_the_same(echo_stream, operands, inline, chunk):
+    requests = stream_requests(kernel_pb2.KernelCall(), operands, inline, chunk)
+    answer = stream_answer(echo_stream(requests, None), 0)
+    present = [operand for operand in operands if operand is not None]
+    assert [array.tobytes() for array in answer.arrays] == [operand.tobytes() for operand in present]
+    assert [(a.dtype, a.shape) for a in answer.arrays] == [(o.dtype, o.shape) for o in present]

@@ -1,0 +1,82 @@
+import copy
+import inspect
+import pickle
+
+import grpc
+import numpy as np
+import pytest
+import shardcall
+from shardcall import errors
+from shardcall.status import ERRORS_BY_REASON, ERRORS_BY_STATUS
+from shardcall.timing import Timing
+from shardcall.v1 import error_pb2
+
+CLASSES = [
+    item
+    for item in vars(errors).values()
+    if inspect.isclass(item) and issubclass(item, Exception) and item.__module__ == errors.__name__
+]
+
+
+def test_every_reason_of_the_contract_has_a_class():
+    reasons = set(error_pb2.ErrorReason.values()) - {error_pb2.ERROR_REASON_UNSPECIFIED}
+    assert set(ERRORS_BY_REASON) == reasons
+
+
+def test_every_status_of_grpc_has_a_class_and_a_sentence():
+    assert set(ERRORS_BY_STATUS) == set(grpc.StatusCode)
+    for kind, sentence in ERRORS_BY_STATUS.values():
+        assert issubclass(kind, shardcall.ShardcallError)
+        assert sentence.format(address="host:1", timeout="1 s", details="why")
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_class_can_be_imported_made_shown_copied_and_pickled(kind):
+    assert getattr(shardcall, kind.__name__) is kind
+    error = kind(
+        "told",
+        reason="REASON",
+        field="mesh",
+        metadata={"axis": "3", "ndim": "2"},
+        timing=Timing(total=1.0),
+        status=grpc.StatusCode.INTERNAL,
+        retry_after_s=0.5,
+    )
+    for same in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert str(same) == same.message == "told"
+        assert (same.reason, same.field, same.retry_after_s) == ("REASON", "mesh", 0.5)
+        assert same.timing == Timing(total=1.0)
+        assert same.status is grpc.StatusCode.INTERNAL
+    assert repr(error) == f"{kind.__name__}('told')"
+    assert kind("told").metadata == {}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind is not shardcall.ShardcallError])
+def test_every_class_is_a_builtin_that_one_would_catch(kind):
+    assert issubclass(kind, shardcall.ShardcallError)
+    assert any(
+        base.__module__ != errors.__name__ and base not in (Exception, BaseException, object) for base in kind.mro()
+    )
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_tree_in_the_docstring_is_the_tree(kind):
+    assert errors.__doc__ is not None
+    lines = [line for line in errors.__doc__.splitlines() if f" {kind.__name__}" in line]
+    assert len(lines) == 1, kind
+    if kind is not shardcall.ShardcallError:
+        depth = lines[0].index(kind.__name__) // 4 - 1
+        ours = [base for base in kind.mro() if base in CLASSES]
+        assert depth == len(ours) - 1
+        if "(" in lines[0]:
+            named = lines[0].split("(")[1].split(")")[0].rpartition(".")[2]
+            assert named in [base.__name__ for base in kind.mro()]
+
+
+def test_an_axis_error_is_numpys():
+    error = shardcall.AxisError("axis 3", metadata={"axis": "3", "ndim": "2"})
+    assert isinstance(error, np.exceptions.AxisError)
+    assert isinstance(error, IndexError)
+    assert (error.axis, error.ndim) == (3, 2)
+    bare = shardcall.AxisError("axis 3", metadata={"axis": "x"})
+    assert (bare.axis, bare.ndim) == (None, None)

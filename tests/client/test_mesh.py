@@ -1,0 +1,92 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import shardcall
+from shardcall.errors import ProtocolError
+from shardcall.mesh import Mesh, from_proto, to_proto
+from shardcall.v1 import mesh_pb2
+
+
+def test_axes_by_keyword_and_by_mapping_are_the_same_mesh():
+    assert Mesh(x=4, y=2) == Mesh({"x": 4, "y": 2})
+    assert hash(Mesh(x=4, y=2)) == hash(Mesh({"x": 4, "y": 2}))
+    assert Mesh(x=4, y=2) != Mesh(y=2, x=4)
+    assert Mesh(x=2) != Mesh(x=2, device_ids=[0, 1])
+
+
+def test_names_shape_and_size():
+    mesh = Mesh({"x": np.int64(4), "y": 2})
+    assert mesh.axis_names == ("x", "y")
+    assert dict(mesh.shape) == {"x": 4, "y": 2}
+    assert mesh.size == 8
+
+
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        Mesh(x=8),
+        Mesh({"x": 4, "y": 2}, device_ids=[7, 6, 5, 4, 3, 2, 1, 0]),
+        Mesh({"class": 2}),
+        Mesh({"device_ids": 2}),
+    ],
+)
+def test_repr_makes_the_same_mesh(mesh):
+    assert eval(repr(mesh), {"Mesh": Mesh}) == mesh
+
+
+def test_a_mesh_cannot_be_changed_but_copied():
+    mesh = Mesh(x=2, device_ids=[1, 0])
+    with pytest.raises(AttributeError):
+        mesh.axes = ()
+    with pytest.raises(TypeError):
+        mesh.shape["x"] = 3
+    assert copy.deepcopy(mesh) == pickle.loads(pickle.dumps(mesh)) == mesh
+
+
+@pytest.mark.parametrize("mesh", [Mesh(x=8), Mesh(a=1, b=3, device_ids=(4, 2, 0))])
+def test_the_wire_gives_back_what_it_got(mesh):
+    assert from_proto(to_proto(mesh)) == mesh
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (Mesh, "needs an axis"),
+        (lambda: Mesh({}), "needs an axis"),
+        (lambda: Mesh(8), "give sizes by name"),
+        (lambda: Mesh([("x", 8)]), "give sizes by name"),
+        (lambda: Mesh({"x": 8}, y=2), "one way"),
+        (lambda: Mesh(x=0), "size 0; a size is an integer, 1 or more"),
+        (lambda: Mesh(x=-1), "1 or more"),
+        (lambda: Mesh(x=2.0), "size 2.0"),
+        (lambda: Mesh(x=True), "size True"),
+        (lambda: Mesh(x="2"), "size '2'"),
+        (lambda: Mesh(x=2**63), "1 or more"),
+        (lambda: Mesh({"1x": 2}), "'1x' is no name"),
+        (lambda: Mesh({"x y": 2}), "no name"),
+        (lambda: Mesh({"é": 2}), "no name"),
+        (lambda: Mesh({"": 2}), "no name"),
+        (lambda: Mesh({3: 2}), "3 is no name"),
+        (lambda: Mesh(x=2, device_ids=[0]), "has 2 devices and device_ids names 1"),
+        (lambda: Mesh(x=2, device_ids=[1, 1]), "twice"),
+        (lambda: Mesh(x=2, device_ids=[0, -1]), "0 or more"),
+        (lambda: Mesh(x=2, device_ids=[0, 1.5]), "ids are integers"),
+    ],
+)
+def test_what_is_no_mesh_is_refused(make, says):
+    with pytest.raises(shardcall.ShardingError, match=says) as caught:
+        make()
+    assert caught.value.field.startswith("mesh")
+    assert isinstance(caught.value, ValueError)
+
+
+def test_only_our_own_mesh_is_sent():
+    with pytest.raises(shardcall.ShardingError, match=r"give a shardcall.Mesh"):
+        to_proto({"x": 8})
+
+
+def test_a_server_that_tells_of_no_mesh_breaks_the_contract():
+    with pytest.raises(ProtocolError, match=r"needs an axis"):
+        from_proto(mesh_pb2.Mesh())

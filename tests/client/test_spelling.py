@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+import shardcall
+from shardcall import Array, Mesh, P
+from shardcall.calls import prepare
+from shardcall.spelling import spell
+
+
+def test_names_of_diff_become_operands_and_specs():
+    spelled = spell("diff", ["x"], {"axis": 0, "append": 1.0, "spec": P("x"), "out_spec": P(), "prepend": None})
+    assert spelled.operands == ("x", None, 1.0)
+    assert spelled.in_specs == (P("x"),)
+    assert spelled.out_specs == (P(),)
+    assert spelled.parameters == {"axis": 0}
+
+
+def test_names_of_products_become_operands_and_specs():
+    for kernel in ("matmul", "collective_matmul"):
+        spelled = spell(kernel, [], {"rhs": "b", "lhs": "a", "rhs_spec": P(None, "y"), "axis_name": "x"})
+        assert spelled.operands == ("a", "b")
+        assert spelled.in_specs == (None, P(None, "y"))
+        assert spelled.out_specs is None
+        assert spelled.parameters == {"axis_name": "x"}
+
+
+def test_the_form_of_the_wire_passes_unchanged():
+    spelled = spell("diff", ["x", 0.0], {"n": 2}, in_specs=[P("x"), None], out_specs=[None])
+    assert (spelled.operands, spelled.in_specs, spelled.out_specs) == (("x", 0.0), [P("x"), None], [None])
+
+
+def test_other_kernels_keep_their_keywords_as_parameters():
+    spelled = spell("scan", ["x", None], {"spec": "text", "prepend": 3})
+    assert spelled.operands == ("x",)
+    assert spelled.parameters == {"spec": "text", "prepend": 3}
+
+
+def test_an_operand_is_given_once():
+    with pytest.raises(shardcall.InvalidOperandError, match=r"'prepend' .* by position and by name"):
+        spell("diff", ["x", 0.0], {"prepend": 1.0})
+
+
+def test_a_spec_is_given_once():
+    with pytest.raises(shardcall.InvalidRequestError, match=r"spec and in_specs are both given"):
+        spell("diff", ["x"], {"spec": P("x")}, in_specs=[P("x")])
+    with pytest.raises(shardcall.InvalidRequestError, match=r"out_spec and out_specs are both given"):
+        spell("matmul", ["a", "b"], {"out_spec": P("x")}, out_specs=[P("x")])
+
+
+def test_a_prepared_call_holds_all_but_the_arrays():
+    call = prepare("diff", [[1, 2]], {"axis": -1, "append": 0, "spec": P("x")}, mesh=Mesh(x=2), strategy="halo")
+    assert call.message.kernel == "diff"
+    assert call.message.strategy == "halo"
+    assert call.message.parameters["axis"].int_value == -1
+    assert [axis.name for axis in call.message.mesh.axes] == ["x"]
+    assert len(call.message.in_specs) == 1
+    assert call.types == (Array(2, "int64"), None, Array((), "int64"))
+    np.testing.assert_array_equal(call.values[0], [1, 2])
+
+
+def test_types_stand_for_arrays_where_no_values_are_needed():
+    class ShapeDtypeStruct:
+        shape, dtype = (2, 3), np.dtype(np.float32)
+
+    call = prepare("matmul", [ShapeDtypeStruct(), Array((3, 1), "float32")], {})
+    assert call.types == (Array((2, 3), "float32"), Array((3, 1), "float32"))
+    with pytest.raises(shardcall.InvalidOperandError, match=r"operand 0 .* a type without values.*plan or compile"):
+        _ = call.values
+
+
+@pytest.mark.parametrize("arguments", [{"kernel": 3}, {"kernel": "diff", "strategy": None}, {"kernel": "\ud800"}])
+def test_names_are_strings_that_travel(arguments):
+    with pytest.raises(shardcall.InvalidRequestError):
+        prepare(operands=[], keywords={}, **arguments)

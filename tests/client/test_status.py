@@ -1,0 +1,103 @@
+import grpc
+import numpy as np
+import pytest
+import shardcall
+from shardcall.v1 import error_pb2, kernel_service_pb2
+
+REASONS = [name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.keys()][1:]  # noqa: SIM118
+
+
+def test_all_that_the_server_tells_is_on_the_error(server, client, abort):
+    server.execute = lambda request, context: abort(
+        context,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "SERVER_BUSY",
+        "too many calls",
+        at="operand 0",
+        retry_after_s=1.5,
+        limit="4",
+    )
+    with pytest.raises(shardcall.ResourceExhaustedError, match=r"^too many calls$") as caught:
+        client.call("echo", 1.0)
+    error = caught.value
+    assert (error.reason, error.field, error.metadata) == ("SERVER_BUSY", "operand 0", {"limit": "4"})
+    assert error.retry_after_s == 1.5
+    assert error.status is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (error.timing.execute, error.timing.total) == (0.5, 1.0)
+    assert error.timing.round_trip > 0
+    assert error.__cause__ is None
+    assert error.__suppress_context__
+
+
+@pytest.mark.parametrize("reason", [reason for reason in REASONS if reason != "STREAM_REQUIRED"])
+def test_the_reason_decides_the_class(server, client, abort, reason):
+    server.execute = lambda request, context: abort(context, grpc.StatusCode.UNKNOWN, reason)
+    with pytest.raises(shardcall.ShardcallError, match=r"told by the server") as caught:
+        client.call("echo", 1.0)
+    assert caught.value.reason == reason
+    expected = shardcall.status.ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
+    assert type(caught.value) is expected
+
+
+def test_an_axis_error_knows_axis_and_rank(server, client, abort):
+    server.execute = lambda request, context: abort(
+        context, grpc.StatusCode.INVALID_ARGUMENT, "AXIS_OUT_OF_RANGE", axis="5", ndim="2"
+    )
+    with pytest.raises(np.exceptions.AxisError) as caught:
+        client.call("echo", 1.0)
+    assert (caught.value.axis, caught.value.ndim) == (5, 2)
+
+
+def test_a_reason_of_a_newer_server_falls_back_to_the_status(server, client, abort):
+    server.execute = lambda request, context: abort(context, grpc.StatusCode.UNIMPLEMENTED, "NOT_INVENTED", "later")
+    with pytest.raises(shardcall.NotSupportedError, match=r"^later$") as caught:
+        client.call("echo", 1.0)
+    assert caught.value.reason == "NOT_INVENTED"
+
+
+@pytest.mark.parametrize("status", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
+def test_a_status_without_reason_has_a_class_of_its_own(server, client, status):
+    server.execute = lambda request, context: context.abort(status, "of a proxy")
+    with pytest.raises(shardcall.ShardcallError) as caught:
+        client.call("echo", 1.0)
+    assert type(caught.value) is shardcall.status.ERRORS_BY_STATUS[status][0]
+    assert (caught.value.reason, caught.value.status, caught.value.timing) == ("", status, None)
+
+
+def test_reasons_of_another_domain_are_not_ours(server, client, abort):
+    server.execute = lambda request, context: abort(
+        context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND", domain="proxy"
+    )
+    with pytest.raises(shardcall.InvalidRequestError) as caught:
+        client.call("echo", 1.0)
+    assert caught.value.reason == ""
+
+
+@pytest.mark.parametrize("key", ["grpc-status-details-bin", "shardcall-timing-bin"])
+def test_details_that_cannot_be_read_do_not_hide_the_status(server, client, key):
+    def garbage(request, context):
+        context.set_trailing_metadata(((key, b"\xff\xff\xff"),))
+        context.abort(grpc.StatusCode.ABORTED, "why")
+
+    server.execute = garbage
+    with pytest.raises(shardcall.InternalServerError, match=r"why"):
+        client.call("echo", 1.0)
+
+
+def test_a_late_answer_tells_the_phases_that_took_the_time(server, client, abort):
+    server.execute = lambda request, context: abort(
+        context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "5 s have passed"
+    )
+    with pytest.raises(TimeoutError, match=r"^5 s have passed \(the server's time: receive 0.25 s, execute 0.5 s\)$"):
+        client.call("echo", 1.0)
+
+
+def test_a_message_over_grpcs_own_limit_is_explained(server, client):
+    def too_long(request, context):
+        response = kernel_service_pb2.ExecuteResponse()
+        response.plan.strategy_reason = "x" * (17 * 2**20)
+        return response
+
+    server.execute = too_long
+    with pytest.raises(shardcall.ResourceExhaustedError, match=r"a limit of gRPC was met: .*larger than max"):
+        client.call("echo", 1.0)

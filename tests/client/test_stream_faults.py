@@ -1,0 +1,230 @@
+"""Servers that break the contract, answer late, or go away; all over real connections."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+import weakref
+
+import grpc
+import numpy as np
+import pytest
+import shardcall
+from shardcall.v1 import array_pb2, kernel_service_pb2, timing_pb2
+
+LARGE = np.zeros(2 * 2**20, np.uint8)
+FLOATS = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
+
+
+def header(*types, inline=None):
+    results = [kernel_service_pb2.Result(type=kind, streamed=kernel_service_pb2.StreamedTensor()) for kind in types]
+    if inline is not None:
+        results[0].inline.data = inline
+    return kernel_service_pb2.ExecuteStreamResponse(header=kernel_service_pb2.ExecuteResponse(results=results))
+
+
+def chunk(offset, size, index=0):
+    data = array_pb2.TensorChunk(index=index, offset=offset, data=bytes(size))
+    return kernel_service_pb2.ExecuteStreamResponse(chunk=data)
+
+
+END = kernel_service_pb2.ExecuteStreamResponse(timing=timing_pb2.Timing())
+NOTHING = kernel_service_pb2.ExecuteStreamResponse()
+NO_TYPE = array_pb2.ArrayType(shape=[4])
+NEGATIVE = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_INT8, shape=[-1])
+HUGE = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_INT8, shape=[2**40])
+
+FAULTS = {
+    "nothing at all": ([], "nothing came where the header was due"),
+    "no header": ([chunk(0, 32), END], "chunk came where the header was due"),
+    "two headers": ([header(FLOATS), header(FLOATS)], "a header came where a chunk was due"),
+    "a message of no kind": ([header(FLOATS), NOTHING], "a message of no kind"),
+    "no chunks": ([header(FLOATS), END], "result 0 came with 0 of 32 bytes"),
+    "too few bytes": ([header(FLOATS), chunk(0, 16), END], "16 of 32 bytes"),
+    "too many bytes": ([header(FLOATS), chunk(0, 40), END], "more than its 32 bytes"),
+    "a gap": ([header(FLOATS), chunk(0, 8), chunk(16, 16), END], "for byte 16, not 8"),
+    "an overlap": ([header(FLOATS), chunk(0, 16), chunk(8, 16), END], "for byte 8, not 16"),
+    "the second first": ([header(FLOATS), chunk(16, 16), chunk(0, 16), END], "for byte 16, not 0"),
+    "an unknown result": ([header(FLOATS), chunk(0, 32, index=1), END], "a chunk of result 1 came"),
+    "results out of order": (
+        [header(FLOATS, FLOATS), chunk(0, 32, index=1), chunk(0, 32), END],
+        "a chunk of result 0 came after result 1 of 2",
+    ),
+    "an inline result of another size": ([header(FLOATS, inline=b"123"), END], "3 of 32 bytes"),
+    "no timing": ([header(FLOATS), chunk(0, 32)], "ended before the timing"),
+    "more after the timing": ([header(FLOATS), chunk(0, 32), END, END], "came after the timing"),
+    "a result without a type": ([header(NO_TYPE), END], "has no element type"),
+    "a negative size": ([header(NEGATIVE), END], "has shape"),
+    "a result over the server's own limit": ([header(HUGE), END], "is over 268435456 bytes"),
+}
+
+
+@pytest.mark.parametrize(("messages", "says"), FAULTS.values(), ids=FAULTS)
+def test_an_answer_that_breaks_the_contract_is_an_error_and_no_array(server, client, messages, says):
+    server.execute_stream = lambda requests, context: iter(messages)
+    with pytest.raises(shardcall.ProtocolError, match=says):
+        client.call("echo", LARGE)
+
+
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_a_unary_result_of_another_size_is_an_error(server, client, size):
+    result = kernel_service_pb2.Result(type=FLOATS)
+    result.inline.data = bytes(size)
+    server.execute = lambda request, context: kernel_service_pb2.ExecuteResponse(results=[result])
+    with pytest.raises(shardcall.ProtocolError, match=r"result 0"):
+        client.call("echo", 1.0)
+
+
+def test_a_refused_header_is_told_though_the_upload_is_not_done(server, client, abort):
+    server.execute_stream = lambda requests, context: abort(
+        context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND", "there is no kernel 'ecco'"
+    )
+    large = np.zeros(128 * 2**20, np.uint8)
+    let_go = threading.Event()
+    weakref.finalize(large, let_go.set)
+    with pytest.raises(shardcall.KernelNotFoundError, match=r"ecco"):
+        client.call("ecco", large)
+    del large
+    assert let_go.wait(10), "gRPC's thread still reads the operand"
+
+
+def test_an_error_after_the_first_chunks_is_told(server, client, abort):
+    def fail_late(requests, context):
+        yield header(FLOATS)
+        yield chunk(0, 8)
+        abort(context, grpc.StatusCode.UNAVAILABLE, "MESH_RESTARTED", "the mesh restarted")
+
+    server.execute_stream = fail_late
+    with pytest.raises(shardcall.MeshRestartedError, match=r"^the mesh restarted$"):
+        client.call("echo", LARGE)
+
+
+def test_the_deadline_goes_with_every_call(server, client):
+    client.call("echo", 1.0, timeout=7)
+    client.call("echo", LARGE, timeout=7)
+    client.plan("echo", 1.0, timeout=7)
+    client.compile("echo", 1.0, timeout=7)
+    for metadata in server.metadata:
+        assert 6 < float(metadata["shardcall-timeout"]) <= 7
+
+
+def test_no_timeout_is_the_servers_longest(server, client):
+    remaining = []
+    answer = server.execute
+
+    def note(request, context):
+        remaining.append(context.time_remaining())
+        return answer(request, context)
+
+    server.execute = note
+    client.call("echo", 1.0, timeout=None)
+    assert 590 < remaining[0] < 602  # the header counts in steps of a second and more
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "5", True])
+def test_what_is_no_timeout_is_refused(server, client, timeout):
+    with pytest.raises(shardcall.InvalidParameterError, match=r"timeout is .*more than 0"):
+        client.call("echo", 1.0, timeout=timeout)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("operand", [1.0, LARGE], ids=["unary", "stream"])
+def test_a_server_that_does_not_answer_costs_half_a_second_more(server, client, ended, operand):
+    def hold(request, context):
+        ended(context).wait(30)
+        context.abort(grpc.StatusCode.CANCELLED, "")
+
+    server.execute = server.execute_stream = hold
+    with pytest.raises(shardcall.DeadlineExceededError, match=r"no answer from 127.0.0.1:\d+ within 0.05 s") as caught:
+        client.call("echo", operand, timeout=0.05)
+    assert isinstance(caught.value, TimeoutError)
+
+
+def wait_until_the_caller_waits():
+    """Returns when the main thread waits for an answer: gRPC itself cannot cancel a call that it is making."""
+    main, waiting = threading.main_thread().ident, False
+    while not waiting:
+        stack = traceback.extract_stack(sys._current_frames()[main])
+        waiting = any(frame.name == "stream_answer" or "next_event" in (frame.line or "") for frame in stack)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent as on POSIX")
+@pytest.mark.parametrize("operand", [1.0, LARGE, np.zeros(64 * 2**20, np.uint8)], ids=["unary", "stream", "upload"])
+def test_ctrl_c_cancels_the_call(server, client, ended, operand):
+    cancelled, echo = [], server.execute
+
+    def interrupt(request, context):
+        cancelled.append(ended(context))
+        wait_until_the_caller_waits()
+        os.kill(os.getpid(), signal.SIGINT)
+        cancelled[0].wait(30)
+        context.abort(grpc.StatusCode.CANCELLED, "")
+
+    server.execute = server.execute_stream = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        client.call("echo", operand, timeout=25)
+    assert cancelled[0].wait(5)
+    server.execute = echo
+    assert client.call("echo", 1.0, timeout=5).array == 1.0
+
+
+def test_closing_the_client_ends_calls_of_other_threads(server, client, ended):
+    running, failures = threading.Event(), []
+
+    def hold(request, context):
+        running.set()
+        ended(context).wait(30)
+        return iter(())
+
+    def call():
+        try:
+            client.call("echo", LARGE)
+        except shardcall.ShardcallError as error:
+            failures.append(error)
+
+    server.execute_stream = hold
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert running.wait(10)
+    client.close()
+    thread.join(10)
+    assert isinstance(failures[0], shardcall.CallCancelledError)
+
+
+DYING_SERVER = """
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("conftest", sys.argv[1])
+conftest = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(conftest)
+
+def die(request, context):
+    os._exit(1)
+
+def die_late(requests, context):
+    messages = conftest.echo_stream(requests, context)
+    yield next(messages)
+    yield next(messages)
+    os._exit(1)
+
+with conftest.serving() as server:
+    server.execute, server.execute_stream = die, die_late
+    print(server.address, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("operand", [1.0, LARGE], ids=["unary", "stream"])
+def test_a_server_that_dies_is_told_at_once(request, operand):
+    conftest = str(request.path.with_name("conftest.py"))
+    command = [sys.executable, "-c", DYING_SERVER, conftest]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        address = process.stdout.readline().strip()
+        with shardcall.connect(address) as client:
+            with pytest.raises(shardcall.ServerUnavailableError, match=f"the server at {address} went away") as caught:
+                client.call("echo", operand)
+            assert isinstance(caught.value, ConnectionError)
+            process.wait(10)
+            with pytest.raises(shardcall.ServerUnavailableError):
+                client.call("echo", operand)

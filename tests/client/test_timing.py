@@ -1,0 +1,34 @@
+import pytest
+from shardcall.timing import PHASES, Timing, from_proto
+from shardcall.v1 import timing_pb2
+
+
+def test_every_duration_of_the_contract_is_an_attribute():
+    names = [field.name.removesuffix("_seconds") for field in timing_pb2.Timing.DESCRIPTOR.fields]
+    assert names == [*PHASES, "total"]
+    message = timing_pb2.Timing(**{f"{name}_seconds": i + 1.0 for i, name in enumerate(names)})
+    timing = from_proto(message, round_trip=9.0)
+    assert [getattr(timing, name) for name in names] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert timing.transport == 1.0
+
+
+def test_print_draws_an_aligned_table():
+    timing = Timing(receive=0.002, execute=0.005, total=0.008, round_trip=0.010)
+    assert str(timing).splitlines() == [
+        "receive           2.000 ms  20.0%  █████",
+        "queue             0.000 ms   0.0%",
+        "compile           0.000 ms   0.0%",
+        "place             0.000 ms   0.0%",
+        "execute           5.000 ms  50.0%  ████████████",
+        "gather            0.000 ms   0.0%",
+        "send              0.000 ms   0.0%",
+        "total             8.000 ms  80.0%  ███████████████████",
+        "transport         2.000 ms  20.0%  █████",
+        "round_trip       10.000 ms 100.0%  ████████████████████████",
+    ]
+
+
+@pytest.mark.parametrize("timing", [Timing(), Timing(total=2.0, round_trip=1.0), Timing(queue=5.0, total=1.0)])
+def test_odd_figures_draw_too(timing):
+    assert len(str(timing).splitlines()) == 10
+    assert max(map(len, str(timing).splitlines())) <= 60

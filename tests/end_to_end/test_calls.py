@@ -1,0 +1,179 @@
+"""Calls through the client to a real server, checked against NumPy."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall import P
+
+MESH = sc.Mesh(x=8)
+ELEMENT_TYPES = [
+    *(np.dtype(name) for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()),
+    *(np.dtype(name) for name in "float16 float32 float64 complex64 complex128".split()),
+    *(np.dtype(getattr(ml_dtypes, n)) for n in "int4 uint4 bfloat16 float8_e4m3fn float8_e5m2".split()),
+]
+
+
+def bits(array: np.ndarray) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+@pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
+@pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=lambda dtype: dtype.name)
+def test_every_element_type_travels_and_is_the_numpy_result(client, dtype, mesh):
+    x = np.random.default_rng(0).integers(0, 2 if dtype == bool else 7, (19, 3)).astype(dtype)
+    result = client.diff(x, axis=0, mesh=mesh, spec=P("x", None)).array
+    expected = np.diff(x, axis=0)
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert bits(result) == bits(expected)
+
+
+@pytest.mark.parametrize("rows", [4095, 8, 7, 1, 0])
+def test_sizes_that_the_mesh_does_not_divide_work(client, rows):
+    x = np.random.default_rng(rows).standard_normal((rows, 5))
+    result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
+    np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0), strict=True)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[::2, ::-1],
+        lambda x: np.asfortranarray(x),
+        lambda x: x.astype(x.dtype.newbyteorder()),
+        lambda x: x.T,
+        lambda x: x[:, :0],
+        lambda x: x.tolist(),
+        lambda x: np.broadcast_to(x[:1], x.shape),
+    ],
+    ids=["strided", "fortran", "other byte order", "transposed", "no columns", "list", "broadcast"],
+)
+def test_every_memory_layout_is_the_same_array(client, view):
+    x = view(np.random.default_rng(1).standard_normal((12, 6)))
+    np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
+
+
+def test_a_large_array_streams_both_ways(client):
+    x = np.random.default_rng(2).standard_normal((3001, 701))  # 16 MiB, whole in no chunk
+    result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
+    np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0), strict=True)
+    assert result.array.flags.writeable
+    assert result.timing.receive > 0
+    assert result.timing.send > 0
+
+
+def test_a_small_call_with_large_results_finds_the_stream_by_itself(client):
+    column, row = np.arange(1500.0)[:, None], np.arange(700.0)[None, :]
+    result = client.matmul(column, row)
+    np.testing.assert_array_equal(result.array, column @ row)
+
+
+def test_the_timing_accounts_for_the_call(client):
+    timing = client.diff(np.zeros((64, 64)), mesh=MESH, spec=P("x", None)).timing
+    phases = [timing.receive, timing.queue, timing.compile, timing.place, timing.execute, timing.gather, timing.send]
+    assert all(phase >= 0 for phase in phases)
+    assert 0 < timing.execute <= timing.total <= timing.round_trip
+    assert sum(phases) <= timing.total * 1.001
+    assert timing.transport == pytest.approx(timing.round_trip - timing.total)
+
+
+def test_the_first_call_misses_the_next_hits_and_a_miss_is_explained(client):
+    x = np.zeros((41, 3), np.float32)
+    first = client.diff(x, axis=0, mesh=MESH, spec=P("x", None))
+    again = client.diff(x, axis=0, mesh=MESH, spec=P("x", None))
+    other = client.diff(x.astype(np.float16), axis=0, mesh=MESH, spec=P("x", None))
+    assert (first.plan.cache_hit, again.plan.cache_hit, other.plan.cache_hit) == (False, True, False)
+    assert first.timing.compile > 0
+    assert again.timing.compile == 0
+    assert "operands[0]: float16[41,3] here, float32[41,3] there" in other.plan.explanation
+
+
+def test_auto_and_the_strategy_it_stands_for_share_a_program(client):
+    x = np.zeros((48, 3))
+    auto = client.diff(x, axis=0, mesh=MESH, spec=P("x", None))
+    named = client.diff(x, axis=0, mesh=MESH, spec=P("x", None), strategy=auto.plan.strategy)
+    assert auto.plan.strategy == "halo"
+    assert named.plan.key_digest == auto.plan.key_digest
+    assert named.plan.cache_hit
+
+
+def test_values_are_not_part_of_the_key(client):
+    x = np.ones((43, 3))
+    calls = [client.diff(x, axis=0, prepend=value, mesh=MESH, spec=P("x", None)) for value in (0.0, 1.0, 2.5)]
+    assert len({call.plan.key_digest for call in calls}) == 1
+    assert [call.array[0, 0] for call in calls] == [1.0, 0.0, -1.5]
+
+
+def test_twenty_callers_with_one_new_key_compile_once(own_server, tmp_path):
+    log = tmp_path / "log"
+    server = own_server(log=log)
+    start = threading.Barrier(20)
+    x = np.random.default_rng(3).standard_normal((123, 4))
+
+    def call(_):
+        with sc.connect(server.address) as own:
+            start.wait()
+            return own.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
+
+    with ThreadPoolExecutor(20) as pool:
+        results = list(pool.map(call, range(20)))
+    for result in results:
+        np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0))
+    assert len({result.plan.key_digest for result in results}) == 1
+    compilations = [line for line in log.read_text().splitlines() if json.loads(line)["event"] == "compiled"]
+    assert len(compilations) == 1
+
+
+def test_the_compiled_text_of_a_split_halo_diff_has_one_permute_and_no_gather(client):
+    compiled = client.compile(
+        "diff", sc.Array((64, 64), "float64"), axis=0, prepend=0.0, mesh=MESH, spec=P("x", None), strategy="halo"
+    )
+    text = compiled.as_text()
+    assert "collective-permute" in text
+    assert "all-gather" not in text
+    assert "all-to-all" not in text
+    x = np.random.default_rng(4).standard_normal((64, 64))
+    np.testing.assert_array_equal(compiled(x).array, np.diff(x, axis=0, prepend=0.0))
+
+
+def test_two_clients_at_once_get_their_own_answers(server):
+    def work(seed):
+        generator = np.random.default_rng(seed)
+        with sc.connect(server.address) as own:
+            for _ in range(20):
+                x = generator.standard_normal((16, 4))
+                np.testing.assert_array_equal(own.diff(x, axis=0, mesh=MESH).array, np.diff(x, axis=0))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+
+
+def test_a_mesh_may_order_its_devices(client):
+    x = np.arange(24.0).reshape(8, 3) ** 2
+    mesh = sc.Mesh({"x": 4}, device_ids=[7, 2, 5, 0])
+    result = client.diff(x, axis=0, mesh=mesh, spec=P("x", None))
+    np.testing.assert_array_equal(result.array, np.diff(x, axis=0))
+    assert list(result.plan.mesh.device_ids) == [7, 2, 5, 0]
+
+
+def test_every_kernel_is_listed_and_described(client):
+    assert [kernel.name for kernel in client.kernels()] == ["collective_matmul", "diff", "matmul"]
+    assert [p.name for p in client.kernel("diff").parameters] == ["n", "axis"]
+
+
+def test_products_meet_numpy(client):
+    generator = np.random.default_rng(5)
+    lhs, rhs = generator.standard_normal((33, 17)), generator.standard_normal((17, 9))
+    mesh = sc.Mesh(a=4, b=2)
+    plain = client.matmul(lhs, rhs, mesh=mesh, lhs_spec=P("a", None), rhs_spec=P(None, "b"), out_spec=P("a", "b"))
+    summed = client.matmul(lhs, rhs, mesh=mesh, lhs_spec=P(None, "a"), rhs_spec=P("a", None))
+    ring = client.collective_matmul(lhs, rhs, mesh=MESH, axis_name="x", strategy="bidirectional_ring")
+    for result in (plain, summed, ring):
+        np.testing.assert_allclose(result.array, lhs @ rhs, rtol=1e-12, atol=1e-12)

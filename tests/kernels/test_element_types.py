@@ -1,0 +1,99 @@
+"""Arithmetic in narrow types is NumPy's, rounding for rounding."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.element_types import (
+    as_bits,
+    common_type,
+    convert,
+    from_bits,
+    held_type,
+    narrow,
+    subtract,
+    widen,
+)
+from shardcall_server.kernels.layout import ArrayType
+
+FLOAT8 = [np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)]
+
+
+def every_value(dtype):
+    return np.arange(256, dtype=np.uint8).view(dtype)
+
+
+@pytest.mark.parametrize("small", FLOAT8, ids=str)
+def test_float8_differences_are_numpys_for_every_pair_of_values(small, same):
+    lhs, rhs = (a.ravel() for a in np.meshgrid(every_value(small), every_value(small)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = lhs - rhs
+
+    @jax.jit
+    def difference(a, b):
+        wide = widen(a, small), widen(b, small)
+        return narrow(subtract(*wide, small), small)
+
+    same(np.asarray(difference(lhs, rhs)), expected)
+
+
+@pytest.mark.parametrize("small", [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)], ids=str)
+def test_each_of_two_subtractions_is_rounded(small, values, same):
+    a, b, c = (values.any((200_000,), small) for _ in range(3))
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = (a - b) - c
+
+    @jax.jit
+    def difference(*operands):
+        a, b, c = (widen(o, small) for o in operands)
+        twice = subtract(subtract(a, b, small), c, small)
+        return narrow(twice, small)
+
+    same(np.asarray(difference(a, b, c)), expected)
+
+
+@pytest.mark.parametrize(("source", "small"), [*itertools.product(["uint8", "int8", "bool"], FLOAT8)], ids=str)
+def test_integers_convert_to_float8_as_numpy_does(source, small, same):
+    given = np.arange(2 if source == "bool" else 256).astype(np.uint8).view(source)
+    same(np.asarray(jax.jit(lambda a: convert(a, small))(given)), given.astype(small))
+
+
+@pytest.mark.parametrize(
+    ("small", "held"), [(np.dtype(ml_dtypes.int4), np.int8), (np.dtype(ml_dtypes.uint4), np.uint8)], ids=str
+)
+def test_four_bit_integers_wrap(small, held, same):
+    given = np.arange(256).astype(np.uint8).view(held)
+    narrowed = jax.jit(lambda a: narrow(a, small).astype(held))(given)
+    same(np.asarray(narrowed), given.astype(small).astype(held))
+
+
+def test_bits_of_float8_come_back(dtype, values):
+    array = values.any((64,), dtype)
+    if dtype.name in ("int4", "uint4"):
+        array = array.astype(held_type(dtype))
+    back = from_bits(as_bits(jnp.asarray(array)), array.dtype)
+    assert np.asarray(back).tobytes() == array.tobytes()
+
+
+def test_operands_meet_in_numpys_type_or_not_at_all(element_types):
+    for first, second in itertools.product(element_types, repeat=2):
+        operands = [ArrayType((), first), ArrayType((), second)]
+        try:
+            expected = np.result_type(first, second)
+        except TypeError:
+            with pytest.raises(CallError, match="no common element type"):
+                common_type(("a", "b"), operands)
+        else:
+            assert common_type(("a", "b"), operands) == expected
+
+
+def test_two_float8_types_do_not_meet():
+    with pytest.raises(CallError, match="float8_e4m3fn and rhs float8_e5m2 have no common") as raised:
+        common_type(("lhs", "rhs"), [ArrayType((), t) for t in FLOAT8])
+    assert raised.value.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
+    assert raised.value.field == "rhs"
