@@ -78,7 +78,8 @@ def shorten(value: object, limit: int = 120) -> str:
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     if len(text) <= limit:
         return text
-    return f"{text[: limit - 30]}… ({len(text)} characters)"
+    told = f"… ({len(text)} characters)"
+    return text[: max(0, limit - len(told))] + told
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

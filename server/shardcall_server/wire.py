@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from shardcall.element_types import to_dtype, to_element_type
 from shardcall.errors import ProtocolError
 from shardcall.v1 import array_pb2, mesh_pb2
-
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import grpc
 import pytest
-import shardcall
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
+
+import shardcall
 from shardcall.v1 import (
     array_pb2,
     kernel_pb2,

@@ -1,4 +1,5 @@
 import pytest
+
 import shardcall
 from shardcall.addresses import parse_address
 

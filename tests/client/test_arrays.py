@@ -4,6 +4,7 @@ import copy
 import ml_dtypes
 import numpy as np
 import pytest
+
 import shardcall
 from shardcall import Array
 from shardcall.arrays import as_bytes_view, as_operand, from_proto, to_proto

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 import shardcall
 from shardcall import Mesh, P
 from shardcall.blocks import block_grid

@@ -7,10 +7,11 @@ import grpc
 import ml_dtypes
 import numpy as np
 import pytest
-import shardcall
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+import shardcall
 from shardcall import P
 from shardcall.download import stream_answer
 from shardcall.element_types import NAMES, parse_dtype

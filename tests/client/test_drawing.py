@@ -1,4 +1,5 @@
 import pytest
+
 from shardcall import Mesh, P
 from shardcall.blocks import block_grid
 from shardcall.drawing import draw

@@ -1,6 +1,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+
 import shardcall
 from shardcall.element_types import NAMES, parse_dtype, to_dtype, to_element_type
 from shardcall.v1 import array_pb2

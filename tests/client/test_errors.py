@@ -5,6 +5,7 @@ import pickle
 import grpc
 import numpy as np
 import pytest
+
 import shardcall
 from shardcall import errors
 from shardcall.status import ERRORS_BY_REASON, ERRORS_BY_STATUS

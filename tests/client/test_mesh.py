@@ -3,6 +3,7 @@ import pickle
 
 import numpy as np
 import pytest
+
 import shardcall
 from shardcall.errors import ProtocolError
 from shardcall.mesh import Mesh, from_proto, to_proto

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 import shardcall
 from shardcall.parameters import from_proto, to_proto, to_protos
 

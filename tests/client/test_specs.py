@@ -2,6 +2,7 @@ import copy
 import pickle
 
 import pytest
+
 import shardcall
 from shardcall import P
 from shardcall.specs import as_spec, from_proto, to_proto, to_protos

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 import shardcall
 from shardcall import Array, Mesh, P
 from shardcall.calls import prepare

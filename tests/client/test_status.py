@@ -1,6 +1,7 @@
 import grpc
 import numpy as np
 import pytest
+
 import shardcall
 from shardcall.v1 import error_pb2, kernel_service_pb2
 

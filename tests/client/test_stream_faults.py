@@ -11,6 +11,7 @@ import weakref
 import grpc
 import numpy as np
 import pytest
+
 import shardcall
 from shardcall.v1 import array_pb2, kernel_service_pb2, timing_pb2
 

@@ -1,4 +1,5 @@
 import pytest
+
 from shardcall.timing import PHASES, Timing, from_proto
 from shardcall.v1 import timing_pb2
 

@@ -15,9 +15,9 @@ from shardcall import P
 
 MESH = sc.Mesh(x=8)
 ELEMENT_TYPES = [
-    *(np.dtype(name) for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()),
-    *(np.dtype(name) for name in "float16 float32 float64 complex64 complex128".split()),
-    *(np.dtype(getattr(ml_dtypes, n)) for n in "int4 uint4 bfloat16 float8_e4m3fn float8_e5m2".split()),
+    *(np.dtype(name) for name in ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]),
+    *(np.dtype(name) for name in ["float16", "float32", "float64", "complex64", "complex128"]),
+    *(np.dtype(getattr(ml_dtypes, n)) for n in ["int4", "uint4", "bfloat16", "float8_e4m3fn", "float8_e5m2"]),
 ]
 
 

@@ -6,7 +6,6 @@ The rows speak the contract itself, so that nothing our own client checks first 
 from __future__ import annotations
 
 import threading
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+
 from shardcall.v1 import (
     array_pb2,
     error_pb2,

@@ -83,7 +83,7 @@ def test_the_whole_table_gives_numpys_result(run, values, same, layout, shape, e
 
 
 @pytest.mark.parametrize("edges", EDGES)
-@pytest.mark.parametrize(("rows", "n"), [(64, 1), (61, 2)])
+@pytest.mark.parametrize(("rows", "n"), [(160, 1), (157, 2)])
 def test_halo_serves_all_edges(run, values, same, rows, n, edges):
     x = values.normal((rows, 3))
     ends = [edge(values, count, x.shape, 0, np.float32) for count in edges]
@@ -305,7 +305,7 @@ def test_unset_specs_follow_x(run):
         ([MATRIX], {"axis": -3}, Reason.AXIS_OUT_OF_RANGE, "axis", "axis=-3 and x has 2 axes"),
         ([MATRIX], {"axis": 0.0}, Reason.INVALID_PARAMETER, "axis", "axis=0.0 is of type float"),
         ([MATRIX], {"n": -1}, Reason.INVALID_PARAMETER, "n", "n=-1 is negative"),
-        ([MATRIX], {"n": "x" * 5000}, Reason.INVALID_PARAMETER, "n", "(5002 characters)"),
+        ([MATRIX], {"n": "x" * 5000}, Reason.INVALID_PARAMETER, "n", "(5000 characters)"),
         ([MATRIX], {"n": True}, Reason.INVALID_PARAMETER, "n", "n=True is of type bool"),
         ([MATRIX], {"n": 1.5}, Reason.INVALID_PARAMETER, "n", "of type float; n is an integer"),
         ([MATRIX], {"n": None}, Reason.INVALID_PARAMETER, "n", "NoneType"),
@@ -332,7 +332,7 @@ def test_what_cannot_be_is_refused(refused, operands, parameters, reason, field,
 @pytest.mark.parametrize(
     ("rows", "n", "out_specs", "says"),
     [
-        (64, 9, [], "a block has 8 rows and needs 65 of its neighbours"),
+        (64, 9, [], "a block has 8 rows and needs 9 of its neighbours"),
         (9, 1, [], "needs 7"),
         (64, 1, [(None, "x")], "x is split as P('x', None) and the result as P(None, 'x')"),
     ],

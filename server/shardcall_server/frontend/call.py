@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
-from shardcall.v1 import timing_pb2
 
+from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 
 T = TypeVar("T")

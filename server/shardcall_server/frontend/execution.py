@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_worker.v1 import link_pb2
 
+from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.programs import CachedProgram, Found
@@ -20,6 +19,7 @@ from shardcall_server.frontend.supervisor import Mesh, MeshSupervisor
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.settings import Settings
 from shardcall_server.wire import encode_array_type, encode_mesh
+from shardcall_worker.v1 import link_pb2
 
 INLINE_LINK_BYTES = 64 << 10
 """Operands or results of at most this many bytes together go through the link itself."""
@@ -76,9 +76,7 @@ class Execution:
         self._settings = settings
         self._budget = budget
 
-    def prepare(
-        self, call: Call, kernel_call: kernel_pb2.KernelCall, operands: Sequence[ArrayType | None]
-    ) -> Prepared:
+    def prepare(self, call: Call, kernel_call: kernel_pb2.KernelCall, operands: Sequence[ArrayType | None]) -> Prepared:
         """Finds the program of a call, compiled now if it has not been.
 
         Raises:
@@ -202,9 +200,7 @@ def default_mesh(settings: Settings, ready: link_pb2.Ready) -> MeshAxes:
     return MeshAxes(settings.mesh_axes or (("x", len(ready.devices)),))
 
 
-def read_results(
-    program: CachedProgram, storage: Storage, executed: link_pb2.Executed
-) -> Iterator[np.ndarray]:
+def read_results(program: CachedProgram, storage: Storage, executed: link_pb2.Executed) -> Iterator[np.ndarray]:
     """Yields each result's bytes, as one-dimensional arrays of them."""
     for i, result in enumerate(program.results):
         if storage.result_offsets:

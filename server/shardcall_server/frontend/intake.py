@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from shardcall.v1 import array_pb2, kernel_service_pb2
-from shardcall_worker.v1 import link_pb2
 
+from shardcall.v1 import array_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.region import Region
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.wire import decode_array_type
+from shardcall_worker.v1 import link_pb2
 
 _NOT_SERVED = {
     "segment": "memory segments; send the operand inline or as a stream",
@@ -21,9 +21,7 @@ _NOT_SERVED = {
 _ALLOWED_BYTES = {"bool": frozenset({0, 1}), "uint4": frozenset(range(16)), "int4": frozenset(range(16))}
 
 
-def check_operands(
-    operands: Sequence[kernel_service_pb2.Operand], may_stream: bool
-) -> tuple[ArrayType | None, ...]:
+def check_operands(operands: Sequence[kernel_service_pb2.Operand], may_stream: bool) -> tuple[ArrayType | None, ...]:
     """The operands' types; None for one left out. Inline bytes are checked, streamed ones when they come.
 
     Args:
@@ -50,9 +48,7 @@ def _check_operand(operand: kernel_service_pb2.Operand, field: str, may_stream: 
             field=field,
         )
     if source in _NOT_SERVED:
-        raise CallError(
-            Reason.NOT_SUPPORTED, f"{field}: this server does not serve {_NOT_SERVED[source]}", field=field
-        )
+        raise CallError(Reason.NOT_SUPPORTED, f"{field}: this server does not serve {_NOT_SERVED[source]}", field=field)
     if source == "streamed" and not may_stream:
         raise CallError(
             Reason.MALFORMED_REQUEST,
@@ -168,9 +164,7 @@ def _expect(
             field=f"operand {index}",
         )
     if message.WhichOneof("message") != "chunk":
-        raise CallError(
-            Reason.MALFORMED_REQUEST, "a stream has one header; after it come chunks only", field="header"
-        )
+        raise CallError(Reason.MALFORMED_REQUEST, "a stream has one header; after it come chunks only", field="header")
     chunk: array_pb2.TensorChunk = message.chunk
     if chunk.index != index or chunk.offset != received:
         raise CallError(

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, cast
 
 import grpc
 import structlog
-from shardcall.v1 import timing_pb2
 
+from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.status import CallStatus
@@ -95,9 +95,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _admit(self) -> None:
         if self.draining:
-            raise CallError(
-                Reason.SERVER_DRAINING, "the server is shutting down and takes no new calls; use another"
-            )
+            raise CallError(Reason.SERVER_DRAINING, "the server is shutting down and takes no new calls; use another")
         if not self._free.acquire(blocking=False):
             raise CallError(
                 Reason.SERVER_BUSY,

@@ -9,12 +9,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_worker.v1 import link_pb2
-
 from shardcall_server.errors import CallError
 from shardcall_server.frontend.session import MeshSession, SessionEndedError
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.wire import decode_operand_types
+from shardcall_worker.v1 import link_pb2
 
 _MAX_ALIASES = 64
 
@@ -109,9 +108,7 @@ class ProgramCache:
         self._preparing: dict[bytes, _Preparation] = {}
         self._bytes = 0
 
-    def find(
-        self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]
-    ) -> Found | Future[Found]:
+    def find(self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> Found | Future[Found]:
         """The program of a call, or the future of it: one compilation runs however many ask.
 
         Raises:
@@ -135,9 +132,7 @@ class ProgramCache:
         answer.add_done_callback(lambda done: self._prepared(digest, preparation, done))
         return preparation
 
-    def _prepared(
-        self, digest: bytes, preparation: _Preparation, answer: Future[link_pb2.WorkerMessage]
-    ) -> None:
+    def _prepared(self, digest: bytes, preparation: _Preparation, answer: Future[link_pb2.WorkerMessage]) -> None:
         try:
             with self._session.order:
                 prepared = answer.result().prepared
@@ -178,9 +173,7 @@ class ProgramCache:
         program.aliases[digest] = None
         if len(program.aliases) > _MAX_ALIASES:
             del self._by_call[program.aliases.popitem(last=False)[0]]
-        while len(self._by_key) > self._max_programs or (
-            self._bytes > self._max_bytes and len(self._by_key) > 1
-        ):
+        while len(self._by_key) > self._max_programs or (self._bytes > self._max_bytes and len(self._by_key) > 1):
             self._evict()
         return Found(program, answer)
 

@@ -16,14 +16,13 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+
 from shardcall.v1 import (
     kernel_service_pb2,
     kernel_service_pb2_grpc,
     server_info_service_pb2,
     server_info_service_pb2_grpc,
 )
-from shardcall_worker.v1 import link_pb2
-
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.execution import Execution
 from shardcall_server.frontend.interceptor import CallInterceptor
@@ -35,6 +34,7 @@ from shardcall_server.frontend.session import MeshSession
 from shardcall_server.frontend.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
 from shardcall_server.telemetry import configure_logging
+from shardcall_worker.v1 import link_pb2
 
 # Health checks and questions about the server get through while every call's thread is taken.
 _SPARE_THREADS = 8
@@ -109,9 +109,7 @@ class FrontEnd:
             reflection.enable_server_reflection(names, self._server)
 
     def _announce(self, ready: bool) -> None:
-        status = (
-            health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
+        status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *_SERVICES):
             self._health.set(service, status)
 
@@ -153,9 +151,7 @@ def _open_session(settings: Settings) -> MeshSession:
 
 
 def _program_cache(session: MeshSession, settings: Settings) -> ProgramCache:
-    return ProgramCache(
-        session, settings.max_cached_programs, settings.max_cached_bytes, settings.max_call_bytes
-    )
+    return ProgramCache(session, settings.max_cached_programs, settings.max_cached_bytes, settings.max_call_bytes)
 
 
 def serve(settings: Settings, end_with_stdin: bool = False) -> int:

@@ -10,7 +10,6 @@ from shardcall.v1 import (
     kernel_service_pb2,
     server_info_service_pb2,
 )
-
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import Execution, default_mesh, read_results
@@ -61,9 +60,7 @@ class KernelServicer:
         """Tells what a call would do."""
         prepared = self._execution.prepare(call, request.call, decode_operand_types(request.operands))
         found = prepared.found
-        return kernel_service_pb2.PlanResponse(
-            plan=found.program.plan, cache=found.answer, timing=call.finish()
-        )
+        return kernel_service_pb2.PlanResponse(plan=found.program.plan, cache=found.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
         self, request: kernel_service_pb2.CompileRequest, call: Call
@@ -105,9 +102,7 @@ class KernelServicer:
                     type=encode_array_type(result),
                     inline=kernel_service_pb2.InlineTensor(data=data.tobytes()),
                 )
-                for result, data in zip(
-                    program.results, read_results(program, storage, executed), strict=True
-                )
+                for result, data in zip(program.results, read_results(program, storage, executed), strict=True)
             ]
         return kernel_service_pb2.ExecuteResponse(
             results=results, plan=program.plan, cache=prepared.found.answer, timing=call.finish()
@@ -189,9 +184,7 @@ def _refuse_kept(request: kernel_service_pb2.ExecuteRequest) -> None:
         )
 
 
-def _stream_header(
-    plan: kernel_pb2.Plan, answer: kernel_pb2.CacheAnswer
-) -> kernel_service_pb2.ExecuteStreamResponse:
+def _stream_header(plan: kernel_pb2.Plan, answer: kernel_pb2.CacheAnswer) -> kernel_service_pb2.ExecuteStreamResponse:
     results = [
         kernel_service_pb2.Result(type=result.type, streamed=kernel_service_pb2.StreamedTensor())
         for result in plan.results

@@ -12,10 +12,9 @@ import sys
 import threading
 from concurrent.futures import Future
 
-from shardcall_worker.v1 import link_pb2
-
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
+from shardcall_worker.v1 import link_pb2
 
 _XLA_FLAGS = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 """Eight virtual devices on few cores may meet late; after the default 40 s XLA would end the process."""
@@ -65,9 +64,7 @@ class MeshSession:
         """Whether the worker is gone."""
         return self._ended
 
-    def command(
-        self, message: link_pb2.FrontEndMessage, fd: int | None = None
-    ) -> Future[link_pb2.WorkerMessage]:
+    def command(self, message: link_pb2.FrontEndMessage, fd: int | None = None) -> Future[link_pb2.WorkerMessage]:
         """Sends a command; the future holds the answer, or a `CallError`.
 
         Args:
@@ -157,7 +154,5 @@ def _settle(answer: Future[link_pb2.WorkerMessage], message: link_pb2.WorkerMess
         return
     failure = message.failure
     answer.set_exception(
-        CallError(
-            Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata)
-        )
+        CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
     )

@@ -7,17 +7,18 @@ from typing import Any
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
-from shardcall.v1 import timing_pb2
 
+from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"
 
 # A status of 8 KiB and more arrives at random as RESOURCE_EXHAUSTED: all of it stays below 4 KiB.
-_MAX_MESSAGE = 900
-_MAX_VALUE = 100
-_MAX_VALUES = 6
+_MAX_MESSAGE_BYTES = 900
+_MAX_DESCRIPTION_BYTES = 300
+_MAX_VALUE_BYTES = 100
+_MAX_VALUES = 5
 _RETRY_AFTER_S = 1
 
 STATUS_CODES: dict[Reason, grpc.StatusCode] = {
@@ -61,7 +62,7 @@ class CallStatus(grpc.Status):
 
     def __init__(self, error: CallError, timing: timing_pb2.Timing) -> None:
         self.code = STATUS_CODES[error.reason]
-        self.details = shorten(error.message, _MAX_MESSAGE)
+        self.details = _fit(error.message, _MAX_MESSAGE_BYTES)
         status = status_pb2.Status(
             code=self.code.value[0], message=self.details, details=[_pack(d) for d in _details(error)]
         )
@@ -76,24 +77,32 @@ class CallStatus(grpc.Status):
 
 def _details(error: CallError) -> list[Any]:
     values = {
-        shorten(k, _MAX_VALUE): shorten(v, _MAX_VALUE) for k, v in list(error.metadata.items())[:_MAX_VALUES]
+        _fit(k, _MAX_VALUE_BYTES): _fit(v, _MAX_VALUE_BYTES) for k, v in list(error.metadata.items())[:_MAX_VALUES]
     }
     details: list[Any] = [error_details_pb2.ErrorInfo(reason=error.reason.value, domain=DOMAIN, metadata=values)]
-    field = shorten(error.field, _MAX_VALUE)
+    field = _fit(error.field, _MAX_VALUE_BYTES)
+    description = _fit(error.message, _MAX_DESCRIPTION_BYTES)
     if field and STATUS_CODES[error.reason] is grpc.StatusCode.INVALID_ARGUMENT:
-        violation = error_details_pb2.BadRequest.FieldViolation(
-            field=field, description=shorten(error.message, _MAX_MESSAGE)
-        )
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if error.reason in _QUOTAS:
-        quota = error_details_pb2.QuotaFailure.Violation(
-            subject=field or "call", description=shorten(error.message, _MAX_MESSAGE)
-        )
+        quota = error_details_pb2.QuotaFailure.Violation(subject=field or "call", description=description)
         details.append(error_details_pb2.QuotaFailure(violations=[quota]))
     if error.reason in _WORTH_WAITING:
         delay = duration_pb2.Duration(seconds=_RETRY_AFTER_S)
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     return details
+
+
+def _fit(text: str, limit_bytes: int) -> str:
+    """Shortens text until it fits, as gRPC writes it: three bytes for each byte that is not ASCII."""
+    limit = limit_bytes
+    while True:
+        fitting = shorten(text, limit)
+        nbytes = sum(1 if c.isascii() and c != "%" else 3 * len(c.encode()) for c in fitting)
+        if nbytes <= limit_bytes:
+            return fitting
+        limit = limit * limit_bytes // nbytes - 1
 
 
 def _pack(detail: Any) -> any_pb2.Any:

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from shardcall_server.kernels.layout import Spec
+from shardcall_server.kernels.layout import MeshAxes, Spec
 
 
 def partition_spec(spec: Spec) -> PartitionSpec:
@@ -36,6 +36,20 @@ def pad_axis(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
     """Puts rows of zeros before and behind an array along an axis."""
     margins = [(before, after, 0) if i == axis else (0, 0, 0) for i in range(array.ndim)]
     return lax.pad(array, jnp.zeros((), array.dtype), margins)
+
+
+def ppermute(
+    array: jax.Array, axis_names: tuple[str, ...], mesh: MeshAxes, pairs: Sequence[tuple[int, int]]
+) -> jax.Array:
+    """`lax.ppermute`, its devices counted as those of a spec are: the first of ``axis_names`` outermost.
+
+    `lax.ppermute` itself counts them in the mesh's order, whatever that of the names (jax 0.10.2; `lax.axis_index`
+    and the other collectives keep to the names').
+    """
+    in_order = [name for name in mesh.names if name in axis_names]
+    places = np.arange(mesh.size(in_order)).reshape([mesh.size([name]) for name in in_order])
+    place = places.transpose([in_order.index(name) for name in axis_names]).ravel().tolist()
+    return lax.ppermute(array, tuple(in_order), [(place[source], place[target]) for source, target in pairs])
 
 
 def index_type(count: int) -> np.dtype:

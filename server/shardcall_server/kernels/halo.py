@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels import element_types
-from shardcall_server.kernels.blocks import index_type, pad_axis, rows
+from shardcall_server.kernels.blocks import index_type, pad_axis, ppermute, rows
 from shardcall_server.kernels.kernel import Problem
-from shardcall_server.kernels.layout import ArrayType, Spec, block_shape
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
 
 MAX_UNROLLED = 16
 """The highest order whose steps are written out; above it they are a loop, so that compile time is bounded."""
@@ -36,7 +36,8 @@ class Geometry:
         axis: the axis of the difference.
         n: the order.
         axis_names: the mesh axes that split the axis.
-        devices: their size D; 1 if the axis is not split.
+        mesh: the mesh.
+        devices: the devices D along the axis; 1 if the axis is not split.
         rows: rows of x.
         before: rows prepended.
         after: rows appended.
@@ -47,6 +48,7 @@ class Geometry:
     axis: int
     n: int
     axis_names: tuple[str, ...]
+    mesh: MeshAxes
     devices: int
     rows: int
     before: int
@@ -64,6 +66,7 @@ class Geometry:
             axis=axis,
             n=n,
             axis_names=spec[axis],
+            mesh=problem.mesh,
             devices=problem.mesh.size(spec[axis]),
             rows=x.shape[axis],
             before=before,
@@ -215,5 +218,5 @@ def _append(block: jax.Array, append: jax.Array, start: jax.Array, g: Geometry) 
 
 
 def _permute(array: jax.Array, g: Geometry, pairs: list[tuple[int, int]]) -> jax.Array:
-    received = lax.ppermute(element_types.as_bits(array), g.axis_names, pairs)
+    received = ppermute(element_types.as_bits(array), g.axis_names, g.mesh, pairs)
     return element_types.from_bits(received, array.dtype)

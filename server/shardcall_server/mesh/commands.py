@@ -17,7 +17,6 @@ from typing import TypeVar
 
 import jax
 import structlog
-from shardcall_worker.v1 import link_pb2
 
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
@@ -29,6 +28,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.executor import Executor
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.requests import decode_request
+from shardcall_worker.v1 import link_pb2
 
 T = TypeVar("T")
 _COMPILE_THREADS = 2

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from shardcall_worker.v1 import link_pb2
 
 from shardcall_server.compilation.program import Program
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.placement import gather, place
 from shardcall_server.mesh.regions import MappedRegion, inline_view
+from shardcall_worker.v1 import link_pb2
 
 # Copies release the interpreter lock; two threads saturate the memory of a small host, more gain nothing.
 _COPY_THREADS = 2

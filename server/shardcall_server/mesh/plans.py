@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from shardcall.v1 import kernel_pb2
-
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
 from shardcall_server.compilation.program import Placement, Program

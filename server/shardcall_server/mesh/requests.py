@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
-
 from shardcall_server.compilation.resolve import AUTO, Request
 from shardcall_server.kernels.kernel import ParameterValue
 from shardcall_server.kernels.layout import Spec

@@ -12,15 +12,15 @@ from importlib.metadata import entry_points, version
 
 import jax
 import structlog
-from shardcall.v1 import server_info_service_pb2
-from shardcall_worker.v1 import link_pb2
 
+from shardcall.v1 import server_info_service_pb2
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.framing import Link
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.plans import describe_kernel
 from shardcall_server.telemetry import configure_logging
+from shardcall_worker.v1 import link_pb2
 
 _PR_SET_PDEATHSIG = 1
 

@@ -1,0 +1,247 @@
+"""The first question: what does a difference along a sharded axis cost, next to its floor and its peers?
+
+    python benchmarks/first_question.py [--rounds N] [--rows N] [--columns N] [--output FILE.md]
+
+Every figure of the table comes from one run, taken in turns: a round asks every case once, so that what else
+the machine does meanwhile hits all alike. Figures are medians over the rounds. It judges claims at the end
+and gates nothing. What each row means: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import shardcall as sc
+from shardcall import P
+from shardcall_server.launcher import tuned_environment
+
+MESHES = ((1, 1), (8, 1), (1, 8), (4, 2))
+STRATEGIES = ("halo", "gspmd")
+SPEC = P("x", "y")
+Case = tuple[str, int, int]
+Ask = Callable[[str, int, int], float]
+
+
+@dataclass
+class Samples:
+    """Seconds, one of each round.
+
+    Attributes:
+        seconds: what is measured: the kernel alone, where a server runs it.
+        total: the server's wall time; empty where there is no server.
+        round_trip: the caller's wall time; likewise.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    total: list[float] = field(default_factory=list)
+    round_trip: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The median of ``seconds``."""
+        return statistics.median(self.seconds)
+
+    @property
+    def counted(self) -> float:
+        """What part of the caller's wall time the server's own clock accounts for: the median of the quotients."""
+        return statistics.median(t / r for t, r in zip(self.total, self.round_trip, strict=True))
+
+
+Measured = Mapping[Case, Samples]
+
+
+@contextmanager
+def in_process(rows: int, columns: int) -> Iterator[Ask]:
+    """A process beside the server that runs JAX itself, with the server's allocator, when told."""
+    script = Path(__file__).with_name("in_process.py")
+    command = [sys.executable, str(script), str(rows), str(columns)]
+    environment = tuned_environment(dict(os.environ))
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+
+        def ask(what: str, x: int, y: int) -> float:
+            print(what, x, y, file=stdin, flush=True)
+            return float(stdout.readline())
+
+        yield ask
+        stdin.close()
+
+
+def measure(client: sc.Client, ask: Ask, x: np.ndarray, rounds: int) -> tuple[Measured, bool]:
+    """Asks every case once a round, after one round that counts for nothing: it compiles.
+
+    Returns:
+        The samples, and whether every result was NumPy's, bit for bit.
+    """
+    cases: dict[Case, Callable[[Samples], object]] = {("numpy", 1, 1): partial(_ask_numpy, x)}
+    expected = np.diff(x, axis=0, prepend=0.0)
+    equal: list[bool] = []
+    for mx, my in MESHES:
+        for what in ("copy", "diff", "in-process halo"):
+            cases[what, mx, my] = partial(_ask_process, ask, what.split()[-1], mx, my)
+        for strategy in STRATEGIES:
+            cases[strategy, mx, my] = partial(_ask_server, client, x, expected, equal, strategy, sc.Mesh(x=mx, y=my))
+    for case in cases.values():
+        case(Samples())
+    measured = {name: Samples() for name in cases}
+    order = random.Random(0)  # what a case costs depends on what ran just before it, so no case may always come first
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+        for name, case in order.sample(list(cases.items()), len(cases)):
+            case(measured[name])
+    return measured, all(equal)
+
+
+def _ask_numpy(x: np.ndarray, samples: Samples) -> None:
+    began = time.perf_counter()
+    np.diff(x, axis=0, prepend=0.0)
+    samples.seconds.append(time.perf_counter() - began)
+
+
+def _ask_process(ask: Ask, what: str, mx: int, my: int, samples: Samples) -> None:
+    samples.seconds.append(ask(what, mx, my))
+
+
+def _ask_server(
+    client: sc.Client,
+    x: np.ndarray,
+    expected: np.ndarray,
+    equal: list[bool],
+    strategy: str,
+    mesh: sc.Mesh,
+    samples: Samples,
+) -> None:
+    began = time.perf_counter()
+    result = client.diff(x, axis=0, prepend=0.0, mesh=mesh, spec=SPEC, strategy=strategy)
+    samples.round_trip.append(time.perf_counter() - began)
+    samples.total.append(result.timing.total)
+    samples.seconds.append(result.timing.execute)
+    if len(equal) < len(MESHES) * len(STRATEGIES):  # the first of each; comparing them all would take a third more
+        equal.append(np.array_equal(result.array, expected))
+
+
+def table(measured: Measured) -> list[str]:
+    """The figures, as a table of markdown."""
+    header = ["mesh (x,y)", "what", "ms", "÷ one device", "÷ copy, same mesh", "round trip ms", "total ÷ round trip"]
+    names = {"copy": "floor: elementwise copy", "diff": "peer: jax.jit(jnp.diff)", "in-process halo": "halo in process"}
+    lines = []
+    for (what, x, y), samples in measured.items():
+        cells = [f"({x},{y})" if what != "numpy" else "", names.get(what, what), _ms(samples.median)]
+        if what == "numpy":
+            cells[1] = "np.diff, one core"
+        cells.append(f"{samples.median / _one_device(measured, what):.2f}")
+        cells.append("" if what == "numpy" else f"{samples.median / measured['copy', x, y].median:.2f}")
+        if samples.round_trip:
+            cells += [_ms(statistics.median(samples.round_trip)), f"{samples.counted:.2f}"]
+        lines.append(cells + [""] * (len(header) - len(cells)))
+    return _aligned([header, *lines])
+
+
+def claims(measured: Measured, equal: bool) -> list[tuple[str, str, bool]]:
+    """What is claimed, what was measured, and whether it holds."""
+    one, halo, gspmd = (measured[case].median for case in (("gspmd", 1, 1), ("halo", 8, 1), ("gspmd", 8, 1)))
+    peer, copy = measured["diff", 8, 1].median, measured["copy", 8, 1].median
+    counted = [samples.counted for samples in measured.values() if samples.round_trip]
+    return [
+        ("every result is np.diff's, bit for bit", "", equal),
+        ("along the axis, halo is at least 8 × as fast as gspmd", f"{gspmd / halo:.1f} ×", gspmd >= 8 * halo),
+        ("and at most 1.1 × the time of one device", f"{halo / one:.2f} ×", halo <= 1.1 * one),
+        ("and at most 1.15 × an elementwise copy on the same mesh", f"{halo / copy:.2f} ×", halo <= 1.15 * copy),
+        ("gspmd is within 15 % of jax.jit(jnp.diff) in process", f"{gspmd / peer:.2f} ×", 0.85 <= gspmd / peer <= 1.15),
+        (
+            "the server's clock accounts for 0.5 to 1.0 of the caller's",
+            f"{min(counted):.2f} to {max(counted):.2f}",
+            min(counted) >= 0.5 and max(counted) <= 1.0,
+        ),
+    ]
+
+
+def machine(info: sc.ServerInfo) -> list[str]:
+    """What it ran on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    versions = {"JAX": info.versions.jax, "NumPy": np.__version__, "grpcio": version("grpcio")}
+    return [
+        f"{len(os.sched_getaffinity(0))} cores of {_cpu()}, {memory:.0f} GiB, {platform.system()} {platform.release()}",
+        f"{len(info.devices)} {info.platform} devices; Python {platform.python_version()}, "
+        + ", ".join(f"{name} {number}" for name, number in versions.items()),
+    ]
+
+
+def _one_device(measured: Measured, what: str) -> float:
+    return measured[what, 1, 1].median
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    left = 2  # columns of words; the rest are numbers
+    lines = [
+        "| "
+        + " | ".join(f"{c:<{w}}" if i < left else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        + " |"
+        for row in rows
+    ]
+    rule = "|" + "|".join("-" * (w + 1) + ("-" if i < left else ":") for i, w in enumerate(widths)) + "|"
+    return [lines[0], rule, *lines[1:]]
+
+
+def main() -> int:
+    """Measures, prints, and returns 0 whatever the figures are."""
+    parser = argparse.ArgumentParser(description="Measures a difference along a sharded axis against its floors.")
+    parser.add_argument("--rounds", type=int, default=9, help="how often each case is asked (9)")
+    parser.add_argument("--rows", type=int, default=4096)
+    parser.add_argument("--columns", type=int, default=4096)
+    parser.add_argument("--output", type=Path, help="write the report there too, as markdown")
+    arguments = parser.parse_args()
+    rows, columns = arguments.rows, arguments.columns
+    x = np.random.default_rng(0).standard_normal((rows, columns))
+    with sc.local(devices=8) as client, in_process(rows, columns) as ask:
+        measured, equal = measure(client, ask, x, arguments.rounds)
+        about = machine(client.server_info())
+    report = [
+        "# A difference along a sharded axis",
+        "",
+        f"{rows} × {columns} float64 ({x.nbytes / 2**20:.0f} MiB), axis 0, prepend 0.0, split {SPEC}; "
+        f"medians of {arguments.rounds} rounds.",
+        *about,
+        "",
+        *table(measured),
+        "",
+        *_aligned(
+            [["holds", "claim", "measured"], *(["yes" if ok else "NO", *text] for *text, ok in claims(measured, equal))]
+        ),
+    ]
+    print("\n".join(report))
+    if arguments.output:
+        arguments.output.write_text("\n".join(report) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall import Array, Mesh, P
+from shardcall.v1 import kernel_pb2, kernel_service_pb2
+
+
+def compile_diff(client, **keywords):
+    return client.compile("diff", Array((2, 3), "float64"), axis=0, **keywords)
+
+
+def test_compiling_sends_types_only(server, client):
+    compile_diff(client, prepend=0.0, mesh=Mesh(x=2), spec=P("x", None))
+    (request,) = server.requests
+    assert isinstance(request, kernel_service_pb2.CompileRequest)
+    assert [list(operand.shape) for operand in request.operands] == [[2, 3], []]
+    assert request.include_text
+    assert len(request.call.in_specs) == 1
+
+
+def test_a_compiled_kernel_tells_what_it_is(client):
+    fd = compile_diff(client)
+    assert fd.as_text() == "HloModule echo"
+    assert fd.cache_hit is False
+    assert fd.key == {}
+    assert "axis was 0, is 1" in fd.explain()
+    assert fd.operands == (Array((2, 3), "float64"),)
+    assert repr(fd) == "<CompiledKernel echo(float64[2,3]) by 'plain'>"
+
+
+def test_values_given_when_compiling_are_bound(server, client):
+    fd = compile_diff(client, append=7.0)
+    x = np.arange(6.0).reshape(2, 3)
+    result = fd(x)
+    np.testing.assert_array_equal(result.arrays[0], x)
+    np.testing.assert_array_equal(result.arrays[1], 7.0)
+    sent = server.requests[-1]
+    assert [operand.type.element_type != 0 for operand in sent.operands] == [True, False, True]
+    assert sent.call == server.requests[0].call
+
+
+def test_types_given_by_name_are_left_open(client):
+    fd = client.compile("matmul", rhs=Array((3, 2), "int8"), lhs=Array((2, 3), "int8"))
+    result = fd(np.ones((2, 3), np.int8), np.zeros((3, 2), np.int8))
+    assert [array.shape for array in result.arrays] == [(2, 3), (3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("operands", "kind", "says"),
+    [
+        ([], shardcall.InvalidOperandError, r"takes 1 arrays and got 0"),
+        ([np.zeros((2, 3))] * 2, shardcall.InvalidOperandError, r"takes 1 arrays and got 2"),
+        ([np.zeros((3, 2))], shardcall.InvalidOperandError, r"shape \(3, 2\) and the kernel was compiled for \(2, 3\)"),
+        ([np.zeros((2, 3), "f4")], shardcall.OperandTypeError, r"float32 and the kernel .* float64; give array.astype"),
+        ([[[1, 2, 3], [4, 5, 6]]], shardcall.OperandTypeError, r"int64"),
+    ],
+)
+def test_other_arrays_are_refused_before_they_are_sent(server, client, operands, kind, says):
+    fd = compile_diff(client)
+    with pytest.raises(kind, match=says):
+        fd(*operands)
+    assert len(server.requests) == 1
+
+
+def test_results_known_to_be_large_come_as_a_stream_at_once(server, client):
+    answer = server.compile(None, None)
+    placement = answer.plan.results.add()
+    placement.type.element_type = shardcall.v1.array_pb2.ELEMENT_TYPE_FLOAT64
+    placement.type.shape.extend([1024, 1024])
+    server.compile = lambda request, context: answer
+    client.compile("echo", Array((), "float64"))(1.0)
+    assert server.requests[1:] == ["stream"]
+
+
+def test_a_plan_needs_types_only(server, client):
+    plan = client.plan("diff", Array((2, 3), "float64"), prepend=Array((), "float32"), spec=P("x"))
+    assert plan.kernel == "echo"
+    (request,) = server.requests
+    assert isinstance(request, kernel_service_pb2.PlanRequest)
+    assert len(request.operands) == 2
+    assert client.plan("diff", [[1, 2]]).cache_hit is False
+
+
+def test_an_operand_left_out_has_no_element_type(server, client):
+    client.plan("diff", Array(3, "int8"), append=1)
+    unset, append = server.requests[0].operands[1:]
+    assert unset.element_type == 0
+    assert append.element_type != 0
+    assert kernel_pb2.KernelCall.FromString(server.requests[0].call.SerializeToString()).kernel == "diff"

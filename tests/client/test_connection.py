@@ -1,0 +1,124 @@
+import socket
+import threading
+
+import grpc
+import pytest
+
+import shardcall
+
+
+@pytest.fixture
+def closed_port():
+    """A port that nobody listens on: it is taken, and refuses."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def silent_port():
+    """A port that takes connections and never answers."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+def test_a_client_knows_its_server(server, client):
+    info = client.server_info()
+    assert (info.platform, info.epoch, len(info.devices)) == ("cpu", 7, 1)
+    assert info.default_mesh == shardcall.Mesh(x=1, device_ids=[0])
+    assert info.limits.max_call_bytes == 2**28
+    assert info.versions.jax == "1"
+    assert repr(client) == f"<Client of {server.address}, 1 cpu devices>"
+
+
+def test_kernels_print_as_a_table_and_one_as_a_page(client):
+    kernels = client.kernels()
+    assert [kernel.name for kernel in kernels] == ["echo"]
+    assert str(kernels).splitlines()[0].split() == ["kernel", "strategies", "summary"]
+    assert str(client.kernel("echo")).splitlines() == ["echo()", "  Returns its operands."]
+
+
+def test_no_server_says_how_to_start_one(closed_port):
+    with pytest.raises(shardcall.ServerUnavailableError) as caught:
+        shardcall.connect(f"localhost:{closed_port}")
+    assert str(caught.value) == f"no server answers at localhost:{closed_port}; start one with: shardcall serve"
+    assert isinstance(caught.value, ConnectionError)
+
+
+def test_a_socket_that_is_not_there_says_so(tmp_path):
+    with pytest.raises(shardcall.ServerUnavailableError, match=r"no server answers at unix:.*shardcall serve"):
+        shardcall.connect(f"unix:{tmp_path}/no.sock")
+
+
+def test_a_host_that_never_answers_is_given_up(silent_port):
+    with pytest.raises(shardcall.ServerUnavailableError, match=r"within 0.1 s; start one"):
+        shardcall.connect(f"127.0.0.1:{silent_port}", connect_timeout=0.1)
+
+
+def test_a_server_of_another_kind_is_told_apart():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+
+        def answer_http():
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer_http)
+        thread.start()
+        with pytest.raises(shardcall.ServerUnavailableError):
+            shardcall.connect(f"127.0.0.1:{listening.getsockname()[1]}")
+        thread.join(10)
+
+
+def test_a_grpc_server_without_our_services_is_told_apart(server):
+    server.info = lambda request, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+    with pytest.raises(shardcall.ServerUnavailableError, match=r"is no shardcall server"):
+        shardcall.connect(server.address)
+
+
+@pytest.mark.parametrize("reason", ["MESH_NOT_READY", "SERVER_DRAINING"])
+def test_a_server_that_cannot_serve_says_why(server, abort, reason):
+    server.info = lambda request, context: abort(
+        context, grpc.StatusCode.UNAVAILABLE, reason, "its mesh is starting", retry_after_s=2
+    )
+    with pytest.raises(
+        shardcall.ServerUnavailableError, match=r"is up and cannot serve now: its mesh is sta"
+    ) as caught:
+        shardcall.connect(server.address)
+    assert caught.value.reason == reason
+    assert caught.value.retry_after_s == 2
+
+
+def test_other_refusals_pass_as_they_are(server, abort):
+    server.info = lambda request, context: abort(context, grpc.StatusCode.INTERNAL, "INTERNAL", "error id 17")
+    with pytest.raises(shardcall.InternalServerError, match=r"^error id 17$"):
+        shardcall.connect(server.address)
+    server.info = lambda request, context: context.abort(grpc.StatusCode.PERMISSION_DENIED, "who are you?")
+    with pytest.raises(shardcall.AccessDeniedError, match=r"who are you"):
+        shardcall.connect(server.address)
+
+
+def test_a_server_of_longer_messages_is_heard_out(server, client):
+    info = server.info(None, None)
+    info.limits.max_message_bytes = 2**40
+    server.info = lambda request, context: info
+    with shardcall.connect(server.address) as other:
+        assert other.call("echo", 1.0).array == 1.0
+
+
+def test_no_proxy_comes_between_neighbours(server, monkeypatch, closed_port):
+    for name in ("http_proxy", "HTTP_PROXY", "grpc_proxy", "https_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port}")
+    with shardcall.connect(server.address) as client:
+        assert client.kernels()
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "5"])
+def test_what_is_no_connect_timeout_is_refused(timeout):
+    with pytest.raises(shardcall.InvalidParameterError, match=r"timeout is"):
+        shardcall.connect("localhost:1", connect_timeout=timeout)

@@ -1,0 +1,78 @@
+import pytest
+
+import shardcall
+from shardcall import Array, Mesh, P, plan
+from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
+
+
+def entry(*names):
+    return mesh_pb2.PartitionSpecEntry(axis_names=names)
+
+
+ROWS = kernel_pb2.ArrayPlacement(
+    type=array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[3, 4]),
+    spec=mesh_pb2.PartitionSpec(entries=[entry("x"), entry()]),
+    padded_shape=[4, 4],
+    block_shape=[2, 4],
+)
+MESSAGE = kernel_pb2.Plan(
+    kernel="diff",
+    mesh=mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=2)], device_ids=[0, 1]),
+    operands=[ROWS, kernel_pb2.ArrayPlacement()],
+    results=[ROWS],
+    strategy="halo",
+    strategy_reason="axis 0 is split",
+    collectives=[kernel_pb2.Collective(kind="collective-permute", count=1, bytes_per_device=32768)],
+    flops_per_device=12.0,
+    memory=kernel_pb2.DeviceMemory(argument_bytes=64, output_bytes=65536, temp_bytes=0),
+    key_digest="0123456789abcdef" * 4,
+    key=[kernel_pb2.KeyPart(label="kernel", value="diff 1"), kernel_pb2.KeyPart(label="mesh", value="x=2")],
+)
+HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
+MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation="mesh was x=4, is x=2")
+
+
+def test_a_plan_says_all_that_the_server_told():
+    told = plan.from_proto(MESSAGE, MISS)
+    assert told.mesh == Mesh(x=2, device_ids=[0, 1])
+    operand = plan.Placement(Array((3, 4), "float64"), P("x", None), (4, 4), (2, 4))
+    assert told.operands == (operand, None)
+    assert told.results == (operand,)
+    assert told.collectives == (plan.Collective("collective-permute", 1, 32768),)
+    assert told.memory == plan.DeviceMemory(64, 65536, 0)
+    assert list(told.key.items()) == [("kernel", "diff 1"), ("mesh", "x=2")]
+    assert told.explanation == "mesh was x=4, is x=2"
+    assert not told.cache_hit
+    assert plan.from_proto(MESSAGE, HIT).cache_hit
+    assert hash(told) == hash(plan.from_proto(MESSAGE, MISS))
+
+
+def test_print_and_repr_are_for_people():
+    told = plan.from_proto(MESSAGE, MISS)
+    assert repr(told) == "<Plan diff(float64[3,4], None) by 'halo' on Mesh(x=2), compiled now>"
+    assert str(told).splitlines() == [
+        "diff on Mesh(x=2)",
+        "  strategy     halo: axis 0 is split",
+        "  operand 0    float64[3,4] P('x', None), blocks of (2, 4)",
+        "  result 0     float64[3,4] P('x', None), blocks of (2, 4)",
+        "  collectives  1 × collective-permute, 32,768 bytes a device",
+        "  work         12 FLOPs a device",
+        "  memory       64 + 65,536 + 0 bytes (operands + results + temporary) a device",
+        "  key          0123456789abcdef, compiled now",
+        "  miss         mesh was x=4, is x=2",
+    ]
+
+
+@pytest.mark.parametrize("which", [0, "operand 0", "operand", "result", "result 0"])
+def test_visualize_draws_the_blocks_of_operands_and_results(which):
+    told = plan.from_proto(MESSAGE, HIT)
+    title, _, drawing = told.visualize(which).partition("\n")
+    assert title == f"{'result' if 'result' in str(which) else 'operand'} 0: float64[3,4] P('x', None) on Mesh(x=2)"
+    assert drawing == "      0:4\n    ┌─────┐\n0:2 │  0  │\n    ├─────┤\n2:3 │  1  │\n    └─────┘"
+    assert told.blocks(which).holders == {(0, 0): (0,), (1, 0): (1,)}
+
+
+@pytest.mark.parametrize("which", [1, 2, -1, "operand 1", "result 1", "x", ""])
+def test_what_is_not_in_the_plan_cannot_be_drawn(which):
+    with pytest.raises(shardcall.InvalidOperandError, match=r"there are: operand 0, result 0"):
+        plan.from_proto(MESSAGE, HIT).visualize(which)

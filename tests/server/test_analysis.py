@@ -1,0 +1,50 @@
+"""What a compiled program's text says of its collectives."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardcall_server.compilation.analysis import CollectiveUse, collectives
+
+
+@pytest.mark.parametrize(
+    ("line", "use"),
+    [
+        (
+            "%cp = f64[1,4096]{1,0} collective-permute(%p), channel_id=1",
+            CollectiveUse("collective-permute", 1, 32768),
+        ),
+        ("ROOT %ag = bf16[8,2]{1,0} all-gather(%p), dimensions={0}", CollectiveUse("all-gather", 1, 32)),
+        (
+            "%a = (f32[512,512]{1,0}, f32[512,512]{1,0}) all-to-all(%x, %y)",
+            CollectiveUse("all-to-all", 1, 2 * 512 * 512 * 4),
+        ),
+        ("%r = pred[7]{0} all-reduce(%x), to_apply=%or", CollectiveUse("all-reduce", 1, 7)),
+        ("%s = f64[] reduce-scatter(%x)", CollectiveUse("reduce-scatter", 1, 8)),
+        (
+            "%b = (f32[4]{0}, f32[4]{0}, u32[], u32[]) collective-permute-start(%x)",
+            CollectiveUse("collective-permute", 1, 16),
+        ),
+        ("%g = (f32[4]{0}, f32[32]{0}) all-gather-start(%x)", CollectiveUse("all-gather", 1, 128)),
+        ("%h = f32[8]{0} all-reduce-start(%x)", CollectiveUse("all-reduce", 1, 32)),
+        ("%i = s4[16]{0} all-gather(%x)", CollectiveUse("all-gather", 1, 16)),
+        ("%c = c128[4]{0} all-gather(%x)", CollectiveUse("all-gather", 1, 64)),
+        ("%f = f8e4m3fn[4]{0} all-gather(%x)", CollectiveUse("all-gather", 1, 4)),
+    ],
+)
+def test_a_collective_is_read_with_its_bytes(line, use):
+    assert collectives(f"  {line}\n") == [use]
+
+
+def test_what_is_no_collective_is_not_read():
+    text = """
+      %all-gather.1 = f32[8]{0} add(%x, %y)
+      %done = f32[32]{0} all-gather-done(%g)
+      %fusion = f64[512,4096]{1,0} fusion(%p, %collective-permute.2), kind=kLoop
+    """
+    assert collectives(text) == []
+
+
+def test_uses_of_one_kind_are_added_up():
+    text = "%a = f32[2]{0} all-gather(%x)\n%b = f32[3]{0} all-gather(%y)\n"
+    assert collectives(text) == [CollectiveUse("all-gather", 2, 20)]

@@ -1,0 +1,80 @@
+"""Settings: flag > environment > file > default, and nothing unknown."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from shardcall.cli.serve import serve
+from shardcall_server.settings import Settings, SettingsError, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    import os
+
+    for name in os.environ:
+        if name.startswith("SHARDCALL_"):
+            monkeypatch.delenv(name)
+
+
+def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(monkeypatch, tmp_path):
+    config = tmp_path / "server.toml"
+    config.write_text("port = 1\ndevices = 2\nmax_call_s = 3.5\n")
+    monkeypatch.setenv("SHARDCALL_PORT", "10")
+    monkeypatch.setenv("SHARDCALL_DEVICES", "20")
+    settings = load_settings({"port": "100"}, config)
+    assert (settings.port, settings.devices, settings.max_call_s, settings.drain_s) == (100, 20, 3.5, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"port": "70000"}, "port.*70000"),
+        ({"port": "http"}, "port.*http"),
+        ({"devices": "-1"}, "devices.*-1"),
+        ({"mesh": "x:8"}, "mesh.*x=4,y=2"),
+        ({"log_level": "loud"}, "log_level.*loud"),
+        ({"max_chunk_bytes": "1"}, "max_chunk_bytes"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(flags, says):
+    with pytest.raises(SettingsError, match=says):
+        load_settings(flags)
+
+
+def test_an_unknown_key_of_the_file_is_refused_with_the_nearest(tmp_path):
+    config = tmp_path / "server.toml"
+    config.write_text("devcies = 8\n")
+    with pytest.raises(SettingsError, match="'devcies' is no setting; did you mean 'devices'"):
+        load_settings({}, config)
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest(monkeypatch):
+    monkeypatch.setenv("SHARDCALL_DEVCIES", "8")
+    with pytest.raises(SettingsError, match="did you mean 'SHARDCALL_DEVICES'"):
+        load_settings({})
+
+
+@pytest.mark.parametrize(("text", "says"), [(None, "cannot be read"), ("port = = 1", "not TOML")])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, text, says):
+    config = tmp_path / "server.toml"
+    if text is not None:
+        config.write_text(text)
+    with pytest.raises(SettingsError, match=f"server.toml.*{says}"):
+        load_settings({}, config)
+
+
+def test_a_mesh_is_read(monkeypatch):
+    assert load_settings({"mesh": "x=4, y=2"}).mesh_axes == (("x", 4), ("y", 2))
+    assert load_settings({}).mesh_axes == ()
+
+
+def test_every_setting_is_an_option_of_serve():
+    options = set(inspect.signature(serve).parameters)
+    assert options == {*Settings.model_fields, "config", "exit_with_stdin"}
+
+
+def test_every_setting_says_what_it_is():
+    assert all(field.description for field in Settings.model_fields.values())

@@ -1,0 +1,74 @@
+"""Errors as gRPC statuses: total maps, and small enough to arrive."""
+
+from __future__ import annotations
+
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from shardcall.v1 import error_pb2, timing_pb2
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.frontend.status import STATUS_CODES, CallStatus
+
+_TIMING = timing_pb2.Timing(**{f.name: 1.0 for f in timing_pb2.Timing.DESCRIPTOR.fields})
+
+
+def test_every_reason_of_the_contract_is_a_reason_and_has_a_status():
+    contract = {name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.keys()} - {"UNSPECIFIED"}
+    assert contract == set(Reason) == set(STATUS_CODES)
+
+
+def test_the_contract_names_the_status_of_every_reason():
+    from pathlib import Path
+
+    text = (Path(__file__).parents[2] / "protos/shardcall/v1/error.proto").read_text()
+    for reason, code in STATUS_CODES.items():
+        comment = text.partition(f"ERROR_REASON_{reason} =")[0].rpartition(";")[2]
+        assert f"// {code.name}:" in comment, reason
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_longest_status_of_each_reason_stays_below_four_kib(reason):
+    error = CallError(
+        reason, "m" * 100_000, field="f" * 100_000, metadata={f"{i}" + "k" * 10_000: "v" * 10_000 for i in range(99)}
+    )
+    status = CallStatus(error, _TIMING)
+    size = sum(len(key) + len(value) for key, value in status.trailing_metadata)
+    assert size + len(status.details.encode()) < 4096
+
+
+def test_text_that_is_not_ascii_stays_below_four_kib_too():
+    error = CallError(Reason.INVALID_PARAMETER, "\U0001f40d" * 100_000, field="\U0001f40d" * 1000)
+    status = CallStatus(error, _TIMING)
+    assert sum(len(key) + len(value) for key, value in status.trailing_metadata) + len(status.details.encode()) < 4096
+
+
+def test_what_a_client_sent_is_quoted_without_control_characters():
+    assert shorten("a\x1b[31m\nb") == "a�[31m�b"
+    assert shorten("x" * 500).endswith("(500 characters)")
+
+
+def test_the_details_carry_reason_field_quota_and_retry():
+    busy = _details(CallStatus(CallError(Reason.SERVER_BUSY, "busy", metadata={"limit": "calls"}), _TIMING))
+    assert set(busy) == {"ErrorInfo", "QuotaFailure", "RetryInfo"}
+    wrong = _details(CallStatus(CallError(Reason.INVALID_PARAMETER, "n", field="n"), _TIMING))
+    assert set(wrong) == {"ErrorInfo", "BadRequest"}
+
+
+def test_only_the_caller_repeats_a_call_that_a_restart_ended():
+    status = CallStatus(CallError(Reason.MESH_RESTARTED, "restarted"), _TIMING)
+    assert ("grpc-retry-pushback-ms", "-1") in status.trailing_metadata
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "says"),
+    [("hallo", ["halo", "gspmd"], "did you mean 'halo'?"), ("zzz", ["b", "a"], "there are: a, b"), ("x", [], "none")],
+)
+def test_the_nearest_name_is_told(given, known, says):
+    assert says in did_you_mean(given, known)
+
+
+def _details(status: CallStatus) -> dict[str, object]:
+    message = status_pb2.Status.FromString(dict(status.trailing_metadata)["grpc-status-details-bin"])
+    names = [detail.type_url.rpartition(".")[2] for detail in message.details]
+    assert all(hasattr(error_details_pb2, name) for name in names)
+    return dict(zip(names, message.details, strict=True))
