@@ -117,18 +117,17 @@ def test_devices_are_counted(devices):
         local(devices)
 
 
-def test_the_server_ends_at_exit(server):
-    code = f"""
+def test_the_server_ends_with_its_owner(server, tmp_path):
+    code = READY.format(address=server.address) + UNTIL_STDIN_ENDS + "open(sys.argv[1], 'w').close()\n"
+    owner = f"""
+import sys
 from shardcall import local_server
-import subprocess, sys
 class Stub(local_server.ServerProcess):
     def __init__(self, command):
-        code = {READY.format(address=server.address) + UNTIL_STDIN_ENDS + "print('ended', file=open(sys.argv[1], 'w'))"!r}
-        super().__init__([sys.executable, "-c", code, "/dev/stdout"])
+        super().__init__([sys.executable, "-c", {code!r}, {str(tmp_path / "ended")!r}])
 local_server.ServerProcess = Stub
 client = local_server.local()
-process = client._on_close.peek()[1].__self__._process
-import atexit
 """
-    ended = subprocess.run(python(code), capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(python(owner), capture_output=True, text=True, timeout=60, check=True)
     assert ended.stderr == ""
+    assert (tmp_path / "ended").exists()

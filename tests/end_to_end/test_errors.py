@@ -227,7 +227,7 @@ def check(error: grpc.RpcError, status, reason: str, field: str, says: str) -> N
     found = details(error)
     assert found["ErrorInfo"].reason == reason
     assert found["ErrorInfo"].domain == "shardcall"
-    assert f"ERROR_REASON_{reason}" in error_pb2.ErrorReason.keys()
+    assert f"ERROR_REASON_{reason}" in error_pb2.ErrorReason.keys()  # noqa: SIM118  # an enum is no dictionary
     assert says in error.details()
     if status is INVALID:
         assert found["BadRequest"].field_violations[0].field == field

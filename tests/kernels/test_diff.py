@@ -332,7 +332,7 @@ def test_what_cannot_be_is_refused(refused, operands, parameters, reason, field,
 @pytest.mark.parametrize(
     ("rows", "n", "out_specs", "says"),
     [
-        (64, 9, [], "a block has 8 rows and needs 9 of its neighbours"),
+        (64, 12, [], "a block has 8 rows and needs 11 of its neighbours"),
         (9, 1, [], "needs 7"),
         (64, 1, [(None, "x")], "x is split as P('x', None) and the result as P(None, 'x')"),
     ],

@@ -21,6 +21,11 @@ def pair():
         link.close()
 
 
+def send_many(link: Link, body: bytes) -> None:
+    for _ in range(100):
+        link.send(body)
+
+
 def test_messages_come_whole_and_in_order(pair):
     sender, receiver = pair
     bodies = [b"", b"a", b"b" * 70_000, bytes(range(256)) * 3000, b"end"]
@@ -67,8 +72,7 @@ def test_a_send_to_a_peer_that_does_not_read_does_not_block_and_arrives_later(pa
 def test_a_backlog_has_an_end(pair):
     sender, _ = pair
     with pytest.raises(LinkFullError):
-        for _ in range(100):
-            sender.send(b"x" * 100_000)
+        send_many(sender, b"x" * 100_000)
 
 
 def test_a_peer_that_is_gone_ends_the_frames_and_refuses_messages(pair):
@@ -77,8 +81,7 @@ def test_a_peer_that_is_gone_ends_the_frames_and_refuses_messages(pair):
     sender.close()
     assert list(receiver.frames()) == [(b"last", None)]
     with pytest.raises(LinkClosedError):
-        for _ in range(10):
-            receiver.send(b"into nothing")
+        send_many(receiver, b"into nothing")
 
 
 def test_closing_wakes_the_thread_that_reads(pair):

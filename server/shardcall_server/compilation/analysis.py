@@ -51,10 +51,8 @@ def collectives(text: str) -> list[CollectiveUse]:
     nbytes: Counter[str] = Counter()
     for found in _INSTRUCTION.finditer(text):
         types = [_type_bytes(*t) for t in _TYPE.findall(found["type"])]
-        if found[
-            "start"
-        ]:  # the type of a -start is (operands, results, …): the results are as large at least
-            types = types[len(types) // 2 :][:1]
+        if found["start"]:  # of the tuple (operand, result, context …) the result counts
+            types = types[1:2] or types
         count[found["kind"]] += 1
         nbytes[found["kind"]] += sum(types)
     return [CollectiveUse(kind, count[kind], nbytes[kind]) for kind in sorted(count)]

@@ -1,0 +1,389 @@
+"""`matmul` and `collective_matmul` are np.matmul on every mesh, however the operands are split.
+
+Float products are compared with a float64 product. Each of K products and K - 1 additions rounds by at most half an
+eps of the type that is summed up in, in any order: |error| ≤ K · eps · (|lhs| @ |rhs|), and the conversion to a
+narrower result adds eps of that type, or half of its smallest subnormal.
+"""
+
+import itertools
+
+import hypothesis.extra.numpy as hnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardcall_server.errors import Reason
+from shardcall_server.kernels import element_types, products, rings
+from shardcall_server.kernels.collective_matmul import CollectiveMatMul
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.matmul import MatMul
+
+MATMUL = MatMul()
+COLLECTIVE = CollectiveMatMul()
+F32 = np.dtype(np.float32)
+MESHES = [{"x": 1}, {"x": 8}, {"x": 4, "y": 2}, {"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}]
+BY_ROWS = ["all_gather", "ring", "bidirectional_ring"]
+BY_COLUMNS = ["psum_scatter", "psum_scatter_ring"]
+LAYOUTS = [  # lhs, rhs, result; None for unset
+    (("x", None), None, None),
+    (("x", None), (None, "y"), ("x", "y")),
+    ((None, "x"), ("x", None), None),
+    ((None, "x"), ("x", None), ()),
+    ((None, "x"), ("x", None), (None, "x")),
+    (("y", "x"), ("x", None), None),
+    (("y", "x"), ("x", None), ("y", None)),
+    ((("y", "x"), None), ("y", "x"), None),
+    ((), (None, ("x", "y")), ()),
+    ((None, ("y", "x")), (("y", "x"), None), None),
+    ((None, "x"), ("y", None), ("y", "x")),
+]
+SIZES = [(16, 16, 16), (11, 13, 5)]
+
+
+def on(mesh, spec):
+    """The spec without the axes that the mesh lacks."""
+    if spec is None:
+        return None
+    keep = [tuple(n for n in ((e,) if isinstance(e, str) else e or ()) if n in mesh) for e in spec]
+    return tuple(keep)
+
+
+def exact(lhs, rhs, dtype):
+    """The product of small integers, wrapped to the result's type."""
+    if dtype == np.bool_:
+        return lhs @ rhs
+    if dtype.kind == "c":
+        return (lhs.astype(np.complex128) @ rhs.astype(np.complex128)).astype(dtype)
+    return (lhs.astype(np.int64) @ rhs.astype(np.int64)).astype(dtype)
+
+
+def assert_near(actual, lhs, rhs):
+    """Within the tolerance that this file's first lines state."""
+    wide, dtype = np.float64, actual.dtype
+    expected = lhs.astype(wide) @ rhs.astype(wide)
+    assert actual.shape == expected.shape
+    summed = ml_dtypes.finfo(products.sum_type(dtype))
+    bound = lhs.shape[-1] * float(summed.eps) * (np.abs(lhs.astype(wide)) @ np.abs(rhs.astype(wide)))
+    if element_types.is_narrow_float(dtype):
+        result = ml_dtypes.finfo(dtype)
+        bound += float(result.eps) * np.abs(expected) + float(result.smallest_subnormal)
+    error = np.abs(actual.astype(wide) - expected)
+    assert (error <= bound).all(), f"off by {np.max(error - bound, initial=0)} more than {np.max(bound, initial=0)}"
+
+
+def short_and_whole(table, every):
+    return [pytest.param(*row, marks=() if i % every == 0 else pytest.mark.long) for i, row in enumerate(table)]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "layout", "size"), short_and_whole([*itertools.product(MESHES, LAYOUTS, SIZES)], every=3)
+)
+def test_matmul_serves_every_layout(run, values, mesh, layout, size):
+    m, k, n = size
+    lhs, rhs = values.normal((m, k)), values.normal((k, n))
+    *in_specs, out_spec = (on(mesh, spec) for spec in layout)
+    how = {"mesh": mesh, "in_specs": in_specs, "out_specs": [out_spec]}
+    assert_near(run(MATMUL, lhs, rhs, padding=np.nan, **how), lhs, rhs)
+
+
+@pytest.mark.parametrize("strategy", ["gspmd", "psum", "psum_scatter"])
+@pytest.mark.parametrize("names", ["x", ("x", "y"), ("y", "x")])
+@pytest.mark.parametrize("size", SIZES)
+def test_matmul_strategies_for_a_split_contracting_axis(run, values, size, names, strategy):
+    m, k, n = size
+    lhs, rhs = values.normal((m, k)), values.normal((k, n))
+    how = {"mesh": {"x": 4, "y": 2}, "in_specs": [(None, names), (names, None)], "strategy": strategy}
+    assert_near(run(MATMUL, lhs, rhs, padding=np.nan, **how), lhs, rhs)
+
+
+@pytest.mark.parametrize("layout", [(None, None), (((None, "x"), ("x", None)))])
+def test_matmul_of_every_element_type(run, values, same, dtype, layout):
+    lhs, rhs = values.small((9, 11), dtype), values.small((11, 6), dtype)
+    result = run(MATMUL, lhs, rhs, mesh={"x": 8}, in_specs=layout)
+    same(result, exact(lhs, rhs, dtype))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("strategy", ["gspmd", "psum", "psum_scatter"])
+def test_matmul_of_every_element_type_by_every_strategy(run, values, same, dtype, mesh, strategy):
+    lhs, rhs = values.small((9, 11), dtype), values.small((11, 6), dtype)
+    how = {"mesh": mesh, "in_specs": [(None, "x"), ("x", None)], "strategy": strategy}
+    same(run(MATMUL, lhs, rhs, **how), exact(lhs, rhs, dtype))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float64"])
+def test_narrow_products_are_summed_up_in_float32(run, values, name):
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    lhs, rhs = values.normal((8, 300), dtype) / dtype.type(8), values.normal((300, 4), dtype) / dtype.type(8)
+    how = {"mesh": {"x": 8}, "in_specs": [(None, "x"), ("x", None)]}
+    assert_near(run(MATMUL, lhs, rhs, **how), lhs, rhs)
+
+
+@pytest.mark.parametrize(
+    ("of_lhs", "of_rhs"), [("int8", "uint8"), ("int8", "bfloat16"), ("bool", "int4"), ("uint64", "int64")]
+)
+def test_operands_of_two_types_meet_in_numpys(run, values, same, of_lhs, of_rhs):
+    of_lhs, of_rhs = (np.dtype(getattr(ml_dtypes, name, name)) for name in (of_lhs, of_rhs))
+    lhs, rhs = values.small((9, 11), of_lhs), values.small((11, 6), of_rhs)
+    same(run(MATMUL, lhs, rhs, mesh={"x": 8}), exact(lhs, rhs, np.result_type(of_lhs, of_rhs)))
+
+
+@pytest.mark.parametrize("spec", ["x", None])
+@pytest.mark.parametrize(("left", "right"), [((11,), (11,)), ((11,), (11, 3)), ((9, 11), (11,))])
+def test_vectors(run, values, left, right, spec):
+    lhs, rhs = values.normal(left), values.normal(right)
+    in_specs = [((None,) * (len(left) - 1) + (spec,)), (spec,)]
+    assert_near(run(MATMUL, lhs, rhs, mesh={"x": 8}, in_specs=in_specs, padding=np.nan), lhs, rhs)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 5, 3), (5, 0, 3), (5, 3, 0), (0, 0, 0), (1, 1, 1)])
+@pytest.mark.parametrize("strategy", ["gspmd", "psum", "psum_scatter"])
+def test_empty_and_tiny_products(run, values, m, k, n, strategy):
+    lhs, rhs = values.normal((m, k)), values.normal((k, n))
+    how = {"mesh": {"x": 8}, "in_specs": [(None, "x"), ("x", None)]}
+    assert_near(run(MATMUL, lhs, rhs, strategy=strategy, **how), lhs, rhs)
+    axis_name = {"mesh": {"x": 8}, "axis_name": "x"}
+    for other in BY_ROWS + BY_COLUMNS if strategy == "gspmd" else ():
+        assert_near(run(COLLECTIVE, lhs, rhs, strategy=other, **axis_name), lhs, rhs)
+
+
+@pytest.mark.parametrize("strategy", BY_ROWS + BY_COLUMNS)
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_collective_matmul_on_every_mesh(run, values, mesh, strategy):
+    for m, k, n in SIZES:
+        lhs, rhs = values.normal((m, k)), values.normal((k, n))
+        result = run(COLLECTIVE, lhs, rhs, padding=np.nan, mesh=mesh, axis_name="x", strategy=strategy)
+        assert_near(result, lhs, rhs)
+
+
+@pytest.mark.parametrize("strategy", BY_ROWS + BY_COLUMNS)
+@pytest.mark.parametrize("block", [1, 3, pytest.param(5, marks=pytest.mark.long), 7])
+def test_odd_blocks(run, values, block, strategy):
+    lhs, rhs = values.normal((4 * block, 8)), values.normal((8, 3))
+    result = run(COLLECTIVE, lhs, rhs, mesh={"x": 4}, axis_name="x", strategy=strategy)
+    assert_near(result, lhs, rhs)
+
+
+@pytest.mark.parametrize("strategy", BY_ROWS + BY_COLUMNS)
+def test_long_rings_are_a_loop(run, values, monkeypatch, strategy):
+    monkeypatch.setattr(rings, "MAX_UNROLLED", 1)
+    lhs, rhs = values.normal((27, 21)), values.normal((21, 2))
+    how = {"mesh": {"x": 7}, "axis_name": "x", "strategy": strategy}
+    assert_near(run(COLLECTIVE, lhs, rhs, **how), lhs, rhs)
+    if "ring" in strategy:
+        assert " while(" in run.program(COLLECTIVE, lhs, rhs, **how).compiled.as_text()
+
+
+@pytest.mark.parametrize("strategy", ["bidirectional_ring", "psum_scatter_ring"])
+def test_collective_matmul_of_every_element_type(run, values, same, dtype, strategy):
+    lhs, rhs = values.small((9, 11), dtype), values.small((11, 6), dtype)
+    result = run(COLLECTIVE, lhs, rhs, mesh={"x": 3}, axis_name="x", strategy=strategy)
+    same(result, exact(lhs, rhs, dtype))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", BY_ROWS + BY_COLUMNS)
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_collective_matmul_of_every_element_type_on_every_mesh(run, values, same, dtype, mesh, strategy):
+    lhs, rhs = values.small((9, 11), dtype), values.small((11, 6), dtype)
+    result = run(COLLECTIVE, lhs, rhs, mesh=mesh, axis_name="x", strategy=strategy)
+    same(result, exact(lhs, rhs, dtype))
+
+
+SMALL = st.integers(-1000, 1000).map(float)
+
+
+@pytest.mark.parametrize("strategy", BY_ROWS + BY_COLUMNS)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lhs=hnp.arrays(np.float64, (13, 6), elements=SMALL), rhs=hnp.arrays(np.float64, (6, 3), elements=SMALL))
+def test_integer_values_are_exact_whatever_the_order(run, same, strategy, lhs, rhs):
+    same(run(COLLECTIVE, lhs, rhs, mesh={"x": 4}, axis_name="x", strategy=strategy), lhs @ rhs + 0.0)
+
+
+@pytest.mark.long
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_the_product_does_not_depend_on_the_mesh(run, same, data):
+    run.programs.clear()
+    mesh = data.draw(st.sampled_from(MESHES))
+    m, k, n = (data.draw(st.integers(0, 20)) for _ in range(3))
+    random = np.random.default_rng(0)
+    lhs, rhs = random.integers(-9, 9, (m, k)).astype(float), random.integers(-9, 9, (k, n)).astype(float)
+    specs = st.none() | st.permutations([*mesh]).flatmap(
+        lambda names: st.integers(0, len(names)).map(lambda cut: (tuple(names[:cut]), tuple(names[cut:])))
+    )
+    how = {"mesh": mesh, "in_specs": [data.draw(specs), data.draw(specs)], "out_specs": [data.draw(specs)]}
+    same(run(MATMUL, lhs, rhs, padding=np.nan, **how), lhs @ rhs)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "bidirectional_ring", "psum_scatter_ring"])
+def test_rings_only_pass_on(run, strategy):
+    lhs, rhs = ArrayType((32, 16), F32), ArrayType((16, 8), F32)
+    text = run.program(COLLECTIVE, lhs, rhs, mesh={"x": 4}, axis_name="x", strategy=strategy).compiled.as_text()
+    sends = 3 * (2 if strategy == "bidirectional_ring" else 1)
+    assert text.count(" collective-permute(") == sends
+    assert not any(word in text for word in ("all-gather", "all-to-all", "all-reduce", "reduce-scatter"))
+
+
+def test_gathering_the_product_leaves_each_device_its_rows(run):
+    lhs, rhs = ArrayType((32, 16), F32), ArrayType((16, 8), F32)
+    text = run.program(COLLECTIVE, lhs, rhs, mesh={"x": 4}, axis_name="x").compiled.as_text()
+    assert "f32[8,8]{1,0} dot(" in text
+    assert text.count(" all-gather(") == 1
+
+
+def test_rows_by_columns_moves_nothing(run):
+    lhs, rhs = ArrayType((32, 16), F32), ArrayType((16, 8), F32)
+    text = run.program(MATMUL, lhs, rhs, mesh={"x": 4, "y": 2}, out_specs=[("x", "y")]).compiled.as_text()
+    assert not any(word in text for word in ("collective-permute", "all-gather", "all-to-all", "all-reduce"))
+
+
+@pytest.mark.parametrize(
+    ("in_specs", "out_spec", "chosen", "made"),
+    [
+        ([("x", None), (None, "y")], None, "gspmd", None),
+        ([(None, "x"), ("x", None)], None, "psum_scatter", (("x",), ())),
+        ([(None, "x"), ("x", None)], (), "psum", ((), ())),
+        ([(None, "x"), ("x", "y")], (None, "y"), "psum", ((), ("y",))),
+        ([(None, "x"), ("x", None)], (None, "x"), "gspmd", ((), ("x",))),
+        ([("y", "x"), ("x", None)], None, "psum_scatter", (("y", "x"), ())),
+        ([("y", "x"), ("x", "y")], None, "gspmd", None),
+    ],
+)
+def test_auto_sums_where_the_contracting_axis_is_split(run, in_specs, out_spec, chosen, made):
+    lhs = rhs = ArrayType((16, 16), F32)
+    how = {"mesh": {"x": 4, "y": 2}, "in_specs": in_specs, "out_specs": [out_spec]}
+    resolved = run.resolve(MATMUL, lhs, rhs, **how)
+    assert (resolved.strategy.name, resolved.problem.out_specs) == (chosen, (made,))
+
+
+def test_unset_specs(run):
+    lhs = rhs = ArrayType((16, 16), F32)
+    mesh = {"x": 4, "y": 2}
+    assert run.resolve(MATMUL, lhs, rhs, mesh=mesh).problem.in_specs == ((("x",), ()), ((), ("y",)))
+    by_rows, whole, by_columns = (("y",), ()), ((), ()), ((), ("y",))
+    how = {"mesh": mesh, "axis_name": "y"}
+    for strategy in [*BY_ROWS, "auto"]:
+        problem = run.resolve(COLLECTIVE, lhs, rhs, strategy=strategy, **how).problem
+        assert (problem.in_specs, problem.out_specs) == ((by_rows, whole), (whole,))
+    for given_specs, strategy in [([], BY_COLUMNS[0]), ([], BY_COLUMNS[1]), ([(None, "y")], "auto")]:
+        problem = run.resolve(COLLECTIVE, lhs, rhs, strategy=strategy, in_specs=given_specs, **how).problem
+        assert (problem.in_specs, problem.out_specs) == ((by_columns, by_rows), (by_rows,))
+
+
+def matrix(*shape, dtype=F32):
+    return ArrayType(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "operands", "how", "reason", "field", "says"),
+    [
+        (MATMUL, [matrix(), matrix(2)], {}, Reason.INVALID_OPERAND, "lhs", "of rank 0; give an array of rank 1 or 2"),
+        (MATMUL, [matrix(2, 2), matrix(1, 2, 2)], {}, Reason.INVALID_OPERAND, "rhs", "float32[1,2,2], of rank 3"),
+        (MATMUL, [matrix(2, 3), matrix(2, 3)], {}, Reason.INVALID_OPERAND, "rhs", "lhs (3) and the first of rhs (2)"),
+        (
+            MATMUL,
+            [matrix(2, dtype=np.dtype(ml_dtypes.float8_e5m2)), matrix(2, dtype=np.dtype(ml_dtypes.float8_e4m3fn))],
+            {},
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            "rhs",
+            "no common element type",
+        ),
+        (
+            MATMUL,
+            [matrix(8, 8), matrix(8, 8)],
+            {"strategy": "psum"},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            "split over no mesh axis in lhs and over no mesh axis in rhs",
+        ),
+        (
+            MATMUL,
+            [matrix(8, 8), matrix(8, 8)],
+            {"strategy": "psum", "in_specs": [("x", "y"), ("y", "x")]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            "the rows of lhs are split over 'x' and the columns of rhs over 'x'",
+        ),
+        (
+            MATMUL,
+            [matrix(8, 8), matrix(8, 8)],
+            {"strategy": "psum", "in_specs": [(None, "y"), ("y", None)], "out_specs": [("y", None)]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            "is to be split as P('y', None), and it makes P(None, None) of these operands; these can: gspmd, psum_",
+        ),
+        (
+            MATMUL,
+            [matrix(9, 8), matrix(8, 8)],
+            {"strategy": "psum_scatter", "in_specs": [("x", "y"), ("y", None)]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            "a block of lhs has 3 of the 9 rows and 2 blocks of the result have 4",
+        ),
+        (
+            MATMUL,
+            [matrix(8), matrix(8, 8)],
+            {"strategy": "psum_scatter", "in_specs": [("y",), ("y", None)]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            "lhs is a vector",
+        ),
+        (COLLECTIVE, [matrix(8, 8), matrix(8, 8)], {}, Reason.INVALID_PARAMETER, "axis_name", "give axis_name="),
+        (
+            COLLECTIVE,
+            [matrix(8, 8), matrix(8, 8)],
+            {"axis_name": "rows"},
+            Reason.INVALID_PARAMETER,
+            "axis_name",
+            "'rows' is no axis of the mesh (x=4, y=2); there are: x, y",
+        ),
+        (
+            COLLECTIVE,
+            [matrix(8, 8), matrix(8, 8)],
+            {"axis_name": 0},
+            Reason.INVALID_PARAMETER,
+            "axis_name",
+            "axis_name=0 is of type int; axis_name is a string",
+        ),
+        (
+            COLLECTIVE,
+            [matrix(8), matrix(8, 8)],
+            {"axis_name": "x"},
+            Reason.INVALID_OPERAND,
+            "lhs",
+            "lhs is float32[8], of rank 1; give a matrix",
+        ),
+        (
+            COLLECTIVE,
+            [matrix(8, 8), matrix(8, 8)],
+            {"axis_name": "x", "in_specs": [("x", "y")]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            "give lhs P('x', None), rhs P(None, None) and the result P(None, None), or lhs P(None, 'x')",
+        ),
+        (
+            COLLECTIVE,
+            [matrix(8, 8), matrix(8, 8)],
+            {"axis_name": "x", "strategy": "ring", "out_specs": [("x", None)]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            "and the result P('x', None), and it serves lhs P('x', None)",
+        ),
+        (
+            COLLECTIVE,
+            [matrix(8, 8), matrix(8, 8)],
+            {"axis_name": "x", "strategy": "psum_scatter", "in_specs": [("x", None), ()]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            "given are lhs P('x', None), rhs P(None, None)",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(refused, kernel, operands, how, reason, field, says):
+    error = refused(kernel, *operands, **{"mesh": {"x": 4, "y": 2}} | how)
+    assert (error.reason, error.field) == (reason, field)
+    assert says in error.message
