@@ -68,9 +68,7 @@ class Runner:
             self.programs[call] = compile_program(_resolve(call))
         return self.programs[call]
 
-    def __call__(
-        self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object
-    ) -> np.ndarray:
+    def __call__(self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object) -> np.ndarray:
         """The kernel's result; ``padding`` is what the operands' padding holds."""
         program = self.program(kernel, *operands, **how)
         arrays = [
@@ -86,9 +84,7 @@ class Runner:
 
 
 def _call(kernel, operands, mesh, in_specs, out_specs, strategy, parameters) -> Call:
-    types = tuple(
-        ArrayType(o.shape, o.dtype) if isinstance(o, (np.ndarray, np.generic)) else o for o in operands
-    )
+    types = tuple(ArrayType(o.shape, o.dtype) if isinstance(o, (np.ndarray, np.generic)) else o for o in operands)
     specs = [tuple(None if s is None else _spec(s) for s in given) for given in (in_specs, out_specs)]
     return Call(kernel, types, tuple(mesh.items()), *specs, strategy, tuple(sorted(parameters.items())))
 

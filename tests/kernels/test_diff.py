@@ -210,9 +210,7 @@ REAL = st.floats(width=32, allow_subnormal=False, allow_nan=True, allow_infinity
 
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    x=hnp.arrays(np.float32, (19, 2), elements=REAL), first=REAL, last=hnp.arrays(np.float32, (1, 2), elements=REAL)
-)
+@given(x=hnp.arrays(np.float32, (19, 2), elements=REAL), first=REAL, last=hnp.arrays(np.float32, (1, 2), elements=REAL))
 def test_any_values(run, same, strategy, x, first, last):
     ends = np.float32(first), last
     result = run(DIFF, x, *ends, mesh={"x": 8}, n=2, axis=0, strategy=strategy)

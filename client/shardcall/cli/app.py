@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import shardcall
+from shardcall.cli.health import health
 from shardcall.cli.info import info
 
 
@@ -17,6 +18,7 @@ def make_app() -> typer.Typer:
     app.callback()(_options)
     app.command("serve")(_serve())
     app.command("info")(info)
+    app.command("health")(health)
     return app
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
 from shardcall_server.launcher import ensure_allocator
 from shardcall_server.settings import Settings, SettingsError, load_settings
 

@@ -1,0 +1,34 @@
+"""``shardcall health``: whether a server is ready, for health checks of containers and services."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import grpc
+import typer
+
+from shardcall.addresses import parse_address
+from shardcall.channel import open_channel
+from shardcall.errors import ShardcallError
+
+# grpc.health.v1 by hand: an empty request asks for the whole server, and the answer is field 1, an enum
+# whose value 1 is SERVING. The client need not depend on a package for two bytes.
+_METHOD = "/grpc.health.v1.Health/Check"
+_SERVING = b"\x08\x01"
+
+
+def health(
+    address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
+) -> None:
+    """Tell whether a server is ready: exit status 0 if it is, 1 if not."""
+    try:
+        with open_channel(parse_address(address)) as channel:
+            check = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
+            answer = check(b"", timeout=timeout)
+    except (ShardcallError, grpc.RpcError) as error:
+        reason = str(error) if isinstance(error, ShardcallError) else f"no server answers at {address}"
+        typer.echo(f"shardcall: {reason}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo("ready" if answer == _SERVING else "not ready")
+    raise typer.Exit(0 if answer == _SERVING else 1)
