@@ -25,6 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+
 import shardcall as sc
 from shardcall import P
 from shardcall_server.launcher import tuned_environment

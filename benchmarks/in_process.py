@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
 from shardcall_server.compilation.program import compile_program
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.kernels.diff import Diff
@@ -52,8 +53,9 @@ class Runs:
     @cache  # noqa: B019  # there is one, and it lives as long as the process
     def _array(self, x: int, y: int) -> jax.Array:
         mesh = jax.make_mesh((x, y), ("x", "y"), (AxisType.Auto,) * 2, devices=jax.devices()[: x * y])
-        array = jax.device_put(self._x, NamedSharding(mesh, PartitionSpec("x", "y")))
-        return array.block_until_ready()
+        array: jax.Array = jax.device_put(self._x, NamedSharding(mesh, PartitionSpec("x", "y")))
+        jax.block_until_ready(array)
+        return array
 
     def _arguments(self, what: str, x: int, y: int) -> tuple[jax.Array, ...]:
         return (self._array(x, y), *((np.float64(0),) if what == "halo" else ()))

@@ -1,7 +1,7 @@
 """The first question: a difference along a sharded axis, at the speed of memory.
 
-    python examples/demo.py            starts a private server of 8 virtual devices
-    python examples/demo.py HOST:PORT  asks a server that runs already
+python examples/demo.py            starts a private server of 8 virtual devices
+python examples/demo.py HOST:PORT  asks a server that runs already
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def ask(client: sc.Client) -> int:
     mesh, spec = sc.Mesh(x=8), P("x", None)
     print(f"x is {ROWS} × {COLUMNS} float64, {x.nbytes >> 20} MiB. Its rows, split over mesh axis x:\n")
 
-    results = {}
-    for strategy in ("halo", "gspmd"):
+    results: dict[str, sc.Result] = {}
+    for strategy in ("auto", "gspmd"):
         for _ in range(REPEATS):  # the first compiles, the others find the program
             result = client.diff(x, axis=0, prepend=0.0, mesh=mesh, spec=spec, strategy=strategy)
             best = results.setdefault(strategy, result)
             if result.timing.execute < best.timing.execute or best.timing.compile:
                 results[strategy] = result
-    halo, gspmd = results["halo"], results["gspmd"]
+    halo, gspmd = results["auto"], results["gspmd"]
     print(halo.plan.visualize(), "\n")
 
     began = time.perf_counter()
@@ -49,10 +49,11 @@ def ask(client: sc.Client) -> int:
     equal = bool(np.array_equal(halo.array, expected) and np.array_equal(gspmd.array, expected))
     print("result equals np.diff, bit for bit" if equal else "RESULT DIFFERS FROM np.diff", "\n")
 
-    print(f"Where the time of one call went (strategy halo: {halo.plan.strategy_reason}):\n")
+    print(f"Where the time of one call went (strategy {halo.plan.strategy}: {halo.plan.strategy_reason}):\n")
     print(halo.timing, "\n")
     print("The kernel alone, the best of", REPEATS)
-    for name, result in results.items():
+    for result in results.values():
+        name = result.plan.strategy
         uses = ", ".join(f"{c.count} {c.kind}" for c in result.plan.collectives)
         print(f"  {name:6} {result.timing.execute * 1e3:8.1f} ms   {uses}")
     print(f"  NumPy  {numpy_s * 1e3:8.1f} ms   on one core, memory fresh each time")

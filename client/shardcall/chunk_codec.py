@@ -16,6 +16,7 @@ from shardcall.v1 import array_pb2, kernel_service_pb2
 Bytes = npt.NDArray[np.uint8]
 
 _LENGTH_DELIMITED = 2
+_PLACE_TAGS = (array_pb2.TensorChunk.INDEX_FIELD_NUMBER << 3, array_pb2.TensorChunk.OFFSET_FIELD_NUMBER << 3)
 _DATA_TAG = array_pb2.TensorChunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
 _REQUEST_TAG = kernel_service_pb2.ExecuteStreamRequest.CHUNK_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
 _RESPONSE_TAG = kernel_service_pb2.ExecuteStreamResponse.CHUNK_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
@@ -39,11 +40,16 @@ def encode_chunk(index: int, offset: int, data: Bytes) -> bytes:
 
 
 def decode_answer(message: bytes) -> kernel_service_pb2.ExecuteStreamResponse | Chunk:
-    """Returns a chunk where the bytes of an ``ExecuteStreamResponse`` are that of one in the usual order.
+    """Returns what the bytes of an ``ExecuteStreamResponse`` hold.
 
-    Whatever else they are protobuf reads.
+    A chunk in the usual order of fields is read here, whatever else by protobuf.
     """
-    return _chunk(message) or kernel_service_pb2.ExecuteStreamResponse.FromString(message)
+    if (chunk := _chunk(message)) is not None:
+        return chunk
+    response = kernel_service_pb2.ExecuteStreamResponse.FromString(message)
+    if response.WhichOneof("message") != "chunk":
+        return response
+    return Chunk(response.chunk.index, response.chunk.offset, np.frombuffer(response.chunk.data, np.uint8))
 
 
 def _chunk(message: bytes) -> Chunk | None:
@@ -56,8 +62,10 @@ def _chunk(message: bytes) -> Chunk | None:
         if at + length != len(message):
             return None
         start = at
-        while head[at] != _DATA_TAG:
+        while head[at] in _PLACE_TAGS:
             _, at = _read_varint(head, at + 1)
+        if head[at] != _DATA_TAG:
+            return None
         size, data_at = _read_varint(head, at + 1)
     except IndexError:
         return None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from shardcall import arrays
 from shardcall.arrays import Array, NDArray
+from shardcall.chunk_codec import Bytes, Chunk
 from shardcall.errors import ProtocolError
-from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2, timing_pb2
+from shardcall.v1 import kernel_pb2, kernel_service_pb2, timing_pb2
+
+Message: TypeAlias = kernel_service_pb2.ExecuteStreamResponse | Chunk
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ def unary_answer(response: kernel_service_pb2.ExecuteResponse) -> Answer:
     return Answer(tuple(results), response.plan, response.cache, response.timing)
 
 
-def stream_answer(messages: Iterator[kernel_service_pb2.ExecuteStreamResponse], most_bytes: int) -> Answer:
+def stream_answer(messages: Iterator[Message], most_bytes: int) -> Answer:
     """Returns the answer that a stream of messages holds: header, chunks, timing.
 
     Args:
@@ -49,26 +53,23 @@ def stream_answer(messages: Iterator[kernel_service_pb2.ExecuteStreamResponse], 
     Raises:
         ProtocolError: if messages are missing, too many or out of order, or bytes are missing or too many.
     """
-    header = _next(messages, "header").header
+    header = _header(next(messages, None))
     results = [_Assembly(i, result, most_bytes) for i, result in enumerate(header.results)]
     current = 0
     for message in messages:
-        kind = message.WhichOneof("message")
-        if kind == "timing":
+        if not isinstance(message, Chunk):
             break
-        if kind != "chunk":
-            raise _broken(f"a {kind or 'message of no kind'} came where a chunk was due")
-        chunk = message.chunk
-        if chunk.index >= len(results) or chunk.index < current:
-            raise _broken(f"a chunk of result {chunk.index} came after result {current} of {len(results)}")
-        current = chunk.index
-        results[current].add(chunk)
+        if message.index >= len(results) or message.index < current:
+            raise _broken(f"a chunk of result {message.index} came after result {current} of {len(results)}")
+        current = message.index
+        results[current].add(message)
     else:
         raise _broken("the stream ended before the timing")
-    timing = message.timing
+    if (kind := _kind(message)) != "timing":
+        raise _broken(f"a {kind} came where a chunk was due")
     if next(messages, None) is not None:
         raise _broken("a message came after the timing")
-    return Answer(tuple(result.finish() for result in results), header.plan, header.cache, timing)
+    return Answer(tuple(result.finish() for result in results), header.plan, header.cache, message.timing)
 
 
 class _Assembly:
@@ -80,9 +81,9 @@ class _Assembly:
         self._bytes = arrays.as_bytes_view(self._array)
         self._filled = 0
         if result.WhichOneof("source") == "inline":
-            self._append(result.inline.data)
+            self._append(np.frombuffer(result.inline.data, np.uint8))
 
-    def add(self, chunk: array_pb2.TensorChunk) -> None:
+    def add(self, chunk: Chunk) -> None:
         if chunk.offset != self._filled:
             raise _broken(f"a chunk of result {self._index} is for byte {chunk.offset}, not {self._filled}")
         self._append(chunk.data)
@@ -92,11 +93,11 @@ class _Assembly:
             raise _broken(f"result {self._index} came with {self._filled} of {self._bytes.size} bytes")
         return arrays.native(self._array)
 
-    def _append(self, data: bytes) -> None:
-        end = self._filled + len(data)
+    def _append(self, data: Bytes) -> None:
+        end = self._filled + data.size
         if end > self._bytes.size:
             raise _broken(f"result {self._index} came with more than its {self._bytes.size} bytes")
-        np.copyto(self._bytes[self._filled : end], np.frombuffer(data, np.uint8))
+        np.copyto(self._bytes[self._filled : end], data)
         self._filled = end
 
 
@@ -112,14 +113,16 @@ def _type(index: int, result: kernel_service_pb2.Result, room: int) -> Array:
     return kind
 
 
-def _next(
-    messages: Iterator[kernel_service_pb2.ExecuteStreamResponse], due: str
-) -> kernel_service_pb2.ExecuteStreamResponse:
-    message = next(messages, None)
-    kind = None if message is None else message.WhichOneof("message")
-    if message is None or kind != due:
-        raise _broken(f"{kind or 'nothing'} came where the {due} was due")
-    return message
+def _header(message: Message | None) -> kernel_service_pb2.ExecuteResponse:
+    if isinstance(message, kernel_service_pb2.ExecuteStreamResponse) and message.HasField("header"):
+        return message.header
+    raise _broken(f"{_kind(message)} came where the header was due")
+
+
+def _kind(message: Message | None) -> str:
+    if message is None:
+        return "nothing"
+    return "chunk" if isinstance(message, Chunk) else message.WhichOneof("message") or "message of no kind"
 
 
 def _broken(what: str) -> ProtocolError:

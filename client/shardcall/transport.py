@@ -9,8 +9,9 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from shardcall import status
+from shardcall import download, status
 from shardcall.arrays import NDArray
+from shardcall.chunk_codec import decode_answer
 from shardcall.deadline import Deadline
 from shardcall.download import Answer, stream_answer, unary_answer
 from shardcall.errors import ClientClosedError, ResourceExhaustedError
@@ -19,6 +20,7 @@ from shardcall.upload import stream_requests, unary_request
 from shardcall.v1 import (
     error_pb2,
     kernel_pb2,
+    kernel_service_pb2,
     kernel_service_pb2_grpc,
     server_info_service_pb2_grpc,
 )
@@ -29,6 +31,10 @@ _Response = TypeVar("_Response", bound=Message)
 _UNARY_BYTES = 2**20
 _CHUNK_BYTES = 2**20
 _STREAM_REQUIRED = error_pb2.ErrorReason.Name(error_pb2.ERROR_REASON_STREAM_REQUIRED).removeprefix("ERROR_REASON_")
+
+
+_SERVICE = kernel_service_pb2.DESCRIPTOR.services_by_name["KernelService"]
+_EXECUTE_STREAM = f"/{_SERVICE.full_name}/{_SERVICE.methods_by_name['ExecuteStream'].name}"
 
 
 class Transport:
@@ -44,6 +50,9 @@ class Transport:
         self.kernels = kernel_service_pb2_grpc.KernelServiceStub(channel)
         self.server = server_info_service_pb2_grpc.ServerInfoServiceStub(channel)
         self._channel = channel
+        self._execute_stream: grpc.StreamStreamMultiCallable[bytes, download.Message] = channel.stream_stream(
+            _EXECUTE_STREAM, None, decode_answer
+        )
 
     def close(self) -> None:
         """Closes the channel; calls in flight are cancelled."""
@@ -103,7 +112,7 @@ class Transport:
         chunk_bytes = min(limits.max_chunk_bytes or _CHUNK_BYTES, _CHUNK_BYTES)
         requests = stream_requests(call, operands, limits.max_inline_bytes, chunk_bytes)
         timeout, metadata = deadline.rpc_arguments()
-        answers = self.kernels.ExecuteStream(requests, timeout=timeout, metadata=metadata)
+        answers = self._execute_stream(requests, timeout=timeout, metadata=metadata)
         try:
             return stream_answer(answers, limits.max_call_bytes)
         except BaseException:

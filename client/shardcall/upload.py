@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from shardcall import arrays
 from shardcall.arrays import NDArray
-from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
+from shardcall.chunk_codec import encode_chunk
+from shardcall.v1 import kernel_pb2, kernel_service_pb2
 
 # An operand of this size or less rides in the header: a message of its own would cost more than its bytes.
 _RIDES_ALONG_BYTES = 64 * 2**10
@@ -19,8 +20,8 @@ def unary_request(call: kernel_pb2.KernelCall, operands: Sequence[NDArray | None
 
 def stream_requests(
     call: kernel_pb2.KernelCall, operands: Sequence[NDArray | None], inline_bytes: int, chunk_bytes: int
-) -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-    """Yields the header, then the chunks of every operand that does not ride in it.
+) -> Iterator[bytes]:
+    """Yields the header, then the chunks of every operand that does not ride in it, as bytes of their messages.
 
     Args:
         call: all but the arrays.
@@ -39,7 +40,7 @@ def stream_requests(
             messages.append(kernel_service_pb2.Operand(type=kind, streamed=kernel_service_pb2.StreamedTensor()))
             streamed.append((index, operand))
     header = kernel_service_pb2.ExecuteRequest(call=call, operands=messages)
-    yield kernel_service_pb2.ExecuteStreamRequest(header=header)
+    yield kernel_service_pb2.ExecuteStreamRequest(header=header).SerializeToString()
     for index, operand in streamed:
         yield from _chunks(index, operand, chunk_bytes)
 
@@ -53,9 +54,7 @@ def _inline(operand: NDArray | None) -> kernel_service_pb2.Operand:
     )
 
 
-def _chunks(index: int, operand: NDArray, chunk_bytes: int) -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+def _chunks(index: int, operand: NDArray, chunk_bytes: int) -> Iterator[bytes]:
     view = arrays.as_bytes_view(operand)
     for offset in range(0, view.size, chunk_bytes):
-        data = view[offset : offset + chunk_bytes].tobytes()
-        chunk = array_pb2.TensorChunk(index=index, offset=offset, data=data)
-        yield kernel_service_pb2.ExecuteStreamRequest(chunk=chunk)
+        yield encode_chunk(index, offset, view[offset : offset + chunk_bytes])

@@ -7,9 +7,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -68,6 +68,12 @@ class Settings(BaseSettings):
             raise ValueError("write axes as name=size with commas between, such as x=4,y=2")
         return value
 
+    @model_validator(mode="after")
+    def _check_devices(self) -> Self:
+        if self.devices and self.platform not in {"", "cpu"}:
+            raise ValueError(f"virtual devices are of the platform cpu; leave devices out for {self.platform}")
+        return self
+
     @property
     def mesh_axes(self) -> tuple[tuple[str, int], ...]:
         """The default mesh's axes; empty where none is set."""
@@ -118,7 +124,8 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        raise SettingsError(f"setting {name} is {first['input']!r}: {first['msg'].lower()}") from None
+        given = f"setting {name} is {first['input']!r}: " if name else ""
+        raise SettingsError(given + first["msg"].removeprefix("Value error, ")) from None
 
 
 # Read by the client or the command line, not settings of the server.

@@ -13,10 +13,11 @@ from hypothesis.extra import numpy as hnp
 
 import shardcall
 from shardcall import P
+from shardcall.chunk_codec import decode_answer
 from shardcall.download import stream_answer
 from shardcall.element_types import NAMES, parse_dtype
 from shardcall.upload import stream_requests
-from shardcall.v1 import kernel_pb2
+from shardcall.v1 import kernel_pb2, kernel_service_pb2
 
 MIB = 2**20
 
@@ -234,8 +235,10 @@ ANY_ARRAY = st.sampled_from(NAMES).flatmap(
     chunk=st.integers(1, 64),
 )
 def test_whatever_the_chunks_the_bytes_are_the_same(echo_stream, operands, inline, chunk):
-    requests = stream_requests(kernel_pb2.KernelCall(), operands, inline, chunk)
-    answer = stream_answer(echo_stream(requests, None), 0)
+    packed = stream_requests(kernel_pb2.KernelCall(), operands, inline, chunk)
+    requests = map(kernel_service_pb2.ExecuteStreamRequest.FromString, packed)
+    answers = (decode_answer(message.SerializeToString()) for message in echo_stream(requests, None))
+    answer = stream_answer(answers, 0)
     present = [operand for operand in operands if operand is not None]
     assert [array.tobytes() for array in answer.arrays] == [operand.tobytes() for operand in present]
     assert [(a.dtype, a.shape) for a in answer.arrays] == [(o.dtype, o.shape) for o in present]

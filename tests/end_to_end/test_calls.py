@@ -102,6 +102,8 @@ def test_auto_and_the_strategy_it_stands_for_share_a_program(client):
     assert auto.plan.strategy == "halo"
     assert named.plan.key_digest == auto.plan.key_digest
     assert named.plan.cache_hit
+    assert named.plan.strategy_reason == "asked for"
+    assert auto.plan.strategy_reason != "asked for"
 
 
 def test_values_are_not_part_of_the_key(client):

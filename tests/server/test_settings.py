@@ -35,6 +35,7 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(monkeypat
         ({"port": "http"}, "port.*http"),
         ({"devices": "-1"}, "devices.*-1"),
         ({"mesh": "x:8"}, "mesh.*x=4,y=2"),
+        ({"devices": "8", "platform": "gpu"}, "leave devices out for gpu"),
         ({"log_level": "loud"}, "log_level.*loud"),
         ({"max_chunk_bytes": "1"}, "max_chunk_bytes"),
     ],

@@ -135,7 +135,7 @@ class Execution:
         if region is not None:
             region.reserve(region.nbytes)
         while True:
-            command.key_digest = prepared.found.program.plan.key_digest
+            command.key_digest = prepared.found.program.key
             try:
                 answer = _send(prepared, link_pb2.FrontEndMessage(execute=command), region)
             except _ProgramGoneError:
@@ -154,7 +154,7 @@ class Execution:
     def compiled_text(self, call: Call, prepared: Prepared, limit_bytes: int) -> str:
         """The text of a call's compiled program, cut at a number of bytes."""
         while True:
-            digest = prepared.found.program.plan.key_digest
+            digest = prepared.found.program.key
             command = link_pb2.GetCompiledText(key_digest=digest, max_bytes=limit_bytes)
             try:
                 answer = _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command))

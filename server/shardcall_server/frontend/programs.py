@@ -23,7 +23,8 @@ class CachedProgram:
     """A program that the mesh holds.
 
     Attributes:
-        plan: what it does.
+        key: the digest of its key.
+        kernel: the name of its kernel.
         parts: the labelled parts of its key.
         results: the types of its results.
         program_bytes: the memory that it takes, at a guess.
@@ -31,7 +32,8 @@ class CachedProgram:
         aliases: digests of the calls that find it, oldest first.
     """
 
-    plan: kernel_pb2.Plan
+    key: str
+    kernel: str
     parts: dict[str, str]
     results: tuple[ArrayType, ...]
     program_bytes: int
@@ -50,10 +52,12 @@ class Found:
 
     Attributes:
         program: the program.
+        plan: what it does, with the reason why this call's strategy is what it is.
         answer: hit or miss, and why.
     """
 
     program: CachedProgram
+    plan: kernel_pb2.Plan
     answer: kernel_pb2.CacheAnswer
 
 
@@ -104,7 +108,7 @@ class ProgramCache:
         self._max_bytes = max_bytes
         self._max_call_bytes = max_call_bytes
         self._by_key: OrderedDict[str, CachedProgram] = OrderedDict()
-        self._by_call: dict[bytes, CachedProgram] = {}
+        self._by_call: dict[bytes, Found] = {}
         self._preparing: dict[bytes, _Preparation] = {}
         self._bytes = 0
 
@@ -116,10 +120,10 @@ class ProgramCache:
         """
         digest = call_digest(call, operands)
         with self._session.order:
-            program = self._by_call.get(digest)
-            if program is not None:
-                self._by_key.move_to_end(program.plan.key_digest)
-                return Found(program, _HIT)
+            known = self._by_call.get(digest)
+            if known is not None:
+                self._by_key.move_to_end(known.program.key)
+                return known
             preparation = self._preparing.get(digest)
             if preparation is None:
                 prepare = link_pb2.Prepare(call=call, operands=operands, max_call_bytes=self._max_call_bytes)
@@ -161,7 +165,8 @@ class ProgramCache:
             )
             results = decode_operand_types([result.type for result in prepared.plan.results])
             program = CachedProgram(
-                plan=prepared.plan,
+                key=key,
+                kernel=prepared.plan.kernel,
                 parts={part.label: part.value for part in prepared.plan.key},
                 results=tuple(r for r in results if r is not None),
                 program_bytes=prepared.program_bytes,
@@ -169,13 +174,13 @@ class ProgramCache:
             self._bytes += program.program_bytes
         self._by_key[key] = program
         self._by_key.move_to_end(key)
-        self._by_call[digest] = program
+        self._by_call[digest] = Found(program, prepared.plan, _HIT)
         program.aliases[digest] = None
         if len(program.aliases) > _MAX_ALIASES:
             del self._by_call[program.aliases.popitem(last=False)[0]]
         while len(self._by_key) > self._max_programs or (self._bytes > self._max_bytes and len(self._by_key) > 1):
             self._evict()
-        return Found(program, answer)
+        return Found(program, prepared.plan, answer)
 
     def _evict(self) -> None:
         key, program = self._by_key.popitem(last=False)
@@ -191,7 +196,7 @@ class ProgramCache:
         """Why this key was not there: what differs from the nearest key that is."""
         parts = {part.label: part.value for part in plan.key}
         nearest = min(
-            (_differences(parts, p.parts) for p in reversed(self._by_key.values()) if p.plan.kernel == plan.kernel),
+            (_differences(parts, p.parts) for p in reversed(self._by_key.values()) if p.kernel == plan.kernel),
             key=len,
             default=None,
         )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from shardcall.v1 import (
     array_pb2,
-    kernel_pb2,
     kernel_service_pb2,
     server_info_service_pb2,
 )
@@ -14,6 +13,7 @@ from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import Execution, default_mesh, read_results
 from shardcall_server.frontend.intake import Intake, check_operands
+from shardcall_server.frontend.programs import Found
 from shardcall_server.frontend.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
 from shardcall_server.wire import MAX_RANK, decode_operand_types, encode_array_type, encode_mesh
@@ -60,7 +60,7 @@ class KernelServicer:
         """Tells what a call would do."""
         prepared = self._execution.prepare(call, request.call, decode_operand_types(request.operands))
         found = prepared.found
-        return kernel_service_pb2.PlanResponse(plan=found.program.plan, cache=found.answer, timing=call.finish())
+        return kernel_service_pb2.PlanResponse(plan=found.plan, cache=found.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
         self, request: kernel_service_pb2.CompileRequest, call: Call
@@ -73,7 +73,7 @@ class KernelServicer:
             limit_bytes = self._settings.max_message_bytes - _TEXT_RESERVE_BYTES
             text = self._execution.compiled_text(call, prepared, limit_bytes)
         return kernel_service_pb2.CompileResponse(
-            plan=prepared.found.program.plan,
+            plan=prepared.found.plan,
             cache=prepared.found.answer,
             timing=call.finish(),
             compiled_text=text,
@@ -105,7 +105,7 @@ class KernelServicer:
                 for result, data in zip(program.results, read_results(program, storage, executed), strict=True)
             ]
         return kernel_service_pb2.ExecuteResponse(
-            results=results, plan=program.plan, cache=prepared.found.answer, timing=call.finish()
+            results=results, plan=prepared.found.plan, cache=prepared.found.answer, timing=call.finish()
         )
 
     def ExecuteStream(  # noqa: N802
@@ -129,7 +129,7 @@ class KernelServicer:
             executed = self._execution.run(call, prepared, storage, intake.data)
             program = prepared.found.program
             with call.phase("send"):
-                yield _stream_header(program.plan, prepared.found.answer)
+                yield _stream_header(prepared.found)
                 for index, data in enumerate(read_results(program, storage, executed)):
                     for offset in range(0, data.size, self._settings.max_chunk_bytes):
                         piece = data[offset : offset + self._settings.max_chunk_bytes].tobytes()
@@ -184,10 +184,10 @@ def _refuse_kept(request: kernel_service_pb2.ExecuteRequest) -> None:
         )
 
 
-def _stream_header(plan: kernel_pb2.Plan, answer: kernel_pb2.CacheAnswer) -> kernel_service_pb2.ExecuteStreamResponse:
+def _stream_header(found: Found) -> kernel_service_pb2.ExecuteStreamResponse:
     results = [
         kernel_service_pb2.Result(type=result.type, streamed=kernel_service_pb2.StreamedTensor())
-        for result in plan.results
+        for result in found.plan.results
     ]
-    header = kernel_service_pb2.ExecuteResponse(results=results, plan=plan, cache=answer)
+    header = kernel_service_pb2.ExecuteResponse(results=results, plan=found.plan, cache=found.answer)
     return kernel_service_pb2.ExecuteStreamResponse(header=header)

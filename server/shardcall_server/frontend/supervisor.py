@@ -63,7 +63,7 @@ class MeshSupervisor:
         """The mesh, once it answers.
 
         Raises:
-            CallError: the call's deadline passed first.
+            CallError: the last start failed, or the call's deadline passed first.
         """
         with self._lock:
             if self._mesh.done() and self._mesh.result().session.ended:
@@ -72,12 +72,13 @@ class MeshSupervisor:
         if current.done():
             return current.result()
         with call.phase("queue"):
-            try:
-                return call.wait(current, "waiting for the mesh to start")
-            except CallError as error:
-                if error.reason is Reason.DEADLINE_EXCEEDED:
-                    error.reason = Reason.MESH_NOT_READY if self._failures else error.reason
-                raise
+            if self._failures:
+                raise CallError(
+                    Reason.MESH_NOT_READY,
+                    "the mesh could not be started and is tried again; repeat the call later, and see the "
+                    "server's log for the reason",
+                )
+            return call.wait(current, "waiting for the mesh to start")
 
     def wait_ready(self, timeout_s: float) -> Mesh:
         """The first mesh, for the start of the server.

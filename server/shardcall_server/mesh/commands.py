@@ -115,7 +115,7 @@ class Commands:
                 compiled = self._compilers.submit(_compile, resolved, key)
                 self._programs[digest] = compiled
                 compiled.add_done_callback(lambda done: self._forget_failed(digest, done))
-            compiled.add_done_callback(answer.settle(lambda done: {"prepared": done.prepared}))
+            compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved)}))
 
     def _text(self, call_id: int, command: link_pb2.GetCompiledText) -> None:
         with self._failures(call_id) as answer:
@@ -199,6 +199,14 @@ def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)
     return _Compiled(program, link_pb2.Prepared(plan=plan, program_bytes=nbytes))
+
+
+def _prepared(compiled: _Compiled, resolved: Resolved) -> link_pb2.Prepared:
+    """The answer for one of the calls that lead to a program: each has its own reason for the strategy."""
+    prepared = link_pb2.Prepared()
+    prepared.CopyFrom(compiled.prepared)
+    prepared.plan.strategy_reason = resolved.reason
+    return prepared
 
 
 def _check_size(resolved: Resolved, max_call_bytes: int) -> None:

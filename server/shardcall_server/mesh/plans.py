@@ -27,15 +27,11 @@ def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Pla
         mesh=encode_mesh(problem.mesh, resolved.device_ids),
         operands=[
             _placement(program, operand, placement, spec)
-            for operand, placement, spec in zip(
-                problem.operands, program.operands, problem.in_specs, strict=True
-            )
+            for operand, placement, spec in zip(problem.operands, program.operands, problem.in_specs, strict=True)
         ],
         results=[
             _placement(program, result, placement, spec)
-            for result, placement, spec in zip(
-                problem.results, program.results, problem.out_specs, strict=True
-            )
+            for result, placement, spec in zip(problem.results, program.results, problem.out_specs, strict=True)
         ],
         strategy=resolved.strategy.name,
         strategy_reason=resolved.reason,
@@ -83,9 +79,7 @@ def describe_kernel(kernel: Kernel) -> kernel_pb2.KernelDescription:
         version=kernel.version,
         summary=kernel.summary,
         operands=[
-            kernel_pb2.OperandDescription(
-                name=info.name, documentation=info.documentation, optional=info.optional
-            )
+            kernel_pb2.OperandDescription(name=info.name, documentation=info.documentation, optional=info.optional)
             for info in kernel.operands
         ],
         parameters=[
