@@ -41,7 +41,7 @@ lint: $(venv) ## check format, lint and types of the Python, and lint the protos
 	$(run) -m mypy
 	$(run) -m mypy tests $(wildcard benchmarks/*.py examples/*.py)
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory lint-protos; \
-	elif [ "$$SHARDCALL_REQUIRE_ALL" = 1 ]; then echo 'buf lint needs npm, which is not installed' >&2; exit 1; \
+	elif [ "$$REQUIRE_ALL_TESTS" = 1 ]; then echo 'buf lint needs npm, which is not installed' >&2; exit 1; \
 	else echo 'buf lint: skipped, npm is not installed'; fi
 
 lint-protos: $(node_modules) ## lint the protos with buf (needs npm)

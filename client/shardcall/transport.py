@@ -15,6 +15,7 @@ from shardcall.chunk_codec import decode_answer
 from shardcall.deadline import Deadline
 from shardcall.download import Answer, stream_answer, unary_answer
 from shardcall.errors import ClientClosedError, ResourceExhaustedError
+from shardcall.interrupts import CancelOnInterrupt
 from shardcall.server_info import Limits
 from shardcall.upload import stream_requests, unary_request
 from shardcall.v1 import (
@@ -112,12 +113,14 @@ class Transport:
         chunk_bytes = min(limits.max_chunk_bytes or _CHUNK_BYTES, _CHUNK_BYTES)
         requests = stream_requests(call, operands, limits.max_inline_bytes, chunk_bytes)
         timeout, metadata = deadline.rpc_arguments()
-        answers = self._execute_stream(requests, timeout=timeout, metadata=metadata)
-        try:
-            return stream_answer(answers, limits.max_call_bytes)
-        except BaseException:
-            answers.cancel()  # also ends gRPC's thread that reads `requests`
-            raise
+        with CancelOnInterrupt() as interrupt:
+            answers = self._execute_stream(requests, timeout=timeout, metadata=metadata)
+            interrupt.watch(answers)
+            try:
+                return stream_answer(answers, limits.max_call_bytes)
+            except BaseException:
+                answers.cancel()  # also ends gRPC's thread that reads `requests`
+                raise
 
     @contextmanager
     def _translated(self, deadline: Deadline) -> Iterator[None]:

@@ -129,7 +129,7 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
 
 
 # Read by the client or the command line, not settings of the server.
-_OTHER_VARIABLES = {"config", "require_all"}
+_OTHER_VARIABLES = {"config"}
 
 
 def _nearest(name: str, known: Mapping[str, Any], environment: bool = False) -> str:

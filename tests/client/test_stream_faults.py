@@ -143,32 +143,76 @@ def test_a_server_that_does_not_answer_costs_half_a_second_more(server, client, 
     assert isinstance(caught.value, TimeoutError)
 
 
-def wait_until_the_caller_waits():
-    """Returns when the main thread waits for an answer: gRPC itself cannot cancel a call that it is making."""
-    main, waiting = threading.main_thread().ident, False
-    while not waiting:
-        stack = traceback.extract_stack(sys._current_frames()[main])
-        waiting = any(frame.name == "stream_answer" or "next_event" in (frame.line or "") for frame in stack)
+POSIX = pytest.mark.skipif(os.name == "nt", reason="signals are sent as on POSIX")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are sent as on POSIX")
-@pytest.mark.parametrize("operand", [1.0, LARGE, np.zeros(64 * 2**20, np.uint8)], ids=["unary", "stream", "upload"])
-def test_ctrl_c_cancels_the_call(server, client, ended, operand):
-    cancelled, echo = [], server.execute
+@pytest.fixture
+def interrupted(server, ended):
+    """Makes the server press Ctrl-C and wait for the cancellation; returns the events of calls that ended."""
+    events = []
 
     def interrupt(request, context):
-        cancelled.append(ended(context))
-        wait_until_the_caller_waits()
+        events.append(ended(context))
+        # A unary call waits in C, where an interrupt is safe; not so in the microseconds when it is being made.
+        while request is not None and not hasattr(request, "__next__") and not main_thread_waits():
+            pass
         os.kill(os.getpid(), signal.SIGINT)
-        cancelled[0].wait(30)
+        events[-1].wait(30)
         context.abort(grpc.StatusCode.CANCELLED, "")
 
     server.execute = server.execute_stream = interrupt
+    return events
+
+
+def main_thread_waits():
+    stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
+    return any("next_event" in (frame.line or "") for frame in stack)
+
+
+@POSIX
+@pytest.mark.parametrize("operand", [1.0, LARGE, np.zeros(64 * 2**20, np.uint8)], ids=["unary", "stream", "upload"])
+def test_ctrl_c_cancels_the_call(server, client, interrupted, echo_stream, operand):
     with pytest.raises(KeyboardInterrupt):
         client.call("echo", operand, timeout=25)
-    assert cancelled[0].wait(5)
-    server.execute = echo
-    assert client.call("echo", 1.0, timeout=5).array == 1.0
+    assert interrupted[0].wait(10)
+    server.execute_stream = echo_stream
+    assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@POSIX
+def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_whole(server, client, echo_stream):
+    """The moment is chosen by how many chunks have come; each of them wakes code of gRPC that holds locks."""
+    for moment in range(1, 40, 3):
+
+        def interrupt(requests, context, moment=moment):
+            for i, message in enumerate(echo_stream(requests, context)):
+                if i == moment:
+                    os.kill(os.getpid(), signal.SIGINT)
+                yield message
+
+        server.execute_stream = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            client.call("echo", np.zeros(40 * 2**20, np.uint8), timeout=25)
+    server.execute_stream = echo_stream
+    assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
+
+
+@POSIX
+def test_a_handler_of_the_programs_own_is_left_alone(server, client, echo_stream):
+    seen = []
+
+    def interrupt(requests, context):
+        os.kill(os.getpid(), signal.SIGINT)
+        yield from echo_stream(requests, context)
+
+    server.execute_stream = interrupt
+    previous = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    try:
+        assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert seen == [signal.SIGINT]
 
 
 def test_closing_the_client_ends_calls_of_other_threads(server, client, ended):

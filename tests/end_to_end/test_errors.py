@@ -5,65 +5,27 @@ The rows speak the contract itself, so that nothing our own client checks first 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
-
-from shardcall.v1 import (
-    array_pb2,
-    error_pb2,
-    kernel_pb2,
-    kernel_service_pb2,
-    kernel_service_pb2_grpc,
-    mesh_pb2,
-    timing_pb2,
+from end_to_end.messages import (
+    EXHAUSTED,
+    INVALID,
+    NOT_FOUND,
+    UNIMPLEMENTED,
+    call,
+    check,
+    details,
+    execute,
+    mesh,
+    operand,
+    spec,
+    tensor,
 )
 
-F64 = array_pb2.ELEMENT_TYPE_FLOAT64
-INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
-EXHAUSTED, UNIMPLEMENTED = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED
-
-
-def tensor(*shape, element_type=F64):
-    return array_pb2.ArrayType(element_type=element_type, shape=shape)
-
-
-def mesh(*device_ids, **axes):
-    return mesh_pb2.Mesh(
-        axes=[mesh_pb2.MeshAxis(name=name, size=size) for name, size in axes.items()], device_ids=device_ids
-    )
-
-
-def spec(*entries):
-    names = [() if e is None else (e,) if isinstance(e, str) else e for e in entries]
-    entries = [mesh_pb2.PartitionSpecEntry(axis_names=n) for n in names]
-    return mesh_pb2.OptionalPartitionSpec(spec=mesh_pb2.PartitionSpec(entries=entries))
-
-
-def parameter(value):
-    match value:
-        case bool():
-            return kernel_pb2.ParameterValue(bool_value=value)
-        case int():
-            return kernel_pb2.ParameterValue(int_value=value)
-        case float():
-            return kernel_pb2.ParameterValue(float_value=value)
-        case str():
-            return kernel_pb2.ParameterValue(string_value=value)
-        case _:
-            return kernel_pb2.ParameterValue()
-
-
-def call(kernel="diff", parameters=None, **fields):
-    values = {name: parameter(value) for name, value in (parameters or {}).items()}
-    return kernel_pb2.KernelCall(kernel=kernel, parameters=values, **fields)
+from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2, mesh_pb2, timing_pb2
 
 
 @dataclass
@@ -177,68 +139,6 @@ PLANNED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def stub(server) -> Iterator[kernel_service_pb2_grpc.KernelServiceStub]:
-    with grpc.insecure_channel(server.address) as channel:
-        yield kernel_service_pb2_grpc.KernelServiceStub(channel)
-
-
-@pytest.fixture(autouse=True)
-def _server_works_on(server, stub):
-    before = server.worker_pids()
-    yield
-    assert server.process.poll() is None
-    assert server.worker_pids() == before
-    request = execute(operand(np.arange(6.0)))
-    answer = stub.Execute(request, timeout=30)
-    assert np.frombuffer(answer.results[0].inline.data).tolist() == [1.0] * 5
-
-
-def operand(array, **fields):
-    codes = {"float64": F64, "bool": array_pb2.ELEMENT_TYPE_BOOL, "int8": array_pb2.ELEMENT_TYPE_INT4}
-    fields = fields or {"inline": kernel_service_pb2.InlineTensor(data=array.tobytes())}
-    return kernel_service_pb2.Operand(type=tensor(*array.shape, element_type=codes[array.dtype.name]), **fields)
-
-
-def execute(*operands, **fields):
-    return kernel_service_pb2.ExecuteRequest(call=call(), operands=operands, **fields)
-
-
-def details(error: grpc.RpcError) -> dict:
-    status = rpc_status.from_call(error)
-    assert status is not None, f"an error without details: {error}"
-    found = {}
-    for detail in status.details:
-        for kind in (
-            error_details_pb2.ErrorInfo,
-            error_details_pb2.BadRequest,
-            error_details_pb2.QuotaFailure,
-            error_details_pb2.RetryInfo,
-        ):
-            if detail.Is(kind.DESCRIPTOR):
-                message = kind()
-                detail.Unpack(message)
-                found[kind.__name__] = message
-    return found
-
-
-def check(error: grpc.RpcError, status, reason: str, field: str, says: str) -> None:
-    assert error.code() is status, error
-    found = details(error)
-    assert found["ErrorInfo"].reason == reason
-    assert found["ErrorInfo"].domain == "shardcall"
-    assert f"ERROR_REASON_{reason}" in error_pb2.ErrorReason.keys()  # noqa: SIM118  # an enum is no dictionary
-    assert says in error.details()
-    if status is INVALID:
-        assert found["BadRequest"].field_violations[0].field == field
-    if status is EXHAUSTED:
-        assert found["QuotaFailure"].violations
-    metadata = dict(error.trailing_metadata())
-    timing = timing_pb2.Timing.FromString(metadata["shardcall-timing-bin"])
-    assert timing.total_seconds > 0
-    assert sum(len(k) + len(v) for k, v in metadata.items()) + len(error.details()) < 4096
-
-
 @pytest.mark.parametrize("row", PLANNED, ids=lambda row: row.name)
 @pytest.mark.parametrize("method", ["Plan", "Compile"])
 def test_a_call_that_cannot_be_is_told_why(stub, row, method):
@@ -313,76 +213,6 @@ def test_operands_that_cannot_be_are_told_why(stub, name, reason, field, says, r
     with pytest.raises(grpc.RpcError) as caught:
         stub.Execute(request_, timeout=30)
     check(caught.value, status, reason, field, says)
-
-
-def header(*shapes, **fields):
-    operands = [kernel_service_pb2.Operand(type=tensor(*shape), streamed={}) for shape in shapes]
-    return kernel_service_pb2.ExecuteStreamRequest(
-        header=kernel_service_pb2.ExecuteRequest(call=call(**fields), operands=operands)
-    )
-
-
-def chunk(index, offset, size):
-    return kernel_service_pb2.ExecuteStreamRequest(
-        chunk=array_pb2.TensorChunk(index=index, offset=offset, data=bytes(size))
-    )
-
-
-STREAMS = [
-    ("nothing", "MALFORMED_REQUEST", "header", "begins with its header", []),
-    ("a chunk first", "MALFORMED_REQUEST", "header", "begins with its header", [chunk(0, 0, 8)]),
-    ("two headers", "MALFORMED_REQUEST", "header", "one header", [header([8]), header([8])]),
-    ("an end too soon", "SIZE_MISMATCH", "operand 0", "after 32 of the 64", [header([8]), chunk(0, 0, 32)]),
-    ("a gap", "MALFORMED_REQUEST", "chunk", "without gaps", [header([8]), chunk(0, 8, 32)]),
-    ("another operand", "MALFORMED_REQUEST", "chunk", "operand 1", [header([8]), chunk(1, 0, 64)]),
-    ("too many bytes", "SIZE_MISMATCH", "chunk", "72 bytes", [header([8]), chunk(0, 0, 72)]),
-    ("a chunk more", "SIZE_MISMATCH", "chunk", "last byte", [header([8]), chunk(0, 0, 64), chunk(0, 64, 8)]),
-    ("an empty chunk", "SIZE_MISMATCH", "chunk", "at least one byte", [header([8]), chunk(0, 0, 0)]),
-    ("a shape bomb", "INVALID_SHAPE", "operand 0", "63 bits", [header([2**40, 2**40])]),
-    ("unknown kernel", "KERNEL_NOT_FOUND", "kernel", "did you mean", [header([8], kernel="dif")]),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "reason", "field", "says", "messages"), STREAMS, ids=lambda v: v if isinstance(v, str) else ""
-)
-def test_a_stream_out_of_order_is_told_why(stub, name, reason, field, says, messages):
-    with pytest.raises(grpc.RpcError) as caught:
-        list(stub.ExecuteStream(iter(messages), timeout=30))
-    status = NOT_FOUND if reason == "KERNEL_NOT_FOUND" else INVALID
-    check(caught.value, status, reason, field, says)
-
-
-def test_a_call_refused_for_its_header_is_answered_before_its_chunks_are_read(stub):
-    def messages() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header([2**20], kernel="dif")
-        answered.wait(30)  # the server has nothing more to read until it has answered
-
-    answered = threading.Event()
-    stream = stub.ExecuteStream(messages(), timeout=30)
-    with pytest.raises(grpc.RpcError) as caught:
-        next(stream)
-    answered.set()
-    assert caught.value.code() is NOT_FOUND
-
-
-def test_a_claim_allocates_nothing(server, stub):
-    def resident_kib() -> int:
-        pids = [server.process.pid, *server.worker_pids()]
-        lines = [line for pid in pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
-        return sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem")))
-
-    def claims(size: int) -> Callable[[], None]:
-        return lambda: list(stub.ExecuteStream(iter([header([size]), chunk(0, 0, 8)]), timeout=30))
-
-    with pytest.raises(grpc.RpcError):
-        claims(2**26)()  # warms up
-    before = resident_kib()
-    for _ in range(10):
-        with pytest.raises(grpc.RpcError) as caught:
-            claims(2**26)()  # 512 MiB said, 8 bytes sent
-        assert details(caught.value)["ErrorInfo"].reason == "SIZE_MISMATCH"
-    assert resident_kib() - before < 64 << 10
 
 
 def test_a_message_over_the_limit_is_resource_exhausted(stub):

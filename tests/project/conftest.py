@@ -53,8 +53,8 @@ def require() -> Callable[[bool, str], None]:
     """Skips where a tool is missing, or fails where everything is asked for."""
 
     def require_or_skip(present: bool, what: str) -> None:
-        if not present and os.environ.get("SHARDCALL_REQUIRE_ALL") == "1":
-            pytest.fail(f"SHARDCALL_REQUIRE_ALL=1, and there is no {what}")
+        if not present and os.environ.get("REQUIRE_ALL_TESTS") == "1":
+            pytest.fail(f"REQUIRE_ALL_TESTS=1, and there is no {what}")
         if not present:
             pytest.skip(f"needs {what}")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 import shardcall as sc
 
 Run = Callable[..., str]

@@ -122,10 +122,10 @@ class Diff(Kernel):
     ``r[i] = e[i + 1] - e[i]`` (``e[i + 1] != e[i]`` for bool), order n is that n times:
     ``np.diff(x, n, axis, prepend=…, append=…)``, with its element type; for n = 0 it is ``x``.
 
-    Sharding: any axis may be split, over any mesh axes. Along an axis that is not split nothing moves. Along
-    one that is, ``halo`` sends p = rows prepended one way and n - p the other, by one collective-permute each:
-    max(n, p) rows per device. ``gspmd`` is what the compiler makes of the whole: mostly two all-to-alls
-    of all of x.
+    Sharding: any axis may be split, over any mesh axes. Along an axis that is not split nothing moves. Along one
+    that is, ``halo`` sends the rows that neighbours need, one collective-permute each way: as many rows one way as are
+    prepended and the rest of n the other, or up to the number of blocks more where the blocks of x and of the
+    result are of two sizes. ``gspmd`` is what the compiler makes of the whole: mostly two all-to-alls of all of x.
 
     Source: numpy/lib/_function_base_impl.py; the halo exchange of structured-grid solvers, as in
     google-research/dinosaur, dinosaur/jax_numpy_utils.py.

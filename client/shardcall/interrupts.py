@@ -1,0 +1,57 @@
+"""Ctrl-C during a streamed call."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Protocol, Self
+
+
+class Cancellable(Protocol):
+    """What can be cancelled from any thread."""
+
+    def cancel(self) -> object:
+        """Cancels it."""
+
+
+class CancelOnInterrupt:
+    """Makes Ctrl-C cancel a call instead of raising in the middle of it.
+
+    gRPC's streams run Python code under locks in the caller's thread. A ``KeyboardInterrupt`` that is raised
+    there can leave a lock held, and every later use of the channel hangs, closing it too. So within this block
+    Ctrl-C cancels the call, which ends it at once, and ``KeyboardInterrupt`` is raised at the block's end.
+
+    Does nothing outside the main thread, which no signal reaches, and where the program has a handler of its own.
+    """
+
+    def __init__(self) -> None:
+        self._call: Cancellable | None = None
+        self._pressed = False
+        self._active = False
+
+    def watch(self, call: Cancellable) -> None:
+        """Tells which call to cancel."""
+        self._call = call
+        if self._pressed:
+            call.cancel()
+
+    def __enter__(self) -> Self:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._note)
+            self._active = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._active:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._pressed:
+            raise KeyboardInterrupt from None
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._pressed = True
+        if self._call is not None:  # in another thread, since this one may be anywhere in gRPC
+            threading.Thread(target=self._call.cancel, name="shardcall-cancel", daemon=True).start()

@@ -1,0 +1,91 @@
+"""A real server for the tests that ask for one: its own process, a port of the system's choosing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import shardcall as sc
+
+DEVICES = 8
+_READY = re.compile(r"shardcall ready at (\S+) ")
+
+
+@dataclass
+class ServerProcess:
+    """A running server.
+
+    Attributes:
+        process: the front end.
+        address: where it listens, "host:port".
+    """
+
+    process: subprocess.Popen[str]
+    address: str
+
+    def worker_pids(self) -> list[int]:
+        """The ids of the front end's child processes."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
+
+def start_server(
+    *flags: str, environment: dict[str, str] | None = None, log: Path | None = None
+) -> subprocess.Popen[str]:
+    """Starts a server that ends with the test process; its standard error goes to ``log``, or to the test's."""
+    command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--exit-with-stdin", *flags]
+    with log.open("wb") if log else nullcontext() as stderr:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+
+
+@contextmanager
+def running_server(*flags: str, devices: int = DEVICES, log: Path | None = None) -> Iterator[ServerProcess]:
+    """A server that is ready, and gone afterwards."""
+    process = start_server("--devices", str(devices), *flags, log=log)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = _READY.match(line)
+        assert found, f"the server did not become ready; it said {line!r}"
+        yield ServerProcess(process, found[1])
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ServerProcess]:
+    """One server of 8 devices for all tests that leave it as it was."""
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(server: ServerProcess) -> Iterator[sc.Client]:
+    """A client of the shared server."""
+    with sc.connect(server.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def own_server() -> Iterator[Callable[..., ServerProcess]]:
+    """Makes servers of a test's own, which it may set up, stop or kill; gone after the test."""
+    with ExitStack() as stack:
+        yield lambda *flags, **options: stack.enter_context(running_server(*flags, **options))

@@ -1,0 +1,106 @@
+"""Calls in the contract's own words, and what their errors must hold."""
+
+from __future__ import annotations
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from shardcall.v1 import array_pb2, error_pb2, kernel_pb2, kernel_service_pb2, mesh_pb2, timing_pb2
+
+F64 = array_pb2.ELEMENT_TYPE_FLOAT64
+INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+EXHAUSTED, UNIMPLEMENTED = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED
+
+
+def tensor(*shape, element_type=F64):
+    return array_pb2.ArrayType(element_type=element_type, shape=shape)
+
+
+def mesh(*device_ids, **axes):
+    return mesh_pb2.Mesh(
+        axes=[mesh_pb2.MeshAxis(name=name, size=size) for name, size in axes.items()], device_ids=device_ids
+    )
+
+
+def spec(*entries):
+    names = [() if e is None else (e,) if isinstance(e, str) else e for e in entries]
+    entries = [mesh_pb2.PartitionSpecEntry(axis_names=n) for n in names]
+    return mesh_pb2.OptionalPartitionSpec(spec=mesh_pb2.PartitionSpec(entries=entries))
+
+
+def parameter(value):
+    match value:
+        case bool():
+            return kernel_pb2.ParameterValue(bool_value=value)
+        case int():
+            return kernel_pb2.ParameterValue(int_value=value)
+        case float():
+            return kernel_pb2.ParameterValue(float_value=value)
+        case str():
+            return kernel_pb2.ParameterValue(string_value=value)
+        case _:
+            return kernel_pb2.ParameterValue()
+
+
+def call(kernel="diff", parameters=None, **fields):
+    values = {name: parameter(value) for name, value in (parameters or {}).items()}
+    return kernel_pb2.KernelCall(kernel=kernel, parameters=values, **fields)
+
+
+def operand(array, **fields):
+    codes = {"float64": F64, "bool": array_pb2.ELEMENT_TYPE_BOOL, "int8": array_pb2.ELEMENT_TYPE_INT4}
+    fields = fields or {"inline": kernel_service_pb2.InlineTensor(data=array.tobytes())}
+    return kernel_service_pb2.Operand(type=tensor(*array.shape, element_type=codes[array.dtype.name]), **fields)
+
+
+def execute(*operands, **fields):
+    return kernel_service_pb2.ExecuteRequest(call=call(), operands=operands, **fields)
+
+
+def header(*shapes, **fields):
+    operands = [kernel_service_pb2.Operand(type=tensor(*shape), streamed={}) for shape in shapes]
+    return kernel_service_pb2.ExecuteStreamRequest(
+        header=kernel_service_pb2.ExecuteRequest(call=call(**fields), operands=operands)
+    )
+
+
+def chunk(index, offset, size):
+    return kernel_service_pb2.ExecuteStreamRequest(
+        chunk=array_pb2.TensorChunk(index=index, offset=offset, data=bytes(size))
+    )
+
+
+def details(error: grpc.RpcError) -> dict:
+    status = rpc_status.from_call(error)
+    assert status is not None, f"an error without details: {error}"
+    found = {}
+    for detail in status.details:
+        for kind in (
+            error_details_pb2.ErrorInfo,
+            error_details_pb2.BadRequest,
+            error_details_pb2.QuotaFailure,
+            error_details_pb2.RetryInfo,
+        ):
+            if detail.Is(kind.DESCRIPTOR):
+                message = kind()
+                detail.Unpack(message)
+                found[kind.__name__] = message
+    return found
+
+
+def check(error: grpc.RpcError, status, reason: str, field: str, says: str) -> None:
+    assert error.code() is status, error
+    found = details(error)
+    assert found["ErrorInfo"].reason == reason
+    assert found["ErrorInfo"].domain == "shardcall"
+    assert f"ERROR_REASON_{reason}" in error_pb2.ErrorReason.keys()  # noqa: SIM118  # an enum is no dictionary
+    assert says in error.details()
+    if status is INVALID:
+        assert found["BadRequest"].field_violations[0].field == field
+    if status is EXHAUSTED:
+        assert found["QuotaFailure"].violations
+    metadata = dict(error.trailing_metadata())
+    timing = timing_pb2.Timing.FromString(metadata["shardcall-timing-bin"])
+    assert timing.total_seconds > 0
+    assert sum(len(k) + len(v) for k, v in metadata.items()) + len(error.details()) < 4096

@@ -1,0 +1,134 @@
+"""The examples: what they check holds, and as scripts they say so and leave nothing behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import select
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import shardcall as sc
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SCRIPTS = {
+    "ahead_of_time_factory": ["--size", "64"],
+    "collective_matmul": ["--scale", "64"],
+    "layouts": ["--size", "16"],
+}
+STOP_TIMEOUT_S = 10
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def failed(checks: dict[str, bool]) -> list[str]:
+    assert checks
+    return [what for what, holds in checks.items() if not holds]
+
+
+def test_every_example_is_tested():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"demo", *SCRIPTS}
+
+
+def test_the_demo_answers_the_first_question(server, monkeypatch, capsys):
+    demo = load("demo")
+    monkeypatch.setattr(demo, "ROWS", 48)
+    monkeypatch.setattr(demo, "COLUMNS", 6)
+    monkeypatch.setattr(sys, "argv", ["demo.py", server.address])
+    assert demo.main() == 0
+    assert "result equals np.diff, bit for bit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("size", [64, 43], ids=["divided by 8", "not divided"])
+def test_the_factory_serves_the_three_layouts_of_the_question(client, size, capsys):
+    assert failed(load("ahead_of_time_factory").compare_layouts(client, size)) == []
+    assert "2 all-to-all" in capsys.readouterr().out  # what the compiler makes of it
+
+
+def test_the_factory_keeps_a_narrow_element_type(client):
+    diff = load("ahead_of_time_factory").make_diff(client, (16, 4), "float32", sc.Mesh(x=8, y=1), sc.P("x", "y"))
+    assert diff.plan.results[0].type == sc.Array((16, 4), "float32")
+
+
+@pytest.mark.parametrize("function", ["differences", "product_without_communication", "device_order"])
+def test_layouts(client, function):
+    assert failed(getattr(load("layouts"), function)(client, 20)) == []
+
+
+def test_partial_sums_are_completed_in_every_way(client):
+    assert failed(load("collective_matmul").partial_sums(client)) == []
+
+
+@pytest.mark.parametrize("rows", [32, 4 * 7, 4, 13])
+def test_lhs_may_be_gathered_in_blocks_of_any_size(client, rows):
+    assert failed(load("collective_matmul").gathered_lhs(client, rows, 12, 8)) == []
+
+
+def test_sums_may_be_scattered_by_one_collective_or_a_ring(client):
+    assert failed(load("collective_matmul").scattered_sums(client, 32, 12, 8)) == []
+
+
+def test_an_example_fails_where_a_check_does(monkeypatch, server, capsys):
+    layouts = load("layouts")
+    for name in ("differences", "product_without_communication", "device_order"):
+        monkeypatch.setattr(layouts, name, lambda client, size, name=name: {name: name != "device_order"})
+    monkeypatch.setattr(sys, "argv", ["layouts.py", server.address])
+    assert layouts.main() == 1
+    assert "NO  device_order" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "options"), SCRIPTS.items(), ids=list(SCRIPTS))
+def test_a_script_starts_its_own_server_and_leaves_no_process(name, options):
+    mark = f"EXAMPLES_TEST_MARK={uuid.uuid4()}"
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / f"{name}.py", *options],
+        check=False,
+        env={**os.environ, **dict([mark.split("=")])},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert [left for left in marked(mark) if not ends(left)] == []
+    assert "\nyes " in ended.stdout
+    assert "\nNO " not in ended.stdout
+
+
+def marked(mark: str) -> list[int]:
+    """The ids of the processes whose environment holds a mark: a script's descendants inherit it."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = path.read_bytes().split(b"\0")
+        except OSError:  # it has just ended
+            continue
+        if mark.encode() in variables:
+            found.append(int(path.parent.name))
+    return found
+
+
+def ends(pid: int) -> bool:
+    """Whether a process ends by itself: the kernel may still be at it when the script has gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        readable, _, _ = select.select([descriptor], [], [], STOP_TIMEOUT_S)
+        return bool(readable)
+    finally:
+        os.close(descriptor)
