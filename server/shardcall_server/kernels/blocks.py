@@ -49,7 +49,8 @@ def ppermute(
     in_order = [name for name in mesh.names if name in axis_names]
     places = np.arange(mesh.size(in_order)).reshape([mesh.size([name]) for name in in_order])
     place = places.transpose([in_order.index(name) for name in axis_names]).ravel().tolist()
-    return lax.ppermute(array, tuple(in_order), [(place[source], place[target]) for source, target in pairs])
+    permuted: jax.Array = lax.ppermute(array, tuple(in_order), [(place[s], place[t]) for s, t in pairs])
+    return permuted
 
 
 def index_type(count: int) -> np.dtype:

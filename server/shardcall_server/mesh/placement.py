@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -52,7 +53,8 @@ def gather(array: jax.Array, out: np.ndarray, copy: Callable[[np.ndarray, np.nda
         if any(s.start >= s.stop for s in inside):
             continue
         local = tuple(slice(0, s.stop - s.start) for s in inside)
-        copy(out[(*inside, ...)], np.asarray(shard.data)[local])  # the ellipsis: an array, of a scalar too
+        target: Any = (*inside, ...)  # the ellipsis: an array, of a scalar too
+        copy(out[target], np.asarray(shard.data)[local])
 
 
 def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
