@@ -5,7 +5,8 @@
 Reads lines ``WHAT X Y`` from standard input, runs WHAT once on the mesh (x=X, y=Y), with the array split as
 P("x", "y"), and answers with the seconds from launch until every block is ready. WHAT is
 
-    copy    reads and writes the array once, elementwise: the floor
+    copy    jnp.copy, which is memcpy: the floor
+    pass    x + 1: reads and writes the array once in a loop that the compiler makes, as a difference is made
     diff    jax.jit(jnp.diff), the array split before and after: what one writes without shardcall
     halo    the server's own program, as it compiles it
 
@@ -31,6 +32,11 @@ from shardcall_server.kernels.layout import ArrayType, MeshAxes
 
 DEVICES = 8
 _ALIGNMENT = 64  # bytes; what XLA:CPU needs to read NumPy's memory in place
+_FUNCTIONS = {
+    "copy": jnp.copy,
+    "pass": lambda x: x + 1.0,
+    "diff": lambda x: jnp.diff(x, axis=0, prepend=0.0),
+}
 
 
 class Runs:
@@ -65,7 +71,7 @@ class Runs:
         if what == "halo":
             return self._server_program(x, y)
         array = self._array(x, y)
-        function = {"copy": jnp.negative, "diff": lambda a: jnp.diff(a, axis=0, prepend=0.0)}[what]
+        function = _FUNCTIONS[what]
         return jax.jit(function, in_shardings=array.sharding, out_shardings=array.sharding).lower(array).compile()
 
     def _server_program(self, x: int, y: int) -> jax.stages.Compiled:

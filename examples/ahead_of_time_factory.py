@@ -83,10 +83,15 @@ def report(rows: list[tuple[str, sc.Result]]) -> None:
         print(f"{name:<23}{result.timing.execute * 1e3:>7.2f} ms   {result.plan.strategy:<9} {moved or 'none'}")
     print(
         "\nA row of a difference needs the row above it. Split across the axis, every device has both. Split along\n"
-        "it, a device lacks one row, the last of the device before it; halo sends that and nothing else. The\n"
-        "compiler sees one row more than 8 devices divide, the zeros in front, and turns the whole array from\n"
-        "rows to columns and back.\n"
+        "it, a device lacks one row, the last of the device before it; halo sends that and nothing else."
     )
+    _, by_compiler = rows[-1]
+    if any(collective.kind == "all-to-all" for collective in by_compiler.plan.collectives):
+        print(
+            "The compiler puts the zeros in front first; that makes one row more than 8 devices divide, so it\n"
+            "turns the whole array from rows to columns, takes the difference, and turns it back."
+        )
+    print()
 
 
 def main() -> int:

@@ -64,7 +64,8 @@ def as_spec(value: SpecLike, field: str = "spec") -> PartitionSpec:
     """
     if isinstance(value, PartitionSpec):
         return value
-    if type(value).__name__ != "PartitionSpec":
+    # JAX's class has been named PartitionSpec and P; this attribute has stayed.
+    if not hasattr(type(value), "UNCONSTRAINED"):
         raise ShardingError(
             f'{field} is {value!r}; give shardcall.P(…), such as P("x", None), or None for the default',
             field=field,
@@ -86,7 +87,7 @@ def to_protos(specs: Sequence[SpecLike | None] | None, field: str) -> list[mesh_
     """Returns the wire form of one spec per operand or result; None leaves all unset."""
     if specs is None:
         return []
-    if type(specs).__name__ == "PartitionSpec" or not isinstance(specs, list | tuple):
+    if isinstance(specs, PartitionSpec) or not isinstance(specs, list | tuple):
         raise ShardingError(
             f"{field} is {specs!r}; give a list, one spec or None for each, such as [P('x', None), None]",
             field=field,

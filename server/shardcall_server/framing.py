@@ -134,9 +134,7 @@ class Link:
         try:
             while True:
                 try:
-                    data, ancillary, _, _ = self._socket.recvmsg(
-                        _RECEIVE_BYTES, space, socket.MSG_CMSG_CLOEXEC
-                    )
+                    data, ancillary, _, _ = self._socket.recvmsg(_RECEIVE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
                 except OSError:
                     return
                 for level, kind, payload in ancillary:

@@ -15,9 +15,7 @@ def configure_logging(level: str = "info") -> None:
         level: "debug", "info", "warning" or "error".
     """
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=False)
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=False) if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[

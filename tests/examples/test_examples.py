@@ -52,9 +52,15 @@ def test_the_demo_answers_the_first_question(server, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("size", [64, 43], ids=["divided by 8", "not divided"])
-def test_the_factory_serves_the_three_layouts_of_the_question(client, size, capsys):
+def test_the_factory_serves_the_three_layouts_of_the_question(client, size):
     assert failed(load("ahead_of_time_factory").compare_layouts(client, size)) == []
-    assert "2 all-to-all" in capsys.readouterr().out  # what the compiler makes of it
+
+
+def test_the_factory_tells_why_the_compiler_is_slow(client, capsys):
+    load("ahead_of_time_factory").compare_layouts(client, 64)
+    told = capsys.readouterr().out
+    assert "2 all-to-all" in told
+    assert "from rows to columns" in told
 
 
 def test_the_factory_keeps_a_narrow_element_type(client):

@@ -128,9 +128,7 @@ def _check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int])
             field="mesh",
         )
     if not mesh.axes:
-        raise CallError(
-            Reason.INVALID_MESH, "the mesh has no axes; give one, such as x=1 for one device", field="mesh"
-        )
+        raise CallError(Reason.INVALID_MESH, "the mesh has no axes; give one, such as x=1 for one device", field="mesh")
     if len(set(mesh.names)) < len(mesh.names):
         raise CallError(
             Reason.INVALID_MESH,
@@ -224,9 +222,7 @@ def _check_specs(
         )
     specs = tuple(given) + (None,) * (len(arrays) - len(given))
     return tuple(
-        None
-        if spec is None or array is None
-        else _check_spec(f"{field}[{i}]", f"{noun} {i}", spec, array, mesh)
+        None if spec is None or array is None else _check_spec(f"{field}[{i}]", f"{noun} {i}", spec, array, mesh)
         for i, (spec, array) in enumerate(zip(specs, arrays, strict=True))
     )
 
