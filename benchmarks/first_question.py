@@ -85,7 +85,10 @@ def in_process(rows: int, columns: int) -> Iterator[Ask]:
 
         def ask(what: str, x: int, y: int) -> float:
             print(what, x, y, file=stdin, flush=True)
-            return float(stdout.readline())
+            answer = stdout.readline()
+            if not answer:
+                sys.exit("the process that runs JAX beside the server has ended; its error stands above")
+            return float(answer)
 
         yield ask
         stdin.close()

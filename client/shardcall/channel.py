@@ -12,7 +12,7 @@ DEFAULT_MESSAGE_BYTES = 16 * 2**20
 _LARGEST_FRAME_BYTES = 2**24 - 1
 _READ_CHUNK_BYTES = 4 * 2**20
 
-# FACTS of the project, "gRPC in Python": larger frames and reads are worth a factor of two on large arrays.
+# Larger frames and reads: together worth a factor of two on large arrays.
 _SPEED = (
     ("grpc.http2.max_frame_size", _LARGEST_FRAME_BYTES),
     ("grpc.http2.lookahead_bytes", _LARGEST_FRAME_BYTES),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from shardcall import kernels, plan, result, server_info
 from shardcall.arrays import Array, NDArray, OperandLike
@@ -128,10 +128,6 @@ class Client(KernelMethods):
             return self._run(call, values, timeout, large_results=large)
 
         return CompiledKernel(call, known, response.compiled_text, run)
-
-    def put(self, x: OperandLike, *, mesh: Mesh | None = None, spec: SpecLike | None = None) -> Any:
-        """Leaves an array on the mesh. Not served yet."""
-        raise NotSupportedError("arrays that stay on the mesh are not served yet; give the array to each call")
 
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
         """Tells which kernels the server has; ``print`` shows a table."""

@@ -15,7 +15,7 @@ from shardcall.transport import Transport
 CONNECT_TIMEOUT_S = 5.0
 _LARGEST_MESSAGE_BYTES = 2**31 - 1
 _SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-_NO_SHARDCALL = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
+_NO_SHARDCALL = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 
 
 def connect(address: str, *, connect_timeout: float = CONNECT_TIMEOUT_S) -> Client:
@@ -61,6 +61,8 @@ def _explained(error: ShardcallError, address: str, timeout_s: float) -> Shardca
     elif error.status in _SILENT:
         late = f" within {timeout_s:g} s" if error.status is grpc.StatusCode.DEADLINE_EXCEEDED else ""
         message = f"no server answers at {address}{late}; start one with: shardcall serve"
+    elif error.status is grpc.StatusCode.UNIMPLEMENTED:
+        message = error.message
     elif error.status in _NO_SHARDCALL:
         message = f"what answers at {address} is no shardcall server: {error.message}"
     else:

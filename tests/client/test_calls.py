@@ -173,9 +173,7 @@ def test_several_results_are_a_tuple(client):
         _ = result.array
 
 
-@pytest.mark.parametrize(
-    "call", [lambda c: c.call("echo", 1, keep=True), lambda c: c.diff([1], keep=True), lambda c: c.put(1)]
-)
+@pytest.mark.parametrize("call", [lambda c: c.call("echo", 1, keep=True), lambda c: c.diff([1], keep=True)])
 def test_what_is_not_served_yet_says_so(server, client, call):
     with pytest.raises(NotImplementedError, match=r"not served yet") as caught:
         call(client)

@@ -288,6 +288,20 @@ def test_five_hundred_keys_through_a_cache_of_fifty_leave_memory_flat(own_server
     assert sizes[-1] - sizes[149] < 15 << 10
 
 
+def test_the_cache_is_bounded_by_bytes_too(own_server):
+    server = own_server("--max-cached-bytes", str(1 << 20), log=Path(os.devnull))
+    with sc.connect(server.address) as client:
+
+        def hit(rows: int) -> bool:
+            return client.plan("diff", sc.Array((rows,), "float32"), mesh=sc.Mesh(x=8), spec=P("x")).cache_hit
+
+        assert not hit(64)
+        assert hit(64)
+        for rows in range(72, 72 + 8 * 30, 8):  # far fewer than the 256 programs that would be kept by count
+            hit(rows)
+        assert not hit(64)
+
+
 def test_evicted_programs_come_back_under_callers_that_use_them(own_server):
     server = own_server("--max-cached-programs", "2", log=Path(os.devnull))
     done = threading.Event()
