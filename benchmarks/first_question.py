@@ -111,10 +111,10 @@ def measure(client: sc.Client, ask: Ask, x: np.ndarray, rounds: int) -> tuple[Me
     for case in cases.values():
         case(Samples())
     measured = {name: Samples() for name in cases}
-    order = random.Random(0)  # what a case costs depends on what ran just before it, so no case may always come first
+    # What a case costs depends on what ran just before it, so no case may always come first.
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
-        for name, case in order.sample(list(cases.items()), len(cases)):
+        for name, case in random.sample(list(cases.items()), len(cases)):
             case(measured[name])
     return measured, all(equal)
 

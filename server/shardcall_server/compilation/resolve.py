@@ -101,7 +101,7 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
         raise CallError(
             Reason.STRATEGY_UNSUPPORTED,
             f"strategy {name!r} of kernel {kernel.name!r} cannot serve this layout: {why}; "
-            + (f"these can: {', '.join([*able, AUTO])}" if able else "change the specs, or let them unset"),
+            + (f"these can: {', '.join([*able, AUTO])}" if able else "change the specs, or leave them unset"),
             field="strategy",
             metadata={"able": ",".join(able)},
         )
