@@ -59,6 +59,18 @@ def memory_files(pid: int) -> list[str]:
     return [name for name in [*opened, *mapped] if "shardcall-call" in name]
 
 
+def test_the_memory_of_a_call_goes_with_its_answer(own_server):
+    server = own_server()
+    large = np.ones((1024, 2048))
+    with sc.connect(server.address) as client:
+        (worker,) = server.worker_pids()
+        for mesh in (MESH, sc.Mesh(x=1)):
+            client.diff(large, axis=0, mesh=mesh, spec=P("x", None))
+            # No further call: an idle server holds nothing of the last one.
+            until(lambda: not memory_files(worker), limit_s=5)
+            until(lambda: not memory_files(server.process.pid), limit_s=5)
+
+
 def test_a_worker_killed_in_the_middle_of_a_call_ends_that_call_and_the_next_is_right(own_server):
     server = own_server()
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:

@@ -25,13 +25,14 @@ from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.framing import Link, LinkClosedError
 from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.mesh.executor import Executor
+from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.requests import decode_request
 from shardcall_worker.v1 import link_pb2
 
 T = TypeVar("T")
 _COMPILE_THREADS = 2
+_FINISH_THREADS = 8  # executions that are waited for and gathered at once
 _EVICTIONS_BETWEEN_CLEARS = 64
 
 
@@ -61,6 +62,7 @@ class Commands:
         self._executor = Executor()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._compilers = ThreadPoolExecutor(_COMPILE_THREADS, thread_name_prefix="compile")
+        self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
         self._programs: dict[str, Future[_Compiled]] = {}
         self._evictions = 0
 
@@ -83,6 +85,7 @@ class Commands:
         """Waits for what was begun."""
         self._planner.shutdown()
         self._compilers.shutdown(cancel_futures=True)
+        self._finishers.shutdown()
         self._executor.close()
 
     def _execute(self, call_id: int, command: link_pb2.Execute, fd: int | None) -> None:
@@ -93,8 +96,13 @@ class Commands:
                 if fd is not None:
                     os.close(fd)
                 raise
-            finish = self._executor.launch(program, command, fd)
-            finish().add_done_callback(answer.settle(lambda executed: {"executed": executed}))
+            launch = self._executor.launch(program, command, fd)
+            self._finishers.submit(self._finish, answer, launch)
+
+    def _finish(self, answer: _Answer, launch: Launch) -> None:
+        with answer:
+            answer.send(executed=self._executor.finish(launch))
+        launch.release()
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
         with self._failures(call_id) as answer:

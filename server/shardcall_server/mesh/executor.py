@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import jax
@@ -24,10 +25,11 @@ _LARGE_COPY_BYTES = 4 << 20
 
 
 @dataclass
-class _Launch:
+class Launch:
     """An execution under way.
 
     Attributes:
+        program: what runs.
         results: the arrays to come.
         targets: where each goes; None for into the answer.
         launched: when it was handed to the devices, on the monotonic clock.
@@ -36,27 +38,29 @@ class _Launch:
 
     program: Program
     results: Sequence[jax.Array]
-    targets: list[np.ndarray | None]
+    targets: Sequence[np.ndarray | None]
     launched: float
     place_s: float
 
+    def release(self) -> None:
+        """Lets go of results and region, once the answer is on its way: unmapping a large one takes time.
+
+        JAX puts memory that it aliased on a list which it empties in the next placement or launch, so that
+        the next call would pay; a collection of Python's youngest objects empties it too.
+        """
+        self.results, self.targets = (), ()
+        gc.collect(0)
+
 
 class Executor:
-    """Launches programs in the order of its calls and finishes each on a thread of its own.
+    """Launches programs in the order of its calls, and finishes them on whatever thread asks."""
 
-    Args:
-        finishers: how many executions are waited for and gathered at once.
-    """
-
-    def __init__(self, finishers: int = 8) -> None:
-        self._finishers = ThreadPoolExecutor(finishers, thread_name_prefix="finish")
+    def __init__(self) -> None:
         self._copiers = ThreadPoolExecutor(_COPY_THREADS, thread_name_prefix="copy")
         self._ready_lock = threading.Lock()
         self._last_ready = 0.0
 
-    def launch(
-        self, program: Program, command: link_pb2.Execute, fd: int | None
-    ) -> Callable[[], Future[link_pb2.Executed]]:
+    def launch(self, program: Program, command: link_pb2.Execute, fd: int | None) -> Launch:
         """Places the operands and hands the program to the devices.
 
         Operands may alias the region; it stays mapped until the execution has finished.
@@ -65,9 +69,6 @@ class Executor:
             program: what to run.
             command: where operands are and results go.
             fd: the region's descriptor, owned here; None if there is no region.
-
-        Returns:
-            Begins the wait for the results.
         """
         started = time.monotonic()
         region = MappedRegion(fd, command.region_bytes) if fd is not None else None
@@ -89,15 +90,10 @@ class Executor:
                 for result, offset in zip(problem.results, command.result_offsets, strict=True)
             ]
         results = program.compiled(*arguments)
-        launch = _Launch(program, results, targets, placed, placed - started)
-        return lambda: self._finishers.submit(self._finish, launch)
+        return Launch(program, results, targets, placed, placed - started)
 
-    def close(self) -> None:
-        """Waits for what was launched."""
-        self._finishers.shutdown()
-        self._copiers.shutdown()
-
-    def _finish(self, launch: _Launch) -> link_pb2.Executed:
+    def finish(self, launch: Launch) -> link_pb2.Executed:
+        """Waits until every shard is ready and gathers them."""
         jax.block_until_ready(launch.results)
         ready = time.monotonic()
         with self._ready_lock:
@@ -117,6 +113,10 @@ class Executor:
                 answer.inline_results.append(out.tobytes())
         answer.gather_seconds = time.monotonic() - ready
         return answer
+
+    def close(self) -> None:
+        """Ends the threads that copy."""
+        self._copiers.shutdown()
 
     def _copy(self, target: np.ndarray, source: np.ndarray) -> None:
         if target.nbytes < _LARGE_COPY_BYTES or target.shape[0] < _COPY_THREADS:
