@@ -37,14 +37,14 @@ def partial_sums(client: sc.Client) -> dict[str, bool]:
         f"{plan.visualize('operand 0')}\n\n{plan.visualize('operand 1')}\n"
     )
     asked = {
-        "summed over y, the columns of the sum scattered along y": P("x", "y"),
-        "summed over y, the whole sum on both": P("x", None),
-        "summed and scattered along y, then gathered along x": P(None, "y"),
-        "left to the server: summed over y, the rows of the sum scattered": None,
+        "summed over y, the columns of the sum scattered along y": (P("x", "y"), "psum_scatter"),
+        "summed over y, the whole sum on both": (P("x", None), "psum"),
+        "summed over y, gathered along x, split along y": (P(None, "y"), "gspmd"),
+        "left to the server: summed over y, the rows of the sum scattered": (None, "auto"),
     }
     results, checks = {}, {}
-    for what, spec in asked.items():
-        result = product(out_spec=spec)
+    for what, (spec, strategy) in asked.items():
+        result = product(out_spec=spec, strategy=strategy)
         lies = result.plan.results[0].spec
         print(f"{what}\n{result.plan.visualize('result')}\n")
         results[f"{lies} by {result.plan.strategy}"] = result

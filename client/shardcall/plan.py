@@ -46,6 +46,9 @@ class Collective:
     count: int
     bytes_per_device: int
 
+    def __str__(self) -> str:
+        return f"{self.count} {self.kind} ({self.bytes_per_device:,} bytes a device)"
+
 
 @dataclass(frozen=True)
 class DeviceMemory:

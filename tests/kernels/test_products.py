@@ -235,6 +235,20 @@ def test_gathering_the_product_leaves_each_device_its_rows(run):
     assert text.count(" all-gather(") == 1
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(8, 4), (7, 5), (1, 1), (3, 9)])
+def test_psum_scatter_leaves_each_device_its_columns_if_asked(run, rows, columns):
+    generator = np.random.default_rng(rows)
+    lhs, rhs = generator.standard_normal((rows, 16)), generator.standard_normal((16, columns))
+    layout = {"mesh": {"x": 2, "y": 4}, "in_specs": [("x", "y"), ("y", None)], "out_specs": [("x", "y")]}
+    np.testing.assert_allclose(
+        run(MATMUL, lhs, rhs, strategy="psum_scatter", **layout), lhs @ rhs, rtol=1e-13, atol=1e-13
+    )
+    types = ArrayType(lhs.shape, lhs.dtype), ArrayType(rhs.shape, rhs.dtype)
+    text = run.program(MATMUL, *types, strategy="psum_scatter", **layout).compiled.as_text()
+    assert "reduce-scatter" in text
+    assert "all-reduce" not in text
+
+
 def test_rows_by_columns_moves_nothing(run):
     lhs, rhs = ArrayType((32, 16), F32), ArrayType((16, 8), F32)
     text = run.program(MATMUL, lhs, rhs, mesh={"x": 4, "y": 2}, out_specs=[("x", "y")]).compiled.as_text()
@@ -322,7 +336,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "psum_scatter", "in_specs": [("x", "y"), ("y", None)]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "a block of lhs has 3 of the 9 rows and 2 blocks of the result have 4",
+            "a block of the product has 3 of 9 along axis 0 and 2 blocks of the result have 4",
         ),
         (
             MATMUL,

@@ -81,15 +81,17 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
             f"{did_you_mean(request.strategy, [*strategies, AUTO])}",
             field="strategy",
         )
-    given = _check_specs("in_specs", "operand", request.in_specs, operands, request.mesh)
+    given = _check_specs("in_specs", [info.name for info in kernel.operands], request.in_specs, operands, request.mesh)
     in_specs = kernel.default_in_specs(operands, signature.parameters, given, request.mesh, request.strategy)
+    count = len(signature.results)
+    result_names = ["the result"] if count == 1 else [f"result {i}" for i in range(count)]
     problem = Problem(
         operands=operands,
         parameters=signature.parameters,
         results=signature.results,
         mesh=request.mesh,
         in_specs=in_specs,
-        out_specs=_check_specs("out_specs", "result", request.out_specs, signature.results, request.mesh),
+        out_specs=_check_specs("out_specs", result_names, request.out_specs, signature.results, request.mesh),
     )
     if request.strategy == AUTO:
         name, reason = kernel.choose(problem)
@@ -209,7 +211,7 @@ def _check_parameters(kernel: Kernel, given: Mapping[str, ParameterValue]) -> di
 
 def _check_specs(
     field: str,
-    noun: str,
+    names: Sequence[str],
     given: Sequence[Spec | None],
     arrays: Sequence[ArrayType | None],
     mesh: MeshAxes,
@@ -217,39 +219,39 @@ def _check_specs(
     if len(given) > len(arrays):
         raise CallError(
             Reason.INVALID_OPERAND,
-            f"{field} has {len(given)} specs for {len(arrays)} {noun}s; give at most one for each",
+            f"{field} has {len(given)} specs for {', '.join(names)}; give at most one for each",
             field=field,
         )
     specs = tuple(given) + (None,) * (len(arrays) - len(given))
     return tuple(
-        None if spec is None or array is None else _check_spec(f"{field}[{i}]", f"{noun} {i}", spec, array, mesh)
-        for i, (spec, array) in enumerate(zip(specs, arrays, strict=True))
+        None if spec is None or array is None else _check_spec(f"{field}[{i}]", name, spec, array, mesh)
+        for i, (name, spec, array) in enumerate(zip(names, specs, arrays, strict=True))
     )
 
 
-def _check_spec(field: str, what: str, spec: Spec, array: ArrayType, mesh: MeshAxes) -> Spec:
+def _check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAxes) -> Spec:
+    given = f"the spec of {name}, {shorten(format_spec(spec))},"
     if len(spec) > array.ndim:
         raise CallError(
             Reason.SPEC_TOO_LONG,
-            f"{field} {shorten(format_spec(spec))} has {len(spec)} entries and {what} has {array.ndim} axes "
-            f"(shape {shorten(str(array.shape))}); give at most {array.ndim}",
+            f"{given} has {len(spec)} entries, and {name} has {array.ndim} axes (shape {shorten(str(array.shape))}); "
+            f"give at most {array.ndim}",
             field=field,
         )
     seen: set[str] = set()
-    for name in (name for names in spec for name in names):
-        if name not in mesh.names:
+    for axis_name in (axis_name for axis_names in spec for axis_name in axis_names):
+        if axis_name not in mesh.names:
             raise CallError(
                 Reason.UNKNOWN_MESH_AXIS,
-                f"{field} {shorten(format_spec(spec))} names mesh axis {shorten(name)!r} "
-                f"and the mesh has {', '.join(map(repr, mesh.names))}; {did_you_mean(name, mesh.names)}",
+                f"{given} names mesh axis {shorten(axis_name)!r}, and the mesh has "
+                f"{', '.join(map(repr, mesh.names))}; {did_you_mean(axis_name, mesh.names)}",
                 field=field,
             )
-        if name in seen:
+        if axis_name in seen:
             raise CallError(
                 Reason.MESH_AXIS_REUSED,
-                f"{field} {shorten(format_spec(spec))} names mesh axis {name!r} twice; "
-                "a mesh axis can split one array axis",
+                f"{given} names mesh axis {axis_name!r} twice; a mesh axis can split one array axis",
                 field=field,
             )
-        seen.add(name)
+        seen.add(axis_name)
     return spec + ((),) * (array.ndim - len(spec))

@@ -108,18 +108,19 @@ def rows_here(length: int, axis_names: tuple[str, ...], block: int) -> jax.Array
     return length - lax.axis_index(axis_names).astype(index_type(length + block)) * block
 
 
-def scatter_rows(total: jax.Array, axis_names: tuple[str, ...], devices: int) -> jax.Array:
-    """Sums partial products over mesh axes and leaves each device its block of the rows.
+def scatter_sum(total: jax.Array, axis: int, axis_names: tuple[str, ...], devices: int) -> jax.Array:
+    """Sums partial products over mesh axes and leaves each device its block along an axis.
 
     Args:
-        total: [M, …], a device's part of every sum.
+        total: a device's part of every sum.
+        axis: the axis to split, of size L.
         axis_names: the mesh axes summed over.
         devices: their size.
 
     Returns:
-        [B, …] with B = ceil(M / devices).
+        As ``total``, with B = ceil(L / devices) along the axis.
     """
-    padding = [(0, -total.shape[0] % devices, 0)] + [(0, 0, 0)] * (total.ndim - 1)
+    padding = [(0, -n % devices if i == axis else 0, 0) for i, n in enumerate(total.shape)]
     padded = lax.pad(total, jnp.zeros((), total.dtype), padding)
-    scattered: jax.Array = lax.psum_scatter(padded, axis_names, scatter_dimension=0, tiled=True)
+    scattered: jax.Array = lax.psum_scatter(padded, axis_names, scatter_dimension=axis, tiled=True)
     return scattered

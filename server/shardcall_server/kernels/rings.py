@@ -126,7 +126,7 @@ def bidirectional_ring_of_lhs(lhs: jax.Array, rhs: jax.Array, ring: Ring) -> jax
 def psum_scatter(lhs: jax.Array, rhs: jax.Array, ring: Ring) -> jax.Array:
     """Multiplies, then sums the parts and scatters them by rows."""
     part = ring.multiply(lhs, rhs)
-    return ring.finish(products.scatter_rows(part, (ring.axis_name,), ring.devices))
+    return ring.finish(products.scatter_sum(part, 0, (ring.axis_name,), ring.devices))
 
 
 def ring_of_sums(lhs: jax.Array, rhs: jax.Array, ring: Ring) -> jax.Array:
