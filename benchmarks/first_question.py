@@ -28,7 +28,7 @@ import numpy as np
 
 import shardcall as sc
 from shardcall import P
-from shardcall_server.launcher import tuned_environment
+from shardcall_server.launcher import tuned_environment, worker_environment
 
 MESHES = ((1, 1), (8, 1), (1, 8), (4, 2))
 IN_PROCESS = {
@@ -77,7 +77,7 @@ def in_process(rows: int, columns: int) -> Iterator[Ask]:
     """A process beside the server that runs JAX itself, with the server's allocator, when told."""
     script = Path(__file__).with_name("in_process.py")
     command = [sys.executable, str(script), str(rows), str(columns)]
-    environment = tuned_environment(dict(os.environ))
+    environment = worker_environment(tuned_environment(os.environ))
     with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None

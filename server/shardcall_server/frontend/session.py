@@ -14,10 +14,8 @@ from concurrent.futures import Future
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
+from shardcall_server.launcher import worker_environment
 from shardcall_worker.v1 import link_pb2
-
-_XLA_FLAGS = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
-"""Eight virtual devices on few cores may meet late; after the default 40 s XLA would end the process."""
 
 
 class MeshSession:
@@ -49,7 +47,7 @@ class MeshSession:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "XLA_FLAGS": f"{_XLA_FLAGS} {os.environ.get('XLA_FLAGS', '')}".strip()},
+                env=worker_environment(os.environ),
             )
         self._link = Link(ours)
         self._link.send(link_pb2.FrontEndMessage(start=start).SerializeToString())
