@@ -9,13 +9,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_server.errors import CallError
-from shardcall_server.frontend.session import MeshSession, SessionEndedError
+from shardcall_server.frontend.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.wire import decode_operand_types
 from shardcall_worker.v1 import link_pb2
 
 _MAX_ALIASES = 64
+_MAX_TOLD = 3  # differences that an explanation names
 
 
 @dataclass(eq=False)
@@ -127,14 +127,18 @@ class ProgramCache:
             preparation = self._preparing.get(digest)
             if preparation is None:
                 prepare = link_pb2.Prepare(call=call, operands=operands, max_call_bytes=self._max_call_bytes)
-                preparation = self._send(digest, _Preparation(prepare))
-                self._preparing[digest] = preparation
+                # Kept before it is sent: the answer may be there by the time that sending returns.
+                preparation = self._preparing[digest] = _Preparation(prepare)
+                self._send(digest, preparation)
             return preparation.found
 
-    def _send(self, digest: bytes, preparation: _Preparation) -> _Preparation:
-        answer = self._session.command(link_pb2.FrontEndMessage(prepare=preparation.command))
+    def _send(self, digest: bytes, preparation: _Preparation) -> None:
+        try:
+            answer = self._session.command(link_pb2.FrontEndMessage(prepare=preparation.command))
+        except BaseException:
+            del self._preparing[digest]
+            raise
         answer.add_done_callback(lambda done: self._prepared(digest, preparation, done))
-        return preparation
 
     def _prepared(self, digest: bytes, preparation: _Preparation, answer: Future[link_pb2.WorkerMessage]) -> None:
         try:
@@ -145,14 +149,17 @@ class ProgramCache:
                     preparation.evicted.clear()
                     self._send(digest, preparation)
                     return
-                del self._preparing[digest]
                 outcome = self._insert(digest, prepared)
-        except (CallError, SessionEndedError) as error:
-            with self._session.order:
-                self._preparing.pop(digest, None)
+        except SessionEndedError:
+            preparation.found.set_exception(mesh_restarted())
+        except Exception as error:  # noqa: BLE001  # whatever it is, nobody may wait for ever
             preparation.found.set_exception(error)
         else:
             preparation.found.set_result(outcome)
+        finally:
+            if preparation.found.done():
+                with self._session.order:
+                    self._preparing.pop(digest, None)
 
     def _insert(self, digest: bytes, prepared: link_pb2.Prepared) -> Found:
         key = prepared.plan.key_digest
@@ -202,9 +209,11 @@ class ProgramCache:
         )
         if nearest is None:
             return f"no program of kernel {plan.kernel} was cached"
-        return "the nearest cached program differs in " + "; ".join(
-            f"{label}: {parts.get(label, 'none')} here, {other} there" for label, other in nearest
+        told = "; ".join(
+            f"{label}: {parts.get(label, 'none')} here, {other} there" for label, other in nearest[:_MAX_TOLD]
         )
+        more = f"; and {len(nearest) - _MAX_TOLD} more" if len(nearest) > _MAX_TOLD else ""
+        return f"the nearest cached program differs in {told}{more}"
 
 
 _HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)

@@ -115,13 +115,7 @@ class MeshSession:
             self._ended = True
             lost, self._pending = self._pending, {}
         for answer in lost.values():
-            answer.set_exception(
-                CallError(
-                    Reason.MESH_RESTARTED,
-                    "the mesh restarted while it worked on this call, and its result is lost; "
-                    "repeat the call if that is right for you",
-                )
-            )
+            answer.set_exception(mesh_restarted())
         if not self.ready.done():
             self.ready.set_exception(
                 CallError(Reason.MESH_NOT_READY, "the mesh ended before it was ready; see the server's log")
@@ -144,6 +138,15 @@ class MeshSession:
 
 class SessionEndedError(Exception):
     """The worker is gone; the command was not handed to it and may go to the next."""
+
+
+def mesh_restarted() -> CallError:
+    """The error of a call that the mesh was working on when it ended."""
+    return CallError(
+        Reason.MESH_RESTARTED,
+        "the mesh restarted while it worked on this call, and its result is lost; "
+        "repeat the call if that is right for you",
+    )
 
 
 def _settle(answer: Future[link_pb2.WorkerMessage], message: link_pb2.WorkerMessage) -> None:

@@ -34,8 +34,9 @@ def main() -> int:
     arguments = parser.parse_args()
     _end_with(arguments.parent_pid)
     configure_logging(arguments.log_level)
-    # A terminal's Ctrl-C reaches the whole process group; the front end drains and then ends its workers.
+    # Ctrl-C and service managers signal the whole process group; the front end drains and then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     link = Link(socket.socket(fileno=arguments.link_fd))
     frames = link.frames()
     first, _ = next(frames, (None, None))
@@ -43,7 +44,11 @@ def main() -> int:
         return 0
     kernels = load_kernels()
     start = link_pb2.FrontEndMessage.FromString(first).start
-    start_backend(start)
+    try:
+        start_backend(start)
+    except RuntimeError as error:
+        structlog.get_logger().error("the devices could not be started", reason=str(error).partition("\n")[0])
+        return 1
     ready = _ready(kernels)
     commands = Commands(link, kernels, _platform())
     link.send(link_pb2.WorkerMessage(ready=ready).SerializeToString())

@@ -1,0 +1,123 @@
+"""The program cache against a mesh that answers at once, in any order, or not at all."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.programs import Found, ProgramCache
+from shardcall_server.frontend.session import SessionEndedError
+from shardcall_worker.v1 import link_pb2
+
+OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8])]
+
+
+class Session:
+    """Stands where the session does, since no real mesh can be made to answer before sending returns."""
+
+    def __init__(self, answer) -> None:
+        self.order = threading.RLock()
+        self.answer = answer
+        self.sent: list[link_pb2.FrontEndMessage] = []
+        self.evicted: list[str] = []
+
+    def command(self, message):
+        self.sent.append(message)
+        return self.answer(message)
+
+    def tell(self, message):
+        self.evicted.append(message.evict.key_digest)
+
+
+def call(strategy: str) -> kernel_pb2.KernelCall:
+    return kernel_pb2.KernelCall(kernel="diff", strategy=strategy)
+
+
+def prepared(key: str, nbytes: int = 10) -> Future[link_pb2.WorkerMessage]:
+    plan = kernel_pb2.Plan(kernel="diff", key_digest=key, key=[kernel_pb2.KeyPart(label="strategy", value=key)])
+    done: Future[link_pb2.WorkerMessage] = Future()
+    done.set_result(link_pb2.WorkerMessage(prepared=link_pb2.Prepared(plan=plan, program_bytes=nbytes)))
+    return done
+
+
+def failed(error: Exception) -> Future[link_pb2.WorkerMessage]:
+    done: Future[link_pb2.WorkerMessage] = Future()
+    done.set_exception(error)
+    return done
+
+
+def cache(session: Session, programs: int = 10, nbytes: int = 1000) -> ProgramCache:
+    return ProgramCache(session, programs, nbytes, 1 << 20)
+
+
+def test_an_answer_that_comes_before_sending_returns_is_kept():
+    session = Session(lambda message: prepared("k"))
+    programs = cache(session)
+    assert programs.find(call("auto"), OPERANDS).result(0).program.key == "k"
+    assert isinstance(programs.find(call("auto"), OPERANDS), Found)
+    other_words = programs.find(call("halo"), OPERANDS).result(0)
+    assert other_words.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
+    assert len(session.sent) == 2
+
+
+def test_a_refusal_is_not_kept():
+    session = Session(lambda message: failed(CallError(Reason.INVALID_PARAMETER, "no")))
+    programs = cache(session)
+    for _ in range(2):
+        with pytest.raises(CallError, match="no"):
+            programs.find(call("auto"), OPERANDS).result(0)
+    assert len(session.sent) == 2
+
+
+def test_a_session_that_ended_is_told_and_not_kept():
+    def ended(message):
+        raise SessionEndedError
+
+    session = Session(ended)
+    programs = cache(session)
+    for _ in range(2):
+        with pytest.raises(SessionEndedError):
+            programs.find(call("auto"), OPERANDS)
+
+
+def test_many_that_ask_while_it_compiles_wait_for_one_answer():
+    answer: Future[link_pb2.WorkerMessage] = Future()
+    session = Session(lambda message: answer)
+    programs = cache(session)
+    waiting = [programs.find(call("auto"), OPERANDS) for _ in range(20)]
+    answer.set_result(prepared("k").result())
+    assert {found.result(0).program.key for found in waiting} == {"k"}
+    assert len(session.sent) == 1
+
+
+def test_the_least_recently_used_goes_first_by_count_and_by_bytes():
+    session = Session(lambda message: prepared(message.prepare.call.strategy, nbytes=100))
+    programs = cache(session, programs=3)
+    for name in ("a", "b", "c", "a", "d"):
+        programs.find(call(name), OPERANDS)
+    assert session.evicted == ["b"]
+    by_bytes = Session(session.answer)
+    programs = cache(by_bytes, nbytes=250)
+    for name in ("a", "b", "c"):
+        programs.find(call(name), OPERANDS)
+    assert by_bytes.evicted == ["a"]
+
+
+def test_a_program_evicted_while_another_call_asks_for_it_is_asked_for_again():
+    pending: Future[link_pb2.WorkerMessage] = Future()
+    session = Session(lambda message: prepared(message.prepare.call.strategy))
+    programs = cache(session, programs=1)
+    programs.find(call("a"), OPERANDS)
+    session.answer = lambda message: pending
+    found = programs.find(call("synonym of a"), OPERANDS)
+    session.answer = lambda message: prepared(message.prepare.call.strategy)
+    programs.find(call("b"), OPERANDS)
+    assert session.evicted == ["a"]
+    session.answer = lambda message: prepared("a")
+    pending.set_result(prepared("a").result())  # the mesh answered before it read the eviction
+    assert found.result(0).program.key == "a"
+    assert [m.prepare.call.strategy for m in session.sent] == ["a", "synonym of a", "b", "synonym of a"]
