@@ -75,9 +75,9 @@ class Array:
 
 
 def as_operand(value: OperandLike, field: str) -> NDArray:
-    """Returns a caller's array in the form that travels: row-major and little-endian.
+    """Returns a caller's array as one of NumPy's that can travel, in whatever layout it has.
 
-    Copies only where the form is another.
+    Copies only what is no array yet; `row_major` gives it the form that travels.
 
     Raises:
         InvalidOperandError: if NumPy makes no array of it, or only by losing a mask.
@@ -91,6 +91,11 @@ def as_operand(value: OperandLike, field: str) -> NDArray:
     if array.dtype.hasobject:
         raise refusal(f"object (from {type(value).__name__})", field)
     to_element_type(array.dtype, field)
+    return array
+
+
+def row_major(array: NDArray) -> NDArray:
+    """Returns an array in the form that travels, row-major and little-endian; copies only where it has another."""
     return np.asarray(array, dtype=_little_endian(array.dtype), order="C")
 
 

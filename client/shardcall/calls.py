@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from shardcall.arrays import Array, NDArray, as_operand
 from shardcall.errors import InvalidOperandError, InvalidRequestError, ShardcallError
 from shardcall.mesh import Mesh
 from shardcall.specs import SpecLike
-from shardcall.spelling import Spelled, spell
+from shardcall.spelling import Spelled, caller_name, spell
 from shardcall.v1 import array_pb2, kernel_pb2
 
 AUTO = "auto"
@@ -25,12 +26,16 @@ class Call:
 
     Attributes:
         message: all of it but the arrays.
-        operands: arrays in the form that travels; an `Array` where there is a type only, None
-            where left out.
+        operands: arrays that can travel; an `Array` where there is a type only, None where left out.
     """
 
     message: kernel_pb2.KernelCall
     operands: tuple[NDArray | Array | None, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the caller calls each operand."""
+        return tuple(_name(self.message.kernel, i) for i in range(len(self.operands)))
 
     @property
     def values(self) -> tuple[NDArray | None, ...]:
@@ -39,11 +44,11 @@ class Call:
         Raises:
             InvalidOperandError: if one has a type only.
         """
-        for i, operand in enumerate(self.operands):
+        for name, operand in zip(self.names, self.operands, strict=True):
             if isinstance(operand, Array):
                 raise InvalidOperandError(
-                    f"operand {i} is {operand!r}, a type without values; give an array, or use plan or compile",
-                    field=f"operand {i}",
+                    f"{name} is {operand!r}, a type without values; give an array, or use plan or compile",
+                    field=name,
                 )
         return tuple(operand for operand in self.operands if not isinstance(operand, Array))
 
@@ -82,7 +87,11 @@ def prepare(
         raise
     except (TypeError, ValueError) as error:  # from protobuf, e.g. a lone surrogate in a name
         raise InvalidRequestError(f"the call cannot be sent: {error}") from None
-    return Call(message, tuple(_operand(item, f"operand {i}") for i, item in enumerate(spelled.operands)))
+    return Call(message, tuple(_operand(item, _name(kernel, i)) for i, item in enumerate(spelled.operands)))
+
+
+def _name(kernel: str, index: int) -> str:
+    return caller_name(kernel, f"operand {index}")
 
 
 def _message(kernel: str, spelled: Spelled, over: Mesh | None, strategy: str) -> kernel_pb2.KernelCall:
@@ -90,8 +99,8 @@ def _message(kernel: str, spelled: Spelled, over: Mesh | None, strategy: str) ->
         kernel=kernel,
         parameters=parameters.to_protos(spelled.parameters),
         mesh=None if over is None else mesh.to_proto(over),
-        in_specs=specs.to_protos(spelled.in_specs, "in_specs"),
-        out_specs=specs.to_protos(spelled.out_specs, "out_specs"),
+        in_specs=specs.to_protos(spelled.in_specs, "in_specs", partial(caller_name, kernel)),
+        out_specs=specs.to_protos(spelled.out_specs, "out_specs", partial(caller_name, kernel)),
         strategy=strategy,
     )
 

@@ -97,7 +97,7 @@ class Client(KernelMethods):
         """
         call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages())
-        response = self._transport.unary(self._transport.kernels.Plan, request, self._deadline(timeout))
+        response = self._transport.unary(self._transport.kernels.Plan, request, self._deadline(timeout), kernel=name)
         return plan.from_proto(response.plan, response.cache)
 
     def compile(
@@ -119,7 +119,7 @@ class Client(KernelMethods):
         """
         call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
         request = kernel_service_pb2.CompileRequest(call=call.message, operands=call.type_messages(), include_text=True)
-        response = self._transport.unary(self._transport.kernels.Compile, request, self._deadline(timeout))
+        response = self._transport.unary(self._transport.kernels.Compile, request, self._deadline(timeout), kernel=name)
         known = plan.from_proto(response.plan, response.cache)
         size = sum(placement.type.nbytes for placement in known.results)
         large = size > self._info.limits.max_inline_bytes

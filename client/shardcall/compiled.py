@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
 
 from shardcall.arrays import Array, NDArray, OperandLike, as_operand, type_of
 from shardcall.calls import Call
@@ -53,12 +55,15 @@ class CompiledKernel:
         """Returns the plan, and why the program had to be compiled if it had to, as text."""
         return str(self.plan)
 
-    def __call__(self, *operands: OperandLike, timeout: float | None = DEFAULT_TIMEOUT_S) -> Result:
+    def __call__(
+        self, *operands: OperandLike, timeout: float | None = DEFAULT_TIMEOUT_S, **named: OperandLike
+    ) -> Result:
         """Runs the kernel.
 
         Args:
             operands: arrays of exactly the types that it was compiled for, without those that are bound.
             timeout: seconds for the whole call; None for the server's maximum.
+            named: refused; operands go by position.
 
         Returns:
             As `Client.call`.
@@ -67,22 +72,37 @@ class CompiledKernel:
             InvalidOperandError: for another number of arrays, or another shape.
             OperandTypeError: for another element type.
         """
-        expected = self.operands
-        if len(operands) != len(expected):
-            raise InvalidOperandError(
-                f"{self!r} takes {len(expected)} arrays and got {len(operands)}", field="operands"
-            )
-        given = iter(_checked(i, *pair) for i, pair in enumerate(zip(operands, expected, strict=True)))
+        if named or len(operands) != len(self.operands):
+            raise self._refusal(len(operands), named)
+        names = (self._call.names[i] for i, item in enumerate(self._call.operands) if isinstance(item, Array))
+        given = map(_checked, names, operands, self.operands)
         values = tuple(next(given) if isinstance(item, Array) else item for item in self._call.operands)
         return self._run(values, timeout)
+
+    def _refusal(self, count: int, named: Iterable[str]) -> InvalidOperandError:
+        """The error that says which operands a call takes, and which it does not since the kernel holds them."""
+        kinds = list(zip(self._call.names, self._call.types, self._call.operands, strict=True))
+        free = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, Array)]
+        bound = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, np.ndarray)]
+        takes = ", ".join([_count(len(free)), *free])
+        got = " and ".join([_count(count), *(f"{name}=" for name in named)])
+        held = f"bound by value when it was compiled: {', '.join(bound)}; " if bound else ""
+        return InvalidOperandError(
+            f"this compiled {self._call.message.kernel} takes by position {takes}; it got {got}; {held}"
+            "to give an array with each call, compile with its type in its place: shardcall.Array(shape, dtype)",
+            field="operands",
+        )
 
     def __repr__(self) -> str:
         types = ", ".join(map(str, self.operands))
         return f"<CompiledKernel {self.plan.kernel}({types}) by {self.plan.strategy!r}>"
 
 
-def _checked(index: int, value: OperandLike, expected: Array) -> NDArray:
-    field = f"operand {index}"
+def _count(arrays: int) -> str:
+    return "1 array" if arrays == 1 else f"{arrays or 'no'} arrays"
+
+
+def _checked(field: str, value: OperandLike, expected: Array) -> NDArray:
     array = as_operand(value, field)
     given = type_of(array)
     if given.shape != expected.shape:

@@ -70,6 +70,7 @@ def _explained(error: ShardcallError, address: str, timeout_s: float) -> Shardca
     return ServerUnavailableError(
         message,
         reason=error.reason,
+        metadata=error.metadata,
         status=error.status,
         timing=error.timing,
         retry_after_s=error.retry_after_s,

@@ -35,9 +35,10 @@ def unary_answer(response: kernel_service_pb2.ExecuteResponse) -> Answer:
     """
     results = []
     for index, result in enumerate(response.results):
-        array = arrays.empty(_type(index, result, room=len(result.inline.data)))
-        if result.WhichOneof("source") != "inline" or len(result.inline.data) != array.nbytes:
-            raise _broken(f"result {index} holds {len(result.inline.data)} of {array.nbytes} bytes")
+        kind = _type(index, result)
+        if result.WhichOneof("source") != "inline" or len(result.inline.data) != kind.nbytes:
+            raise _broken(f"result {index} holds {len(result.inline.data)} of {kind.nbytes} bytes")
+        array = arrays.empty(kind)
         np.copyto(arrays.as_bytes_view(array), np.frombuffer(result.inline.data, np.uint8))
         results.append(arrays.native(array))
     return Answer(tuple(results), response.plan, response.cache, response.timing)
@@ -54,7 +55,11 @@ def stream_answer(messages: Iterator[Message], most_bytes: int) -> Answer:
         ProtocolError: if messages are missing, too many or out of order, or bytes are missing or too many.
     """
     header = _header(next(messages, None))
-    results = [_Assembly(i, result, most_bytes) for i, result in enumerate(header.results)]
+    kinds = [_type(i, result) for i, result in enumerate(header.results)]
+    # Refused before memory is taken for them.
+    if most_bytes and sum(kind.nbytes for kind in kinds) > most_bytes:
+        raise _broken(f"the results {', '.join(map(str, kinds))} are over {most_bytes} bytes")
+    results = [_Assembly(i, *pair) for i, pair in enumerate(zip(header.results, kinds, strict=True))]
     current = 0
     for message in messages:
         if not isinstance(message, Chunk):
@@ -75,9 +80,9 @@ def stream_answer(messages: Iterator[Message], most_bytes: int) -> Answer:
 class _Assembly:
     """A result that is filled by chunks in ascending order, without gaps."""
 
-    def __init__(self, index: int, result: kernel_service_pb2.Result, most_bytes: int) -> None:
+    def __init__(self, index: int, result: kernel_service_pb2.Result, kind: Array) -> None:
         self._index = index
-        self._array = arrays.empty(_type(index, result, most_bytes))
+        self._array = arrays.empty(kind)
         self._bytes = arrays.as_bytes_view(self._array)
         self._filled = 0
         if result.WhichOneof("source") == "inline":
@@ -101,15 +106,12 @@ class _Assembly:
         self._filled = end
 
 
-def _type(index: int, result: kernel_service_pb2.Result, room: int) -> Array:
-    """The result's type, refused before memory is taken for it where it is over ``room`` bytes."""
+def _type(index: int, result: kernel_service_pb2.Result) -> Array:
     if any(size < 0 for size in result.type.shape):
         raise _broken(f"result {index} has shape {list(result.type.shape)}")
     kind = arrays.from_proto(result.type)
     if kind is None:
         raise _broken(f"result {index} has no element type")
-    if room and kind.nbytes > room:
-        raise _broken(f"result {index}, {kind}, is over {room} bytes")
     return kind
 
 

@@ -49,7 +49,7 @@ class ShardcallError(Exception):
         message: what was given, what is allowed and what to do.
         reason: the name of a `shardcall.v1.ErrorReason` without its prefix; empty where the client itself
             refused, or where the status came from gRPC.
-        field: the part of the call at fault, such as ``operand 0`` or ``axis``; empty where none is.
+        field: the part of the call at fault, such as ``x``, ``out_spec`` or ``axis``; empty where none is.
         metadata: further values for programs to read.
         timing: where the time went until the failure; None where the server did not tell.
         status: the gRPC status; None where the client itself refused.

@@ -69,15 +69,17 @@ class KernelDescription:
 
 
 class KernelTable(tuple[KernelDescription, ...]):
-    """The kernels of a server, sorted by name; ``print`` shows them as a table."""
+    """The kernels of a server, sorted by name; they show as a table."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
         rows = [("kernel", "strategies", "summary")]
-        rows += [(k.name, ", ".join(s.name for s in k.strategies), k.summary) for k in self]
+        rows += [(k.signature, ", ".join(s.name for s in k.strategies), k.summary) for k in self]
         widths = [max(len(row[column]) for row in rows) for column in range(2)]
-        return "\n".join(f"{name:<{widths[0]}}  {how:<{widths[1]}}  {what}" for name, how, what in rows)
+        return "\n".join(f"{call:<{widths[0]}}  {how:<{widths[1]}}  {what}" for call, how, what in rows)
+
+    __repr__ = __str__
 
 
 def from_proto(message: kernel_pb2.KernelDescription) -> KernelDescription:

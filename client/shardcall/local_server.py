@@ -19,6 +19,7 @@ from shardcall.errors import InvalidParameterError, ServerUnavailableError
 _READY = re.compile(r"shardcall ready at (\S+)")
 _STOP_TIMEOUT_S = 10.0
 _KEPT_LINES = 20
+_REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 
 Setting = bool | int | float | str
 
@@ -32,10 +33,10 @@ def local(devices: int = 8, *, start_timeout: float = 60.0, **settings: Setting)
     Args:
         devices: how many CPU devices it shall have.
         start_timeout: seconds within which it must be ready.
-        settings: options of ``shardcall serve``, with underscores for hyphens: ``cache_dir="/tmp/cache"``.
+        settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``.
 
     Raises:
-        ServerUnavailableError: if it does not start; the message holds the end of what it printed.
+        ServerUnavailableError: if it does not start; the message says why, or holds the end of what it printed.
     """
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
@@ -87,7 +88,7 @@ class ServerProcess:
                 self._process.wait(_STOP_TIMEOUT_S)
             self._threads[1].join(_STOP_TIMEOUT_S)
             raise ServerUnavailableError(
-                f"the local server ended before it was ready (exit status {self._process.poll()}); {self._printed()}"
+                f"the local server ended before it was ready (exit status {self._process.poll()}){self._reason()}"
             )
         return address
 
@@ -112,6 +113,10 @@ class ServerProcess:
 
     def _read_stderr(self) -> None:
         self._stderr.extend(self._process.stderr or ())
+
+    def _reason(self) -> str:
+        _, *reasons = _REASON.split("".join(self._stderr.copy()))
+        return f": {reasons[-1].strip()}" if reasons else f"; {self._printed()}"
 
     def _printed(self) -> str:
         text = "".join(self._stderr.copy()).strip()

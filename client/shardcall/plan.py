@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,8 +12,11 @@ from shardcall.blocks import BlockGrid, block_grid
 from shardcall.drawing import draw
 from shardcall.errors import InvalidOperandError
 from shardcall.mesh import Mesh
+from shardcall.sizes import human
 from shardcall.specs import PartitionSpec
 from shardcall.v1 import kernel_pb2
+
+_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class DeviceMemory:
 
     def __str__(self) -> str:
         parts = (self.argument_bytes, self.output_bytes, self.temp_bytes)
-        return "{:,} + {:,} + {:,} bytes (operands + results + temporary)".format(*parts)
+        return "{:,} + {:,} + {:,} bytes (operands + results + temporary) = ".format(*parts) + human(sum(parts))
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,7 +149,9 @@ class Plan:
             f"  memory       {self.memory} a device",
             f"  key          {self.key_digest[:16]}, {'cached' if self.cache_hit else 'compiled now'}",
         ]
-        return "\n".join([*lines, *([f"  miss         {self.explanation}"] if self.explanation else [])])
+        # As a hanging paragraph: it may name many parts of the key.
+        miss = textwrap.fill(self.explanation, _WIDTH, initial_indent="  miss         ", subsequent_indent=" " * 15)
+        return "\n".join([*lines, miss] if miss else lines)
 
 
 def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:

@@ -17,7 +17,7 @@ from shardcall.timing import Timing
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result:
-    """What a call comes back with; ``numpy.asarray(result)`` works too.
+    """What a call comes back with: ``.array`` is the result; ``numpy.asarray(result)`` works too.
 
     Attributes:
         arrays: the results: writeable arrays that own their memory.
@@ -56,7 +56,9 @@ class Result:
     def __repr__(self) -> str:
         types = ", ".join(str(arrays.type_of(array)) for array in self.arrays)
         cached = "cached" if self.cache_hit else "compiled now"
-        return f"<Result {types} by {self.plan.strategy!r} in {self.timing.round_trip * 1e3:.1f} ms, {cached}>"
+        where = ".array" if len(self.arrays) == 1 else ".arrays"
+        took = f"{self.timing.round_trip * 1e3:.1f} ms"
+        return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}; see {where}>"
 
 
 def from_answer(answer: Answer, round_trip_s: float) -> Result:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from shardcall import mesh
 from shardcall.mesh import Mesh
+from shardcall.sizes import human
 from shardcall.v1 import server_info_service_pb2
 
 
@@ -52,9 +55,9 @@ class Versions:
     jaxlib: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ServerInfo:
-    """What a server is and what it allows.
+    """What a server is and what it allows; shows as a table.
 
     Attributes:
         devices: the devices of the mesh, by ascending id.
@@ -73,6 +76,28 @@ class ServerInfo:
     versions: Versions
     epoch: int
     data_addresses: tuple[str, ...]
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """What people want to know of it, as texts by label."""
+        kinds = Counter(device.kind for device in self.devices)
+        limits, versions = self.limits, self.versions
+        call_bytes = f"{limits.max_call_bytes:,} bytes ({human(limits.max_call_bytes)})"
+        return {
+            "devices": ", ".join(f"{count} × {kind}" for kind, count in kinds.items()),
+            "platform": self.platform,
+            "default mesh": str(self.default_mesh),
+            "one call": f"{call_bytes}, {limits.max_call_seconds:g} s, rank {limits.max_rank}",
+            "one message": f"{limits.max_message_bytes:,} bytes, {limits.max_inline_bytes:,} of them operands",
+            "at once": f"{limits.max_concurrent_calls} calls, {limits.max_cached_programs} compiled programs",
+            "versions": f"shardcall {versions.shardcall}, jax {versions.jax}, jaxlib {versions.jaxlib}",
+            "epoch": f"{self.epoch:016x}",
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(f"{label:<12}  {text}" for label, text in self.summary.items())
+
+    __repr__ = __str__
 
 
 def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> ServerInfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from shardcall.errors import ShardingError
@@ -83,8 +83,16 @@ def to_proto(spec: SpecLike | None, field: str = "spec") -> mesh_pb2.OptionalPar
     return mesh_pb2.OptionalPartitionSpec(spec=mesh_pb2.PartitionSpec(entries=entries))
 
 
-def to_protos(specs: Sequence[SpecLike | None] | None, field: str) -> list[mesh_pb2.OptionalPartitionSpec]:
-    """Returns the wire form of one spec per operand or result; None leaves all unset."""
+def to_protos(
+    specs: Sequence[SpecLike | None] | None, field: str, caller_name: Callable[[str], str] = str
+) -> list[mesh_pb2.OptionalPartitionSpec]:
+    """Returns the wire form of one spec per operand or result; None leaves all unset.
+
+    Args:
+        specs: as the caller gave them.
+        field: what errors call all of them.
+        caller_name: from ``in_specs[0]`` to what errors call that one.
+    """
     if specs is None:
         return []
     if isinstance(specs, PartitionSpec) or not isinstance(specs, list | tuple):
@@ -92,7 +100,7 @@ def to_protos(specs: Sequence[SpecLike | None] | None, field: str) -> list[mesh_
             f"{field} is {specs!r}; give a list, one spec or None for each, such as [P('x', None), None]",
             field=field,
         )
-    return [to_proto(spec, f"{field}[{i}]") for i, spec in enumerate(specs)]
+    return [to_proto(spec, caller_name(f"{field}[{i}]")) for i, spec in enumerate(specs)]
 
 
 def from_proto(message: mesh_pb2.PartitionSpec) -> PartitionSpec:

@@ -6,6 +6,7 @@ position and specs by ``in_specs`` and ``out_specs``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -39,6 +40,22 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "collective_matmul": _PRODUCT,
     }
 )
+
+
+_FIELD = re.compile(r"(?:operand |(?P<list>in_specs|out_specs)\[)(?P<index>\d{1,9})\]?")
+
+
+def caller_name(kernel: str, field: str) -> str:
+    """Returns what a kernel's caller calls a field of the wire: ``lhs_spec`` for ``in_specs[0]``.
+
+    Fields that have no such name, and those of kernels that are not here, are returned as they are.
+    """
+    spelling, match = SPELLINGS.get(kernel), _FIELD.fullmatch(field)
+    if spelling is None or match is None:
+        return field
+    names = getattr(spelling, match["list"] or "operands")
+    index = int(match["index"])
+    return (names[index] if index < len(names) else None) or field
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from shardcall import errors, timing
 from shardcall.errors import ShardcallError
+from shardcall.spelling import caller_name
 from shardcall.timing import Timing
 from shardcall.v1 import error_pb2, timing_pb2
 
@@ -106,7 +107,7 @@ ERRORS_BY_STATUS: Mapping[grpc.StatusCode, tuple[type[ShardcallError], str]] = M
         ),
         grpc.StatusCode.UNAVAILABLE: (
             errors.ServerUnavailableError,
-            "the server at {address} went away or cannot be reached: {details}",
+            "the server at {address} went away or cannot be reached; see whether it runs, and repeat the call",
         ),
         grpc.StatusCode.DATA_LOSS: (errors.InternalServerError, "the server lost data: {details}"),
         grpc.StatusCode.UNAUTHENTICATED: (
@@ -115,10 +116,12 @@ ERRORS_BY_STATUS: Mapping[grpc.StatusCode, tuple[type[ShardcallError], str]] = M
         ),
     }
 )
-"""The class and the sentence of every gRPC status that comes without a reason."""
+"""The class and the sentence of every gRPC status that comes without a reason; ``metadata["grpc"]`` has gRPC's."""
 
 
-def to_error(error: grpc.RpcError, address: str, timeout_s: float, round_trip_s: float = 0.0) -> ShardcallError:
+def to_error(
+    error: grpc.RpcError, address: str, timeout_s: float, round_trip_s: float = 0.0, kernel: str = ""
+) -> ShardcallError:
     """Returns the error to raise for one of gRPC's.
 
     Args:
@@ -126,6 +129,7 @@ def to_error(error: grpc.RpcError, address: str, timeout_s: float, round_trip_s:
         address: of the server, as the caller wrote it.
         timeout_s: what the call was given.
         round_trip_s: how long the call took, for the timing.
+        kernel: the one whose operands and specs the error's field names as its callers do.
     """
     call = cast("grpc.Call", error)
     status = call.code() or grpc.StatusCode.UNKNOWN
@@ -137,13 +141,14 @@ def to_error(error: grpc.RpcError, address: str, timeout_s: float, round_trip_s:
         # A newer server may have reasons that this client does not know; its sentence stands all the same.
         kind = ERRORS_BY_REASON.get(_REASONS.get(details.reason, 0), kind)
     else:
+        details.metadata = {"grpc": message}
         message = sentence.format(address=address, timeout=f"{timeout_s:g} s", details=_plain(message))
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         message += _spent(spent)
     return kind(
         message,
         reason=details.reason,
-        field=details.field,
+        field=caller_name(kernel, details.field),
         metadata=details.metadata,
         timing=spent,
         status=status,

@@ -9,7 +9,7 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from shardcall import download, status
+from shardcall import arrays, download, status
 from shardcall.arrays import NDArray
 from shardcall.chunk_codec import decode_answer
 from shardcall.deadline import Deadline
@@ -60,14 +60,25 @@ class Transport:
         self._channel.close()
 
     def unary(
-        self, method: grpc.UnaryUnaryMultiCallable[_Request, _Response], request: _Request, deadline: Deadline
+        self,
+        method: grpc.UnaryUnaryMultiCallable[_Request, _Response],
+        request: _Request,
+        deadline: Deadline,
+        *,
+        kernel: str = "",
     ) -> _Response:
         """Makes one call with one message each way.
+
+        Args:
+            method: of a stub.
+            request: the message.
+            deadline: of the call.
+            kernel: the one whose operands and specs errors name as its callers do.
 
         Raises:
             ShardcallError: for every failure.
         """
-        with self._translated(deadline):
+        with self._translated(deadline, kernel):
             return _call_unary(method, request, deadline)
 
     def execute(
@@ -83,18 +94,19 @@ class Transport:
 
         Args:
             call: all but the arrays.
-            operands: row-major, little-endian; None for one left out.
+            operands: in any layout; None for one left out.
             limits: of the server.
             deadline: of the call.
             large_results: whether the results are known to be too large for one message.
 
         Raises:
-            ResourceExhaustedError: if the operands are over the server's limit; nothing is sent.
+            ResourceExhaustedError: if the operands are over the server's limit; nothing is copied or sent.
             ShardcallError: for every other failure.
         """
         size = sum(operand.nbytes for operand in operands if operand is not None)
         _check_size(size, limits.max_call_bytes)
-        with self._translated(deadline):
+        operands = [None if operand is None else arrays.row_major(operand) for operand in operands]
+        with self._translated(deadline, call.kernel):
             if size <= min(limits.max_inline_bytes, _UNARY_BYTES) and not large_results:
                 try:
                     return unary_answer(_call_unary(self.kernels.Execute, unary_request(call, operands), deadline))
@@ -123,13 +135,14 @@ class Transport:
                 raise
 
     @contextmanager
-    def _translated(self, deadline: Deadline) -> Iterator[None]:
+    def _translated(self, deadline: Deadline, kernel: str) -> Iterator[None]:
         try:
             yield
         except grpc.RpcError as error:
             # The error is also the call, so its traceback is a cycle that would keep the operands.
             error.__traceback__ = None
-            raise status.to_error(error, self.address, deadline.timeout_s, deadline.elapsed_s()) from None
+            timeout_s, elapsed_s = deadline.timeout_s, deadline.elapsed_s()
+            raise status.to_error(error, self.address, timeout_s, elapsed_s, kernel) from None
         except ValueError as error:
             if "closed" not in str(error).lower() or "channel" not in str(error).lower():
                 raise

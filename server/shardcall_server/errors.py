@@ -10,6 +10,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+_MAX_COMPARED = 64  # characters; comparing takes time that grows with their square
+
 
 class Reason(enum.StrEnum):
     """Why a call failed; the names of `shardcall.v1.ErrorReason` without their prefix."""
@@ -75,15 +77,13 @@ def shorten(value: object, limit: int = 120) -> str:
     A status with its details must stay below 4 KiB, and what a client sent may be of any length.
     """
     text = value if isinstance(value, str) else repr(value)
-    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    if len(text) <= limit:
-        return text
-    told = f"… ({len(text)} characters)"
-    return text[: max(0, limit - len(told))] + told
+    told = f"… ({len(text)} characters)" if len(text) > limit else ""
+    kept = text[: max(0, limit - len(told))] if told else text
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in kept) + told
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """Returns a sentence that names the nearest known word, or all of them where none is near."""
     known = sorted(known)
-    near = get_close_matches(given, known, n=1)
+    near = get_close_matches(given[:_MAX_COMPARED], known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"

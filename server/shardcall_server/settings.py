@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -49,15 +50,15 @@ class Settings(BaseSettings):
     max_bytes_in_flight: int = Field(
         default_factory=lambda: memory_bytes() // 2, ge=_MIB, description="Most bytes of arrays in all calls."
     )
-    max_call_s: float = Field(3600.0, gt=0, description="Longest call, in seconds.")
+    max_call_s: float = Field(3600.0, gt=0, le=604800, description="Longest call, in seconds.")
     max_concurrent_calls: int = Field(64, ge=1, le=4096, description="Most calls worked on at once.")
     max_cached_programs: int = Field(256, ge=1, description="Most compiled programs kept.")
     max_cached_bytes: int = Field(1 << 30, ge=_MIB, description="Most bytes of compiled programs kept.")
     max_message_bytes: int = Field(4 * _MIB, ge=2 * _MIB, le=64 * _MIB, description="Largest gRPC message.")
     max_inline_bytes: int = Field(_MIB, ge=0, le=_MIB, description="Most bytes of arrays in a unary call.")
     max_chunk_bytes: int = Field(_MIB, ge=4096, le=_MIB, description="Most bytes in a chunk of a stream.")
-    start_timeout_s: float = Field(120.0, gt=0, description="Longest start of the mesh, in seconds.")
-    drain_s: float = Field(30.0, ge=0, description="Longest wait for calls at work when the server ends.")
+    start_timeout_s: float = Field(120.0, gt=0, le=86400, description="Longest start of the mesh, in seconds.")
+    drain_s: float = Field(30.0, ge=0, le=86400, description="Longest wait for calls at work when the server ends.")
     tune_allocator: bool = Field(True, description="Start with glibc's allocator set to keep large blocks.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
 
@@ -66,13 +67,32 @@ class Settings(BaseSettings):
     def _check_mesh(cls, value: str) -> str:
         if value and not all(_AXIS.fullmatch(axis) for axis in value.split(",")):
             raise ValueError("write axes as name=size with commas between, such as x=4,y=2")
+        names = [axis.partition("=")[0].strip() for axis in value.split(",")]
+        if len(set(names)) < len(names):
+            raise ValueError("name every axis once")
         return value
 
     @model_validator(mode="after")
     def _check_devices(self) -> Self:
         if self.devices and self.platform not in {"", "cpu"}:
             raise ValueError(f"virtual devices are of the platform cpu; leave devices out for {self.platform}")
+        self.check_mesh(self.devices)
         return self
+
+    @model_validator(mode="after")
+    def _check_bytes(self) -> Self:
+        if self.max_call_bytes > self.max_bytes_in_flight:
+            raise ValueError(
+                f"max_call_bytes is {self.max_call_bytes}, more than the {self.max_bytes_in_flight} of "
+                "max_bytes_in_flight; lower the one or raise the other"
+            )
+        return self
+
+    def check_mesh(self, devices: int) -> None:
+        """Raises ValueError if the default mesh asks for more devices than there are; 0 if that is not known."""
+        asked = math.prod(size for _, size in self.mesh_axes)
+        if devices and asked > devices:
+            raise ValueError(f"setting mesh is {self.mesh!r}, of {asked} devices, and there are {devices}")
 
     @property
     def mesh_axes(self) -> tuple[tuple[str, int], ...]:

@@ -5,17 +5,49 @@ Nothing is trusted: what is odd is refused by name.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from shardcall.element_types import to_dtype, to_element_type
 from shardcall.errors import ProtocolError
-from shardcall.v1 import array_pb2, mesh_pb2
+from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 
 MAX_RANK = 32
-_MAX_BYTES = 2**63 - 1
+MAX_SPAN_BYTES = 1 << 50
+_MAX_OPERANDS = 64
+_MAX_PARAMETERS = 64
+_MAX_NAMES = 16
+_MAX_MESH_AXES = 16
+_MAX_DEVICE_IDS = 1 << 14
+_MAX_TEXT = 4096
+
+
+def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
+    """Refuses a call of absurdly many parts before anything is done for each of them.
+
+    Raises:
+        CallError: names the part.
+    """
+    specs = [*call.in_specs[: _MAX_OPERANDS + 1], *call.out_specs[: _MAX_OPERANDS + 1]]
+    entries = [entry for s in specs for entry in s.spec.entries[: MAX_RANK + 1]]
+    values = call.parameters.values()
+    for field, noun, count, limit in (
+        ("operands", "operands", operand_count, _MAX_OPERANDS),
+        ("in_specs", "specs", len(call.in_specs), _MAX_OPERANDS),
+        ("out_specs", "specs", len(call.out_specs), _MAX_OPERANDS),
+        ("specs", "entries in a spec", max((len(s.spec.entries) for s in specs), default=0), MAX_RANK),
+        ("specs", "mesh axes in an entry", max((len(e.axis_names) for e in entries), default=0), _MAX_NAMES),
+        ("mesh", "axes", len(call.mesh.axes), _MAX_MESH_AXES),
+        ("mesh.device_ids", "devices", len(call.mesh.device_ids), _MAX_DEVICE_IDS),
+        ("parameters", "parameters", len(call.parameters), _MAX_PARAMETERS),
+        ("parameters", "integers in a list", max((len(v.int_list.values) for v in values), default=0), _MAX_PARAMETERS),
+        ("parameters", "characters in a value", max((len(v.string_value) for v in values), default=0), _MAX_TEXT),
+    ):
+        if count > limit:
+            raise CallError(
+                Reason.MALFORMED_REQUEST, f"{field}: {count} {noun} came; at most {limit} are allowed", field=field
+            )
 
 
 def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
@@ -49,15 +81,16 @@ def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
         raise CallError(
             Reason.INVALID_SHAPE, f"{field} has shape {shorten(str(shape))}; a size is 0 or more", field=field
         )
-    # Sizes beside a 0 must be countable too: the padded shape may have none.
-    if math.prod(max(n, 1) for n in shape) * dtype.itemsize > _MAX_BYTES:
+    array = ArrayType(shape, dtype)
+    # Sizes beside a 0 count too: strides are made of them, and the padded shape may have no 0.
+    if array.span_bytes > MAX_SPAN_BYTES:
         raise CallError(
             Reason.INVALID_SHAPE,
-            f"{field} of shape {shorten(str(shape))} and type {dtype.name} has more bytes than 63 bits can "
-            "count; make it smaller",
+            f"{field} of shape {shorten(str(shape))} and type {dtype.name} spans {array.span_bytes:.3g} bytes, sizes "
+            f"of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
             field=field,
         )
-    return ArrayType(shape, dtype)
+    return array
 
 
 def decode_operand_types(messages: Sequence[array_pb2.ArrayType]) -> tuple[ArrayType | None, ...]:

@@ -7,7 +7,7 @@ import pytest
 
 import shardcall
 from shardcall import Array
-from shardcall.arrays import as_bytes_view, as_operand, from_proto, to_proto
+from shardcall.arrays import as_bytes_view, as_operand, from_proto, row_major, to_proto
 from shardcall.v1 import array_pb2
 
 
@@ -53,7 +53,7 @@ class HasDLPack:
     ],
 )
 def test_whatever_numpy_takes_becomes_a_row_major_little_endian_array(value, expected):
-    operand = as_operand(value, "operand 0")
+    operand = row_major(as_operand(value, "operand 0"))
     assert operand.dtype == expected.dtype
     assert operand.shape == expected.shape
     assert operand.flags.c_contiguous
@@ -64,7 +64,7 @@ def test_whatever_numpy_takes_becomes_a_row_major_little_endian_array(value, exp
 
 def test_an_array_that_has_the_form_is_not_copied():
     x = np.arange(6.0).reshape(2, 3)
-    assert np.shares_memory(as_operand(x, "operand 0"), x)
+    assert np.shares_memory(row_major(as_operand(x, "operand 0")), x)
     assert np.shares_memory(as_bytes_view(x), x)
 
 

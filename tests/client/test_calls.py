@@ -107,6 +107,16 @@ def test_what_is_over_the_servers_limit_is_not_sent(server, client):
     assert server.requests == []
 
 
+@pytest.mark.parametrize("bound", [True, False], ids=["compiled", "called"])
+def test_what_is_over_the_servers_limit_is_not_copied(server, client, bound):
+    x = np.broadcast_to(np.float64(1), (2**20, 2**20))  # 8 TiB, if it were copied
+    with pytest.raises(shardcall.ResourceExhaustedError, match=r"8,796,093,022,216 bytes"):
+        client.compile("echo", x, 1.0)() if bound else client.call("echo", x, 1.0)
+    with pytest.raises(shardcall.ResourceExhaustedError):
+        client.call("echo", *[np.broadcast_to(np.int8(1), 2**27)] * 3)
+    assert client.plan("echo", x).kernel == "echo"
+
+
 def test_a_call_says_all_that_its_caller_said(server, client):
     client.call(
         "echo",
@@ -154,6 +164,7 @@ def test_a_result_holds_plan_timing_and_cache_outcome(client):
     assert result.timing.total == 1.0
     assert result.timing.transport == result.timing.round_trip - 1.0
     assert repr(result).startswith("<Result float64[2] by 'plain' in ")
+    assert repr(result).endswith("compiled now; see .array>")
 
 
 def test_a_result_is_an_array_to_numpy(client):

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -40,6 +41,46 @@ def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
     assert ended.exit_code == 1
     assert "start one with: shardcall serve" in ended.output
     assert "Traceback" not in ended.output
+
+
+def shardcall_command(*words):
+    command = [sys.executable, "-m", "shardcall", *words]
+    environment = {**os.environ, "COLUMNS": "80"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+
+
+def test_the_package_is_the_command():
+    assert shardcall_command("--version").stdout == f"shardcall {shardcall.__version__}\n"
+    ended = shardcall_command()
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "Commands:" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["inform"], "shardcall: No such command 'inform'. Did you mean 'info'? (see: shardcall --help)\n"),
+        (["info", "--tiny"], "(see: shardcall info --help)\n"),
+        (["info", "a", "b"], "(see: shardcall info --help)\n"),
+    ],
+)
+def test_a_command_that_is_none_is_refused_in_one_line(words, says):
+    ended = shardcall_command(*words)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("shardcall: ")
+    assert ended.stderr.endswith(says)
+    assert ended.stderr.count("\n") == 1
+
+
+def test_the_help_of_serve_is_whole_in_80_columns():
+    settings = pytest.importorskip("shardcall_server.settings").Settings
+    told = shardcall_command("serve", "--help").stdout
+    assert max(map(len, told.splitlines())) <= 80
+    words = " ".join(told.split())
+    for name, field in settings.model_fields.items():
+        assert f"--{name.replace('_', '-')} " in words
+        default = "" if field.default_factory or field.default == "" else f" default: {field.default}]"
+        assert f"SHARDCALL_{name.upper()};{default}" in words
 
 
 @pytest.mark.parametrize(

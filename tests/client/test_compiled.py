@@ -49,8 +49,8 @@ def test_types_given_by_name_are_left_open(client):
 @pytest.mark.parametrize(
     ("operands", "kind", "says"),
     [
-        ([], shardcall.InvalidOperandError, r"takes 1 arrays and got 0"),
-        ([np.zeros((2, 3))] * 2, shardcall.InvalidOperandError, r"takes 1 arrays and got 2"),
+        ([], shardcall.InvalidOperandError, r"takes by position 1 array, x float64\[2,3\]; it got no arrays; to give"),
+        ([np.zeros((2, 3))] * 2, shardcall.InvalidOperandError, r"it got 2 arrays; .*shardcall.Array\(shape, dtype\)"),
         ([np.zeros((3, 2))], shardcall.InvalidOperandError, r"shape \(3, 2\) and the kernel was compiled for \(2, 3\)"),
         ([np.zeros((2, 3), "f4")], shardcall.OperandTypeError, r"float32 and the kernel .* float64; give array.astype"),
         ([[[1, 2, 3], [4, 5, 6]]], shardcall.OperandTypeError, r"int64"),
@@ -61,6 +61,36 @@ def test_other_arrays_are_refused_before_they_are_sent(server, client, operands,
     with pytest.raises(kind, match=says):
         fd(*operands)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("operands", "named", "got"),
+    [([np.zeros((2, 3)), 0.0], {}, "2 arrays"), ([np.zeros((2, 3))], {"prepend": 0.0}, "1 array and prepend=")],
+)
+def test_an_operand_that_is_bound_is_not_given_again(server, client, operands, named, got):
+    with pytest.raises(shardcall.InvalidOperandError) as caught:
+        compile_diff(client, prepend=0.0)(*operands, **named)
+    assert str(caught.value) == (
+        f"this compiled diff takes by position 1 array, x float64[2,3]; it got {got}; bound by value when it was "
+        "compiled: prepend float64[]; to give an array with each call, compile with its type in its place: "
+        "shardcall.Array(shape, dtype)"
+    )
+    assert caught.value.field == "operands"
+
+
+def test_an_array_given_when_compiling_is_told_to_be_bound(client):
+    x = np.zeros((2, 3))
+    with pytest.raises(
+        shardcall.InvalidOperandError, match=r"takes by position no arrays; it got 1 array; bound .*: x "
+    ):
+        client.compile("diff", x, axis=0)(x)
+
+
+def test_errors_name_open_operands_as_the_kernel_does(client):
+    fd = client.compile("diff", np.zeros(3), None, Array(1, "float64"))
+    with pytest.raises(shardcall.InvalidOperandError, match=r"^append has shape \(2,\)") as caught:
+        fd([1.0, 2.0])
+    assert caught.value.field == "append"
 
 
 def test_results_known_to_be_large_come_as_a_stream_at_once(server, client):

@@ -33,10 +33,22 @@ def test_a_client_knows_its_server(server, client):
     assert repr(client) == f"<Client of {server.address}, 1 cpu devices>"
 
 
+def test_what_a_server_is_shows_as_a_few_lines(client):
+    info = client.server_info()
+    lines = str(info).splitlines()
+    assert repr(info) == str(info)
+    assert lines[0] == "devices       1 × cpu"
+    assert "one call      268,435,456 bytes (256 MiB), 600 s, rank 8" in lines
+    assert "versions      shardcall 0, jax 1, jaxlib 2" in lines
+    assert len(lines) == 8
+
+
 def test_kernels_print_as_a_table_and_one_as_a_page(client):
     kernels = client.kernels()
     assert [kernel.name for kernel in kernels] == ["echo"]
     assert str(kernels).splitlines()[0].split() == ["kernel", "strategies", "summary"]
+    assert str(kernels).splitlines()[1].split() == ["echo()", "Returns", "its", "operands."]
+    assert repr(kernels) == str(kernels)
     assert str(client.kernel("echo")).splitlines() == ["echo()", "  Returns its operands."]
 
 

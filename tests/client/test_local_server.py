@@ -47,6 +47,18 @@ def test_a_server_that_fails_tells_what_it_printed(start):
     assert str(caught.value).endswith("pip install shardcall[server]")
 
 
+def test_a_server_that_says_why_it_ends_is_quoted_in_one_sentence(start):
+    process = start("import sys; print('a log line', file=sys.stderr); sys.exit('shardcall: setting port is -1: no')")
+    with pytest.raises(shardcall.ServerUnavailableError) as caught:
+        process.wait_until_ready(30)
+    assert str(caught.value) == "the local server ended before it was ready (exit status 1): setting port is -1: no"
+
+
+def test_a_setting_that_there_is_not_is_named():
+    with pytest.raises(shardcall.ServerUnavailableError, match=r"\(exit status 2\): No such option: --cache-dir.*\)$"):
+        local(cache_dir="/tmp/cache")
+
+
 def test_a_server_that_says_nothing_is_given_up(start):
     process = start(UNTIL_STDIN_ENDS)
     with pytest.raises(shardcall.ServerUnavailableError, match=r"not ready within 0.05 s; it printed nothing"):
@@ -85,11 +97,11 @@ def commands(server, monkeypatch):
 
 
 def test_settings_become_options(commands):
-    with local(devices=4, cache_dir="/tmp/c", tune_allocator=False, quiet=True, limit=3) as client:
+    with local(devices=4, log_level="error", tune_allocator=False, quiet=True, limit=3) as client:
         assert client.call("echo", 1.0).array == 1.0
     assert commands[0].command == [
         *(sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", "4", "--exit-with-stdin"),
-        *("--cache-dir", "/tmp/c", "--no-tune-allocator", "--quiet", "--limit", "3"),
+        *("--log-level", "error", "--no-tune-allocator", "--quiet", "--limit", "3"),
     ]
     assert commands[0]._process.returncode == 0
 

@@ -57,10 +57,19 @@ def test_print_and_repr_are_for_people():
         "  result 0     float64[3,4] P('x', None), blocks of (2, 4)",
         "  collectives  1 × collective-permute, 32,768 bytes a device",
         "  work         12 FLOPs a device",
-        "  memory       64 + 65,536 + 0 bytes (operands + results + temporary) a device",
+        "  memory       64 + 65,536 + 0 bytes (operands + results + temporary) = 64.06 KiB a device",
         "  key          0123456789abcdef, compiled now",
         "  miss         mesh was x=4, is x=2",
     ]
+
+
+def test_a_long_reason_for_a_miss_hangs():
+    parts = [f"parameters.p{i} was {i}, is {i + 1}" for i in range(9)]
+    told = plan.from_proto(MESSAGE, kernel_pb2.CacheAnswer(explanation="; ".join(parts)))
+    first, *rest = str(told).partition("  miss  ")[2].splitlines()
+    assert rest
+    assert all(len(line) <= 100 and line.startswith(" " * 15) for line in rest)
+    assert " ".join([first.strip(), *map(str.strip, rest)]) == "; ".join(parts)
 
 
 @pytest.mark.parametrize("which", [0, "operand 0", "operand", "result", "result 0"])

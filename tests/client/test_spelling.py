@@ -4,7 +4,7 @@ import pytest
 import shardcall
 from shardcall import Array, Mesh, P
 from shardcall.calls import prepare
-from shardcall.spelling import spell
+from shardcall.spelling import caller_name, spell
 
 
 def test_names_of_diff_become_operands_and_specs():
@@ -47,6 +47,45 @@ def test_a_spec_is_given_once():
         spell("matmul", ["a", "b"], {"out_spec": P("x")}, out_specs=[P("x")])
 
 
+@pytest.mark.parametrize(
+    ("kernel", "field", "name"),
+    [
+        ("diff", "operand 0", "x"),
+        ("diff", "operand 2", "append"),
+        ("diff", "operand 3", "operand 3"),
+        ("diff", "in_specs[0]", "spec"),
+        ("diff", "in_specs[1]", "in_specs[1]"),
+        ("diff", "in_specs", "in_specs"),
+        ("diff", "axis", "axis"),
+        ("matmul", "in_specs[1]", "rhs_spec"),
+        ("matmul", "out_specs[0]", "out_spec"),
+        ("scan", "operand 0", "operand 0"),
+        ("", "", ""),
+    ],
+)
+def test_fields_of_the_wire_have_names_that_callers_know(kernel, field, name):
+    assert caller_name(kernel, field) == name
+
+
+@pytest.mark.parametrize(
+    ("kernel", "operands", "keywords", "field"),
+    [
+        ("diff", [[[1], [1, 2]]], {}, "x"),
+        ("diff", [1.0], {"prepend": "text"}, "prepend"),
+        ("diff", [1.0], {"spec": ("x",)}, "spec"),
+        ("matmul", [], {"lhs": 1.0, "rhs": object()}, "rhs"),
+        ("matmul", [1.0, 1.0], {"rhs_spec": "x"}, "rhs_spec"),
+        ("matmul", [1.0, 1.0], {"out_spec": "x"}, "out_spec"),
+        ("scan", ["text"], {}, "operand 0"),
+    ],
+)
+def test_errors_speak_of_what_the_caller_wrote(kernel, operands, keywords, field):
+    with pytest.raises(shardcall.ShardcallError) as caught:
+        prepare(kernel, operands, keywords)
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{field} ")
+
+
 def test_a_prepared_call_holds_all_but_the_arrays():
     call = prepare("diff", [[1, 2]], {"axis": -1, "append": 0, "spec": P("x")}, mesh=Mesh(x=2), strategy="halo")
     assert call.message.kernel == "diff"
@@ -64,7 +103,7 @@ def test_types_stand_for_arrays_where_no_values_are_needed():
 
     call = prepare("matmul", [ShapeDtypeStruct(), Array((3, 1), "float32")], {})
     assert call.types == (Array((2, 3), "float32"), Array((3, 1), "float32"))
-    with pytest.raises(shardcall.InvalidOperandError, match=r"operand 0 .* a type without values.*plan or compile"):
+    with pytest.raises(shardcall.InvalidOperandError, match=r"lhs is .* a type without values.*plan or compile"):
         _ = call.values
 
 

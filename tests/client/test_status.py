@@ -30,6 +30,16 @@ def test_all_that_the_server_tells_is_on_the_error(server, client, abort):
     assert error.__suppress_context__
 
 
+@pytest.mark.parametrize("call", ["call", "plan", "compile"])
+def test_a_field_of_a_kernel_that_is_known_has_its_callers_name(server, client, abort, call):
+    server.execute = server.plan = server.compile = lambda request, context: abort(
+        context, grpc.StatusCode.INVALID_ARGUMENT, "SPEC_TOO_LONG", "in_specs[1] is too long", at="in_specs[1]"
+    )
+    with pytest.raises(shardcall.ShardingError, match=r"^in_specs\[1\] is too long$") as caught:
+        getattr(client, call)("matmul", 1.0, 1.0)
+    assert caught.value.field == "rhs_spec"
+
+
 @pytest.mark.parametrize("reason", [reason for reason in REASONS if reason != "STREAM_REQUIRED"])
 def test_the_reason_decides_the_class(server, client, abort, reason):
     server.execute = lambda request, context: abort(context, grpc.StatusCode.UNKNOWN, reason)
@@ -63,6 +73,17 @@ def test_a_status_without_reason_has_a_class_of_its_own(server, client, status):
         client.call("echo", 1.0)
     assert type(caught.value) is shardcall.status.ERRORS_BY_STATUS[status][0]
     assert (caught.value.reason, caught.value.status, caught.value.timing) == ("", status, None)
+
+
+def test_grpcs_own_words_are_metadata(server, client):
+    details = "Stream removed (Socket closed (GOAWAY received; Error code: 0))"
+    server.execute = lambda request, context: context.abort(grpc.StatusCode.UNAVAILABLE, details)
+    with pytest.raises(shardcall.ServerUnavailableError) as caught:
+        client.call("echo", 1.0)
+    assert str(caught.value) == (
+        f"the server at {server.address} went away or cannot be reached; see whether it runs, and repeat the call"
+    )
+    assert caught.value.metadata == {"grpc": details}
 
 
 def test_reasons_of_another_domain_are_not_ours(server, client, abort):

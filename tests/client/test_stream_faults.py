@@ -35,6 +35,7 @@ END = kernel_service_pb2.ExecuteStreamResponse(timing=timing_pb2.Timing())
 NOTHING = kernel_service_pb2.ExecuteStreamResponse()
 NO_TYPE = array_pb2.ArrayType(shape=[4])
 NEGATIVE = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_INT8, shape=[-1])
+HALF = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_INT8, shape=[2**27])
 HUGE = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_INT8, shape=[2**40])
 
 FAULTS = {
@@ -58,7 +59,8 @@ FAULTS = {
     "more after the timing": ([header(FLOATS), chunk(0, 32), END, END], "came after the timing"),
     "a result without a type": ([header(NO_TYPE), END], "has no element type"),
     "a negative size": ([header(NEGATIVE), END], "has shape"),
-    "a result over the server's own limit": ([header(HUGE), END], "is over 268435456 bytes"),
+    "a result over the server's own limit": ([header(HUGE), END], "are over 268435456 bytes"),
+    "results that are over it together": ([header(HALF, HALF, FLOATS), END], "are over 268435456 bytes"),
 }
 
 
@@ -69,9 +71,10 @@ def test_an_answer_that_breaks_the_contract_is_an_error_and_no_array(server, cli
         client.call("echo", LARGE)
 
 
+@pytest.mark.parametrize("kind", [FLOATS, HUGE], ids=["small", "huge"])
 @pytest.mark.parametrize("size", [0, 31, 33])
-def test_a_unary_result_of_another_size_is_an_error(server, client, size):
-    result = kernel_service_pb2.Result(type=FLOATS)
+def test_a_unary_result_of_another_size_is_an_error(server, client, size, kind):
+    result = kernel_service_pb2.Result(type=kind)
     result.inline.data = bytes(size)
     server.execute = lambda request, context: kernel_service_pb2.ExecuteResponse(results=[result])
     with pytest.raises(shardcall.ProtocolError, match=r"result 0"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -106,6 +107,24 @@ def test_auto_and_the_strategy_it_stands_for_share_a_program(client):
     assert auto.plan.strategy_reason != "asked for"
 
 
+def test_other_words_for_a_cached_program_find_it_every_time(client):
+    # The answer for a program that is there comes so soon that it once overtook the question.
+    for rows in range(300, 400):
+        x = np.zeros((rows, 2), np.int8)
+        client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x", None), timeout=20)
+        again = client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x"), timeout=20)
+        assert again.plan.cache_hit
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((2,) * 20 + (0,), 1), ((0, 2**30), 0), ((2**30, 0), 0), ((0,), 0), ((3, 0, 5), 1)]
+)
+def test_arrays_without_elements_are_answered_at_once(client, shape, axis):
+    x = np.empty(shape, np.int8)
+    result = client.diff(x, axis=axis, mesh=sc.Mesh(a=2, b=4), spec=P(*["a", "b"][: x.ndim]), timeout=30)
+    assert result.array.shape == np.diff(x, axis=axis).shape
+
+
 def test_values_are_not_part_of_the_key(client):
     x = np.ones((43, 3))
     calls = [client.diff(x, axis=0, prepend=value, mesh=MESH, spec=P("x", None)) for value in (0.0, 1.0, 2.5)]
@@ -141,6 +160,7 @@ def test_the_compiled_text_of_a_split_halo_diff_has_one_permute_and_no_gather(cl
     assert "collective-permute" in text
     assert "all-gather" not in text
     assert "all-to-all" not in text
+    assert "/" not in "".join(re.findall(r'^[0-9]+ "(.*)"$', text, re.M)), "the server's paths stay its own"
     x = np.random.default_rng(4).standard_normal((64, 64))
     np.testing.assert_array_equal(compiled(x).array, np.diff(x, axis=0, prepend=0.0))
 

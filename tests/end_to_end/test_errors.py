@@ -42,6 +42,7 @@ class Row:
 
 
 X8 = {"mesh": mesh(x=8)}
+MANY = {f"x{i}": 1 for i in range(99)}
 PLANNED = [
     Row("unknown kernel", "KERNEL_NOT_FOUND", "kernel", "did you mean 'diff'?", call("dif"), status=NOT_FOUND),
     Row("no kernel", "KERNEL_NOT_FOUND", "kernel", "there are: ", call(""), status=NOT_FOUND),
@@ -88,8 +89,34 @@ PLANNED = [
         call(**X8, strategy="halo", parameters={"n": 3, "axis": 0}, in_specs=[spec("x", None)]),
     ),
     Row("negative size", "INVALID_SHAPE", "operand 0", "0 or more", operands=[tensor(-1, 4)]),
-    Row("overflowing shape", "INVALID_SHAPE", "operand 0", "63 bits", operands=[tensor(2**40, 2**40)]),
-    Row("overflowing shape beside a zero", "INVALID_SHAPE", "operand 0", "63 bits", operands=[tensor(0, 2**62, 2**62)]),
+    Row("overflowing shape", "INVALID_SHAPE", "operand 0", "spans", operands=[tensor(2**40, 2**40)]),
+    Row("overflowing shape beside a zero", "INVALID_SHAPE", "operand 0", "spans", operands=[tensor(0, 2**62, 2**62)]),
+    Row("huge sizes beside a zero", "INVALID_SHAPE", "operand 0", "spans", operands=[tensor(2**59, 0), tensor(0, 0)]),
+    Row(
+        "too many operands to look at",
+        "MALFORMED_REQUEST",
+        "operands",
+        "100000 operands",
+        operands=[tensor()] * 100_000,
+    ),
+    Row("too many specs", "MALFORMED_REQUEST", "in_specs", "at most 64", call(in_specs=[spec()] * 100_000)),
+    Row("too many entries", "MALFORMED_REQUEST", "specs", "at most 32", call(in_specs=[spec(*[None] * 100_000)])),
+    Row("too many names", "MALFORMED_REQUEST", "specs", "at most 16", call(in_specs=[spec(("x",) * 100_000)])),
+    Row(
+        "too many mesh axes",
+        "MALFORMED_REQUEST",
+        "mesh",
+        "at most 16",
+        call(mesh=mesh(**MANY)),
+    ),
+    Row(
+        "too many parameters",
+        "MALFORMED_REQUEST",
+        "parameters",
+        "at most 64",
+        call(parameters=MANY),
+    ),
+    Row("a long parameter", "MALFORMED_REQUEST", "parameters", "characters", call(parameters={"n": "y" * 5000})),
     Row("too many axes", "INVALID_SHAPE", "operand 0", "at most 32", operands=[tensor(*[1] * 33)]),
     Row("unknown element type", "UNSUPPORTED_ELEMENT_TYPE", "operand 0", "77", operands=[tensor(8, element_type=77)]),
     Row(
@@ -213,6 +240,36 @@ def test_operands_that_cannot_be_are_told_why(stub, name, reason, field, says, r
     with pytest.raises(grpc.RpcError) as caught:
         stub.Execute(request_, timeout=30)
     check(caught.value, status, reason, field, says)
+
+
+@pytest.mark.parametrize("method", ["DescribeKernel", "Plan", "Compile", "Execute", "ExecuteStream"])
+@pytest.mark.parametrize("data", [b"\xff" * 20, b"\x0a\x03\x0a\x01\xff"], ids=["garbage", "no UTF-8"])
+def test_bytes_that_are_no_message_are_malformed(stub, channel, method, data):
+    path = f"/shardcall.v1.KernelService/{method}"
+    streams = method == "ExecuteStream"
+    rpc = channel.stream_stream(path) if streams else channel.unary_unary(path)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(rpc(iter([data]) if streams else data, timeout=10))
+    assert caught.value.code() is INVALID
+    assert details(caught.value)["ErrorInfo"].reason == "MALFORMED_REQUEST"
+
+
+def test_unary_operands_over_their_limit_belong_in_a_stream(stub):
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Execute(execute(operand(np.zeros((1 << 17) + 1))), timeout=30)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert details(caught.value)["ErrorInfo"].reason == "STREAM_REQUIRED"
+
+
+def test_an_array_on_more_devices_than_the_host_can_hold_is_refused(stub):
+    # A result of 4 GiB, under the limit of a call on this test's host or not, and 8 copies of it.
+    boolean = array_pb2.ELEMENT_TYPE_BOOL
+    operands = [tensor(2**16, 1, element_type=boolean), tensor(1, 2**16 - 1, element_type=boolean)]
+    replicated = call("matmul", **X8, in_specs=[spec(), spec()], out_specs=[spec()])
+    request = kernel_service_pb2.PlanRequest(call=replicated, operands=operands)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Plan(request, timeout=60)
+    assert details(caught.value)["ErrorInfo"].reason in {"OUT_OF_DEVICE_MEMORY", "CALL_TOO_LARGE"}
 
 
 def test_a_message_over_the_limit_is_resource_exhausted(stub):

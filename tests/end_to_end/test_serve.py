@@ -62,8 +62,11 @@ def test_an_address_of_another_host_is_refused_with_the_reason():
         ([], {"SHARDCALL_DEVCIES": "8"}, "SHARDCALL_DEVICES"),
         (["--config", "/nonexistent/server.toml"], {}, "cannot be read"),
         (["--mesh", "x:8"], {}, "x=4,y=2"),
+        (["--mesh", "x=16", "--devices", "8"], {}, "of 16 devices"),
+        (["--mesh", "x=2,x=2"], {}, "every axis once"),
+        (["--max-call-bytes", "4194304", "--max-bytes-in-flight", "1048576"], {}, "max_bytes_in_flight"),
     ],
-    ids=["option", "value", "variable", "file", "mesh"],
+    ids=["option", "value", "variable", "file", "mesh", "large mesh", "mesh axis twice", "bytes"],
 )
 def test_a_setting_that_cannot_be_is_refused_in_a_line(arguments, environment, says):
     said = shardcall("serve", "--port", "0", *arguments, **environment)
@@ -76,6 +79,12 @@ def test_a_mesh_that_cannot_start_is_told_and_ends_the_server():
     said = shardcall("serve", "--port", "0", "--platform", "tpu", "--start-timeout-s", "40")
     assert said.returncode == 1
     assert "the mesh could not be started" in said.stderr
+
+
+def test_a_mesh_larger_than_the_devices_found_is_told_at_the_start():
+    said = shardcall("serve", "--port", "0", "--platform", "cpu", "--mesh", "x=3")
+    assert said.returncode == 2
+    assert "of 3 devices, and there are 1" in said.stderr
 
 
 def test_the_server_listens_on_both_loopbacks_and_nowhere_else(server):

@@ -20,9 +20,10 @@ STREAMS = [
     ("a gap", "MALFORMED_REQUEST", "chunk", "without gaps", [header([8]), chunk(0, 8, 32)]),
     ("another operand", "MALFORMED_REQUEST", "chunk", "operand 1", [header([8]), chunk(1, 0, 64)]),
     ("too many bytes", "SIZE_MISMATCH", "chunk", "72 bytes", [header([8]), chunk(0, 0, 72)]),
+    ("a large chunk", "SIZE_MISMATCH", "chunk", "at most 1048576", [header([1 << 20]), chunk(0, 0, (1 << 20) + 8)]),
     ("a chunk more", "SIZE_MISMATCH", "chunk", "last byte", [header([8]), chunk(0, 0, 64), chunk(0, 64, 8)]),
     ("an empty chunk", "SIZE_MISMATCH", "chunk", "at least one byte", [header([8]), chunk(0, 0, 0)]),
-    ("a shape bomb", "INVALID_SHAPE", "operand 0", "63 bits", [header([2**40, 2**40])]),
+    ("a shape bomb", "INVALID_SHAPE", "operand 0", "spans", [header([2**40, 2**40])]),
     ("unknown kernel", "KERNEL_NOT_FOUND", "kernel", "did you mean", [header([8], kernel="dif")]),
 ]
 

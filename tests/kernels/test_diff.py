@@ -301,6 +301,7 @@ def test_unset_specs_follow_x(run):
         ([ArrayType((), F32)], {}, Reason.INVALID_OPERAND, "x", "x is float32[], a scalar"),
         ([MATRIX], {"axis": 2}, Reason.AXIS_OUT_OF_RANGE, "axis", "from -2 to 1"),
         ([MATRIX], {"axis": -3}, Reason.AXIS_OUT_OF_RANGE, "axis", "axis=-3 and x has 2 axes"),
+        ([MATRIX], {"axis": "0"}, Reason.INVALID_PARAMETER, "axis", "axis='0' is of type str"),
         ([MATRIX], {"axis": 0.0}, Reason.INVALID_PARAMETER, "axis", "axis=0.0 is of type float"),
         ([MATRIX], {"n": -1}, Reason.INVALID_PARAMETER, "n", "n=-1 is negative"),
         ([MATRIX], {"n": "x" * 5000}, Reason.INVALID_PARAMETER, "n", "(5000 characters)"),

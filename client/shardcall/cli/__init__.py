@@ -11,6 +11,6 @@ def main() -> None:
         import typer  # noqa: F401 - only asked whether it is there
     except ImportError:
         sys.exit("the shardcall command needs more packages: pip install 'shardcall[cli]'")
-    from shardcall.cli.app import make_app
+    from shardcall.cli.app import run
 
-    make_app()(prog_name="shardcall")
+    run(sys.argv[1:])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -11,10 +12,25 @@ import shardcall
 from shardcall.cli.health import health
 from shardcall.cli.info import info
 
+# typer keeps a copy of click to itself, and this is the one name of it that is public.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+def run(words: Sequence[str]) -> None:
+    """Runs the command with these words, and ends the process; errors are one plain line."""
+    try:
+        status = make_app()(words or ["--help"], prog_name="shardcall", standalone_mode=False)
+    except _UsageError as error:
+        where = error.ctx.command_path if error.ctx else "shardcall"
+        typer.echo(f"shardcall: {error.format_message().rstrip('.')} (see: {where} --help)", err=True)
+        status = error.exit_code
+    sys.exit(status)
+
 
 def make_app() -> typer.Typer:
     """Returns the command with its subcommands."""
-    app = typer.Typer(no_args_is_help=True)
+    # Typer's rich help cuts long names of options at 80 columns.
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(_options)
     app.command("serve")(_serve())
     app.command("info")(info)

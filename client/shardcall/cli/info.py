@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated
 
 import typer
@@ -32,19 +31,7 @@ def info(
 
 def _server_table(address: str, server: ServerInfo) -> Table:
     table = Table(title=address, title_justify="left", show_header=False)
-    kinds = Counter(device.kind for device in server.devices)
-    limits, versions = server.limits, server.versions
-    rows = {
-        "devices": ", ".join(f"{count} × {kind}" for kind, count in kinds.items()),
-        "platform": server.platform,
-        "default mesh": str(server.default_mesh),
-        "one call": f"{limits.max_call_bytes:,} bytes, {limits.max_call_seconds:g} s, rank {limits.max_rank}",
-        "one message": f"{limits.max_message_bytes:,} bytes, {limits.max_inline_bytes:,} of them operands",
-        "at once": f"{limits.max_concurrent_calls} calls, {limits.max_cached_programs} compiled programs",
-        "versions": f"shardcall {versions.shardcall}, jax {versions.jax}, jaxlib {versions.jaxlib}",
-        "epoch": f"{server.epoch:016x}",
-    }
-    for label, value in rows.items():
+    for label, value in server.summary.items():
         table.add_row(label, value)
     return table
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shardcall_server.launcher import ensure_allocator
-from shardcall_server.settings import Settings, SettingsError, load_settings
+from shardcall_server.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load_settings
 
 
 def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: Any) -> None:
@@ -35,8 +35,10 @@ def _signature() -> inspect.Signature:
     }
     for name, field in Settings.model_fields.items():
         kind = bool if field.annotation is bool else str
-        shown = "" if field.default_factory else f" [default: {field.default!r}]"
-        options[name] = Annotated[kind | None, typer.Option(help=f"{field.description}{shown}")]
+        default = field.get_default(call_default_factory=True, validated_data={})
+        told = "empty" if default == "" else f"{default} on this machine" if field.default_factory else default
+        about = f"{field.description} [env var: {ENVIRONMENT_PREFIX}{name.upper()}; default: {told}]"
+        options[name] = Annotated[kind | None, typer.Option(help=about)]
     return inspect.Signature(
         [
             inspect.Parameter(

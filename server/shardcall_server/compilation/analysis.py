@@ -58,26 +58,26 @@ def collectives(text: str) -> list[CollectiveUse]:
     return [CollectiveUse(kind, count[kind], nbytes[kind]) for kind in sorted(count)]
 
 
-def memory(compiled: jax.stages.Compiled) -> Memory:
+def memory(compiled: jax.stages.Compiled | None) -> Memory:
     """What one device must hold, as the compiler says it."""
-    stats = compiled.memory_analysis()
+    stats = compiled.memory_analysis() if compiled else None
     if stats is None:
         return Memory(0, 0, 0)
     return Memory(stats.argument_size_in_bytes, stats.output_size_in_bytes, stats.temp_size_in_bytes)
 
 
-def flops(compiled: jax.stages.Compiled) -> float:
+def flops(compiled: jax.stages.Compiled | None) -> float:
     """Floating-point operations on one device, as the compiler estimates them."""
-    cost = compiled.cost_analysis() or {}
+    cost = (compiled.cost_analysis() if compiled else None) or {}
     return max(0.0, float(cost.get("flops", 0.0)))
 
 
-def program_bytes(compiled: jax.stages.Compiled, text: str) -> int:
+def program_bytes(compiled: jax.stages.Compiled | None, text: str) -> int:
     """The memory that a compiled program takes, at a guess.
 
     The CPU compiler tells no code size (it says 0); its text grows with the program.
     """
-    stats = compiled.memory_analysis()
+    stats = compiled.memory_analysis() if compiled else None
     return (stats.generated_code_size_in_bytes if stats is not None else 0) or 16 * len(text)
 
 

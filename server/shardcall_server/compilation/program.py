@@ -13,7 +13,7 @@ from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
-from shardcall_server.kernels.layout import Spec, padded_shape
+from shardcall_server.kernels.layout import Spec, padded_shape, replicated
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,19 @@ class Program:
         resolved: the call that it serves.
         operands: how each operand is placed; None for one left out.
         results: how each result lies on the mesh; the padded shape holds the result in its leading corner.
-        compiled: the executable; takes the present operands in order and returns a tuple.
+        compiled: the executable; takes the present operands in order and returns a tuple. None where no result has
+            an element, so that there is nothing to compute.
     """
 
     resolved: Resolved
     operands: tuple[Placement | None, ...]
     results: tuple[Placement, ...]
-    compiled: jax.stages.Compiled
+    compiled: jax.stages.Compiled | None
+
+    @property
+    def text(self) -> str:
+        """The compiled program as XLA prints it; empty where there is none."""
+        return (self.compiled.as_text() or "") if self.compiled else ""
 
 
 def compile_program(resolved: Resolved) -> Program:
@@ -56,6 +62,14 @@ def compile_program(resolved: Resolved) -> Program:
         else Placement(padded_shape(operand.shape, spec, problem.mesh), named_sharding(mesh, spec))
         for operand, spec in zip(problem.operands, problem.in_specs, strict=True)
     )
+    if not any(result.nbytes for result in problem.results):
+        # XLA:CPU walks the sizes beside a 0, and takes for ever over a shape such as (2**30, 0).
+        specs = (spec or replicated(r.ndim) for r, spec in zip(problem.results, problem.out_specs, strict=True))
+        empty = tuple(
+            Placement(padded_shape(result.shape, spec, problem.mesh), named_sharding(mesh, spec))
+            for result, spec in zip(problem.results, specs, strict=True)
+        )
+        return Program(resolved, operands, empty, compiled=None)
     arguments = [
         jax.ShapeDtypeStruct(placement.padded, held_type(operand.dtype), sharding=placement.sharding)
         for operand, placement in zip(problem.operands, operands, strict=True)

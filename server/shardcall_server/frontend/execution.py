@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class Execution:
         while True:
             mesh = self._supervisor.mesh(call)
             completed = self._complete(kernel_call, operands, mesh.ready)
+            call.check("looking for the program")
             try:
                 found = mesh.programs.find(completed, types)
             except SessionEndedError:
@@ -133,7 +135,7 @@ class Execution:
             result_offsets=storage.result_offsets,
         )
         if region is not None:
-            region.reserve(region.nbytes)
+            region.reserve(region.nbytes, lambda: call.check("making room for the results"))
         while True:
             command.key_digest = prepared.found.program.key
             try:
@@ -145,10 +147,9 @@ class Execution:
                 # The worker reads and writes the region until it answers, whatever becomes of the caller.
                 region.hold()
                 answer.add_done_callback(lambda _: region.close())
-            before = call.remaining_s
-            executed = call.wait(answer, "running the kernel").executed
-            waited_s = before - call.remaining_s
-            _add_phases(call, executed, waited_s)
+            with _accounted(call) as accounted:
+                executed = call.wait(answer, "running the kernel").executed
+                accounted(executed)
             return executed
 
     def compiled_text(self, call: Call, prepared: Prepared, limit_bytes: int) -> str:
@@ -228,10 +229,20 @@ def _send(
             raise _ProgramGoneError from None
 
 
-def _add_phases(call: Call, executed: link_pb2.Executed, waited_s: float) -> None:
-    """Adds what the worker measured; what it did not account for was waiting for the mesh."""
-    call.add("place", executed.place_seconds)
-    call.add("execute", executed.execute_seconds)
-    call.add("gather", executed.gather_seconds)
-    accounted_s = executed.place_seconds + executed.execute_seconds + executed.gather_seconds
-    call.add("queue", max(0.0, waited_s - accounted_s))
+@contextmanager
+def _accounted(call: Call) -> Iterator[Callable[[link_pb2.Executed], None]]:
+    """Adds what the worker measured to the call's phases; what it did not account for was waiting for the mesh."""
+    began = time.monotonic()
+    worked_s = 0.0
+
+    def add(executed: link_pb2.Executed) -> None:
+        nonlocal worked_s
+        for phase in ("place", "execute", "gather"):
+            seconds = getattr(executed, f"{phase}_seconds")
+            call.add(phase, seconds)
+            worked_s += seconds
+
+    try:
+        yield add
+    finally:
+        call.add("queue", max(0.0, time.monotonic() - began - worked_s))

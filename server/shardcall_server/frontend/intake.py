@@ -95,6 +95,8 @@ class Intake:
         types: the operands' types.
         offsets: where in the region each begins; None for into the command.
         region: the call's region; None where nothing goes there.
+        call: whose they are.
+        max_chunk_bytes: the most data bytes in one chunk.
     """
 
     def __init__(
@@ -102,7 +104,11 @@ class Intake:
         types: Sequence[ArrayType | None],
         offsets: Sequence[int | None],
         region: Region | None,
+        call: Call,
+        max_chunk_bytes: int,
     ) -> None:
+        self._call = call
+        self._max_chunk_bytes = max_chunk_bytes
         self._types = types
         self._offsets = offsets
         self._region = region
@@ -118,7 +124,6 @@ class Intake:
         self,
         operands: Sequence[kernel_service_pb2.Operand],
         chunks: Iterator[kernel_service_pb2.ExecuteStreamRequest],
-        call: Call,
     ) -> None:
         """Brings in the operands that come as chunks: in ascending order, each whole before the next."""
         for i, operand in enumerate(operands):
@@ -128,8 +133,8 @@ class Intake:
             self._put(i, 0, b"")
             received = 0
             while received < array.nbytes:
-                call.check("receiving the operands")
-                data = _expect(next(chunks, None), i, received, array)
+                self._call.check("receiving the operands")
+                data = _expect(next(chunks, None), i, received, array, self._max_chunk_bytes)
                 check_bytes(array, np.frombuffer(data, np.uint8), f"operand {i}")
                 self._put(i, received, data)
                 received += len(data)
@@ -149,12 +154,16 @@ class Intake:
         assert self._region is not None
         self.data[index].region_offset = offset
         begin = offset + position
-        self._region.reserve(begin + len(data))
+        self._region.reserve(begin + len(data), lambda: self._call.check("receiving the operands"))
         np.copyto(self._region.bytes[begin : begin + len(data)], np.frombuffer(data, np.uint8))
 
 
 def _expect(
-    message: kernel_service_pb2.ExecuteStreamRequest | None, index: int, received: int, array: ArrayType
+    message: kernel_service_pb2.ExecuteStreamRequest | None,
+    index: int,
+    received: int,
+    array: ArrayType,
+    max_chunk_bytes: int,
 ) -> bytes:
     if message is None:
         raise CallError(
@@ -171,6 +180,12 @@ def _expect(
             Reason.MALFORMED_REQUEST,
             f"a chunk of operand {chunk.index} at byte {chunk.offset} came where operand {index} at byte "
             f"{received} was due; send operands in ascending order, without gaps",
+            field="chunk",
+        )
+    if len(chunk.data) > max_chunk_bytes:
+        raise CallError(
+            Reason.SIZE_MISMATCH,
+            f"a chunk of {len(chunk.data)} bytes came; at most {max_chunk_bytes} are allowed in one",
             field="chunk",
         )
     if not chunk.data or received + len(chunk.data) > array.nbytes:

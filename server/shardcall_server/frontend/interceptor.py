@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import grpc
@@ -17,6 +18,8 @@ from shardcall_server.frontend.status import CallStatus
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _OURS = "/shardcall.v1."
+_WORKING = frozenset({"Plan", "Compile", "Execute", "ExecuteStream"})
+_GRACE_S = 0.5  # for a handler that sees its deadline by itself, and can say what it was doing
 
 
 class CallInterceptor(grpc.ServerInterceptor):
@@ -43,59 +46,50 @@ class CallInterceptor(grpc.ServerInterceptor):
     ) -> Handler | None:
         """Wraps the methods of our services; health and reflection stay as they are."""
         handler = continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith(_OURS):
+        service, _, method = handler_call_details.method.rpartition("/")
+        if handler is None or not service.startswith(_OURS):
             return handler
+        works = method in _WORKING
+        deserialize = _lenient(cast(Any, handler.request_deserializer))
         if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                self._streaming(cast(Any, handler.stream_stream)),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._unary(cast(Any, handler.unary_unary)), handler.request_deserializer, handler.response_serializer
-        )
+            streaming = self._streaming(cast(Any, handler.stream_stream), works)
+            return grpc.stream_stream_rpc_method_handler(streaming, deserialize, handler.response_serializer)
+        unary = self._unary(cast(Any, handler.unary_unary), works)
+        return grpc.unary_unary_rpc_method_handler(unary, deserialize, handler.response_serializer)
 
-    def _unary(self, method: Callable[[Any, Call], Any]) -> Callable[[Any, grpc.ServicerContext], Any]:
+    def _unary(self, method: Callable[[Any, Call], Any], works: bool) -> Callable[[Any, grpc.ServicerContext], Any]:
         def behaviour(request: Any, context: grpc.ServicerContext) -> Any:
             call = None
             try:
-                self._admit()
-                try:
-                    call = Call(context, self._max_call_s)
-                    return method(request, call)
-                finally:
-                    self._free.release()
+                call = Call(context, self._max_call_s)
+                with self._admitted(works):
+                    return method(_parsed(request), call)
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
                 return context.abort_with_status(_status(error, call))
 
         return behaviour
 
     def _streaming(
-        self, method: Callable[[Any, Call], Iterator[Any]]
+        self, method: Callable[[Any, Call], Iterator[Any]], works: bool
     ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             call = None
             try:
-                self._admit()
-                # A sender that stalls holds this thread in its next(); only an end of the RPC wakes it.
-                limit = threading.Timer(self._max_call_s, context.cancel)
-                if context.time_remaining() is None:
-                    limit.daemon = True
-                    limit.start()
-                try:
-                    call = Call(context, self._max_call_s)
-                    yield from method(requests, call)
-                finally:
-                    limit.cancel()
-                    self._free.release()
+                call = Call(context, self._max_call_s)
+                with self._admitted(works), _ended_at_last(call, context):
+                    yield from method(map(_parsed, requests), call)
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
                 context.abort_with_status(_status(error, call))
 
         return behaviour
 
-    def _admit(self) -> None:
+    @contextmanager
+    def _admitted(self, works: bool) -> Iterator[None]:
         if self.draining:
             raise CallError(Reason.SERVER_DRAINING, "the server is shutting down and takes no new calls; use another")
+        if not works:  # questions about the server are answered while every call's place is taken
+            yield
+            return
         if not self._free.acquire(blocking=False):
             raise CallError(
                 Reason.SERVER_BUSY,
@@ -103,6 +97,47 @@ class CallInterceptor(grpc.ServerInterceptor):
                 "call later",
                 metadata={"limit": "max_concurrent_calls"},
             )
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+@contextmanager
+def _ended_at_last(call: Call, context: grpc.ServicerContext) -> Iterator[None]:
+    """Ends an RPC soon after its deadline, whatever its handler waits for.
+
+    A sender or reader that stalls holds the handler's thread in gRPC, from where only an end of the RPC wakes it.
+    """
+    timer = threading.Timer(call.remaining_s + _GRACE_S, context.cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class _Malformed:
+    """Stands where a request does whose bytes are none; gRPC itself would answer INTERNAL."""
+
+
+def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def parse(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except Exception:  # noqa: BLE001  # protobuf raises more than its own DecodeError
+            return _Malformed()
+
+    return parse
+
+
+def _parsed(request: Any) -> Any:
+    if isinstance(request, _Malformed):
+        raise CallError(
+            Reason.MALFORMED_REQUEST, "the request is no message of this method; use stubs made of its contract"
+        )
+    return request
 
 
 def _status(error: Exception, call: Call | None) -> CallStatus:

@@ -9,12 +9,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.wire import decode_operand_types
 from shardcall_worker.v1 import link_pb2
 
 _MAX_ALIASES = 64
+_MAX_PREPARING = 64  # compilations go on when their callers have left
 _MAX_TOLD = 3  # differences that an explanation names
 
 
@@ -117,6 +119,7 @@ class ProgramCache:
 
         Raises:
             SessionEndedError: the mesh is gone.
+            CallError: too many programs are being compiled.
         """
         digest = call_digest(call, operands)
         with self._session.order:
@@ -126,6 +129,12 @@ class ProgramCache:
                 return known
             preparation = self._preparing.get(digest)
             if preparation is None:
+                if len(self._preparing) >= _MAX_PREPARING:
+                    raise CallError(
+                        Reason.SERVER_BUSY,
+                        f"the mesh compiles {_MAX_PREPARING} programs already; repeat the call when some are done",
+                        metadata={"limit": "programs being compiled"},
+                    )
                 prepare = link_pb2.Prepare(call=call, operands=operands, max_call_bytes=self._max_call_bytes)
                 # Kept before it is sent: the answer may be there by the time that sending returns.
                 preparation = self._preparing[digest] = _Preparation(prepare)

@@ -6,6 +6,8 @@ import errno
 import mmap
 import os
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -65,55 +67,51 @@ class MemoryBudget:
 class Region:
     """A memory file of a call's own, mapped here and by the worker; gone with its last user.
 
-    Memory is reserved only as far as bytes have come: what a sender merely claims costs nothing. It is
-    reserved for real, since a sparse file that cannot be filled kills whoever touches it.
+    Memory is reserved, and counted against the budget, only as far as bytes have come: what a sender merely
+    claims costs nothing. It is reserved for real, since a sparse file that cannot be filled kills whoever
+    touches it.
 
     Args:
-        nbytes: its size, 1 or more; counted against the budget at once.
+        nbytes: its size, 1 or more.
         budget: what it counts against.
     """
 
     def __init__(self, nbytes: int, budget: MemoryBudget) -> None:
-        budget.take(nbytes)
         self._budget = budget
         self._reserved_bytes = 0
         self._users = 1
         self._lock = threading.Lock()
         self.nbytes = nbytes
-        try:
+        with _memory_errors(nbytes):
             self.fd = os.memfd_create("shardcall-call", os.MFD_CLOEXEC)
-        except OSError:
-            budget.give_back(nbytes)
-            raise
-        try:
-            os.ftruncate(self.fd, nbytes)
-            self.bytes = np.frombuffer(mmap.mmap(self.fd, nbytes), np.uint8)
-        except BaseException:
-            os.close(self.fd)
-            budget.give_back(nbytes)
-            raise
+            try:
+                os.ftruncate(self.fd, nbytes)
+                self.bytes = np.frombuffer(mmap.mmap(self.fd, nbytes), np.uint8)
+            except BaseException:
+                os.close(self.fd)
+                raise
 
-    def reserve(self, end: int) -> None:
+    def reserve(self, end: int, check: Callable[[], None]) -> None:
         """Makes sure that there is memory for the bytes below ``end``.
 
+        Args:
+            end: a byte of the region, or its size.
+            check: called before every step; raises if the call has ended.
+
         Raises:
-            CallError: the host has none left.
+            CallError: other calls hold too much, or the host has none left.
         """
-        if end <= self._reserved_bytes:
-            return
-        target = min(self.nbytes, -(-end // _RESERVE_BYTES) * _RESERVE_BYTES)
-        try:
-            os.posix_fallocate(self.fd, self._reserved_bytes, target - self._reserved_bytes)
-        except OSError as error:
-            if error.errno not in {errno.ENOMEM, errno.ENOSPC}:
+        while self._reserved_bytes < end:
+            check()
+            step = min(_RESERVE_BYTES, self.nbytes - self._reserved_bytes)
+            self._budget.take(step)
+            try:
+                with _memory_errors(self.nbytes):
+                    os.posix_fallocate(self.fd, self._reserved_bytes, step)
+            except BaseException:
+                self._budget.give_back(step)
                 raise
-            raise CallError(
-                Reason.OUT_OF_HOST_MEMORY,
-                f"the server's host has no memory for the {self.nbytes} bytes of this call; "
-                "repeat it later, or split the work",
-                field="operands",
-            ) from error
-        self._reserved_bytes = target
+            self._reserved_bytes += step
 
     def hold(self) -> None:
         """Adds a user; each user closes the region once."""
@@ -128,4 +126,23 @@ class Region:
                 return
         os.close(self.fd)
         del self.bytes  # the mapping goes with the last view of it
-        self._budget.give_back(self.nbytes)
+        self._budget.give_back(self._reserved_bytes)
+
+
+@contextmanager
+def _memory_errors(nbytes: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOMEM, errno.ENOSPC}:
+            raise CallError(
+                Reason.OUT_OF_HOST_MEMORY,
+                f"the server's host has no memory for the {nbytes} bytes of this call; repeat it later, or split "
+                "the work",
+                field="operands",
+            ) from error
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise CallError(
+                Reason.SERVER_BUSY, "the server has no file descriptors left at present; repeat the call later"
+            ) from error
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -32,7 +33,7 @@ from shardcall_server.frontend.region import MemoryBudget
 from shardcall_server.frontend.servicers import KernelServicer, ServerInfoServicer
 from shardcall_server.frontend.session import MeshSession
 from shardcall_server.frontend.supervisor import MeshSupervisor
-from shardcall_server.settings import Settings
+from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.telemetry import configure_logging
 from shardcall_worker.v1 import link_pb2
 
@@ -187,10 +188,17 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
     if ready is None:
         front_end.stop()
         return 0
+    try:
+        settings.check_mesh(len(ready.devices))
+    except ValueError as error:
+        front_end.stop()
+        raise SettingsError(str(error)) from None
     address = front_end.address
+    # A wildcard is where others do not connect to.
+    reached = address.replace("0.0.0.0", socket.gethostname()).replace("[::]", socket.gethostname())
     print(  # noqa: T201
         f"shardcall ready at {address} ({len(ready.devices)} {ready.platform} devices); "
-        f'connect with: shardcall.connect("{address}")',
+        f'connect with: shardcall.connect("{reached}")',
         flush=True,
     )
     end.wait()

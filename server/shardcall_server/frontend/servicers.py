@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shardcall.v1 import (
     array_pb2,
@@ -11,12 +11,13 @@ from shardcall.v1 import (
 )
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.execution import Execution, default_mesh, read_results
+from shardcall_server.frontend.execution import Execution, Storage, default_mesh, read_results
 from shardcall_server.frontend.intake import Intake, check_operands
 from shardcall_server.frontend.programs import Found
 from shardcall_server.frontend.supervisor import MeshSupervisor
+from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.settings import Settings
-from shardcall_server.wire import MAX_RANK, decode_operand_types, encode_array_type, encode_mesh
+from shardcall_server.wire import MAX_RANK, check_counts, decode_operand_types, encode_array_type, encode_mesh
 
 _TEXT_RESERVE_BYTES = 64 << 10
 
@@ -58,6 +59,7 @@ class KernelServicer:
         self, request: kernel_service_pb2.PlanRequest, call: Call
     ) -> kernel_service_pb2.PlanResponse:
         """Tells what a call would do."""
+        check_counts(request.call, len(request.operands))
         prepared = self._execution.prepare(call, request.call, decode_operand_types(request.operands))
         found = prepared.found
         return kernel_service_pb2.PlanResponse(plan=found.plan, cache=found.answer, timing=call.finish())
@@ -66,6 +68,7 @@ class KernelServicer:
         self, request: kernel_service_pb2.CompileRequest, call: Call
     ) -> kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time."""
+        check_counts(request.call, len(request.operands))
         operands = decode_operand_types(request.operands)
         prepared = self._execution.prepare(call, request.call, operands)
         text = ""
@@ -84,18 +87,17 @@ class KernelServicer:
     ) -> kernel_service_pb2.ExecuteResponse:
         """Runs a kernel on small arrays."""
         _refuse_kept(request)
-        operands = check_operands(request.operands, may_stream=False)
+        check_counts(request.call, len(request.operands))
+        with call.phase("receive"):
+            operands = check_operands(request.operands, may_stream=False)
+        self._refuse_large("operands", sum(operand.nbytes for operand in operands if operand))
         prepared = self._execution.prepare(call, request.call, operands)
         program = prepared.found.program
-        if program.result_bytes > self._settings.max_inline_bytes:
-            raise CallError(
-                Reason.STREAM_REQUIRED,
-                f"the results are {program.result_bytes} bytes and a unary answer holds "
-                f"{self._settings.max_inline_bytes}; send the same call by ExecuteStream",
-            )
+        self._refuse_large("results", program.result_bytes)
         with self._execution.allocate(prepared) as storage:
-            intake = Intake(operands, storage.operand_offsets, storage.region)
-            intake.take_inline(request.operands)
+            intake = self._intake(call, operands, storage)
+            with call.phase("receive"):
+                intake.take_inline(request.operands)
             executed = self._execution.run(call, prepared, storage, intake.data)
             results = [
                 kernel_service_pb2.Result(
@@ -119,13 +121,14 @@ class KernelServicer:
             )
         header = first.header
         _refuse_kept(header)
+        check_counts(header.call, len(header.operands))
         operands = check_operands(header.operands, may_stream=True)
         prepared = self._execution.prepare(call, header.call, operands)
         with self._execution.allocate(prepared) as storage:
-            intake = Intake(operands, storage.operand_offsets, storage.region)
+            intake = self._intake(call, operands, storage)
             with call.phase("receive"):
                 intake.take_inline(header.operands)
-                intake.take_chunks(header.operands, requests, call)
+                intake.take_chunks(header.operands, requests)
             executed = self._execution.run(call, prepared, storage, intake.data)
             program = prepared.found.program
             with call.phase("send"):
@@ -136,6 +139,19 @@ class KernelServicer:
                         chunk = array_pb2.TensorChunk(index=index, offset=offset, data=piece)
                         yield kernel_service_pb2.ExecuteStreamResponse(chunk=chunk)
         yield kernel_service_pb2.ExecuteStreamResponse(timing=call.finish())
+
+    def _intake(self, call: Call, operands: Sequence[ArrayType | None], storage: Storage) -> Intake:
+        return Intake(operands, storage.operand_offsets, storage.region, call, self._settings.max_chunk_bytes)
+
+    def _refuse_large(self, what: str, nbytes: int) -> None:
+        if nbytes > self._settings.max_inline_bytes:
+            raise CallError(
+                Reason.STREAM_REQUIRED,
+                f"the {what} are {nbytes} bytes together and a unary call takes {self._settings.max_inline_bytes}; "
+                "send the same call by ExecuteStream",
+                field=what,
+                metadata={"bytes": str(nbytes), "limit": str(self._settings.max_inline_bytes)},
+            )
 
 
 class ServerInfoServicer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import secrets
@@ -86,41 +85,51 @@ class MeshSession:
                 Reason.SERVER_BUSY, "the mesh does not take commands at present; repeat the call later"
             ) from None
         except LinkClosedError:
-            # Either `run` has failed the future already, or nobody has and nothing was handed over.
+            self._ended = True
+            # Either `run` fails the future, or nobody does and nothing was handed over.
             if self._pending.pop(message.call_id, None) is not None:
                 raise SessionEndedError from None
         return answer
 
     def tell(self, message: link_pb2.FrontEndMessage) -> None:
         """Sends a command that has no answer; to a worker that is gone there is nothing to tell."""
-        with contextlib.suppress(LinkClosedError, LinkFullError):
+        try:
             self._link.send(message.SerializeToString())
+        except LinkClosedError:
+            pass
+        except LinkFullError:  # a worker that missed an eviction no longer holds what we think
+            self.kill()
 
     def run(self) -> int:
         """Hands out the worker's answers until it is gone; returns its exit status.
 
-        Every command without an answer then fails with MESH_RESTARTED.
+        Every command without an answer then fails with MESH_RESTARTED, once the process has ended: until then
+        it may write to the call's region.
         """
-        for body, _ in self._link.frames():
-            message = link_pb2.WorkerMessage.FromString(body)
-            if message.WhichOneof("answer") == "ready":
-                self.ready.set_result(message.ready)
-                continue
-            answer = self._pending.pop(message.call_id, None)
-            if answer is not None:
-                _settle(answer, message)
-        self.kill()
-        status = self._process.wait()
-        with self._pending_lock:
-            self._ended = True
-            lost, self._pending = self._pending, {}
-        for answer in lost.values():
-            answer.set_exception(mesh_restarted())
-        if not self.ready.done():
-            self.ready.set_exception(
-                CallError(Reason.MESH_NOT_READY, "the mesh ended before it was ready; see the server's log")
-            )
+        try:
+            for body, _ in self._link.frames():
+                self._hand_out(link_pb2.WorkerMessage.FromString(body))
+        finally:
+            with self._pending_lock:
+                self._ended = True
+                lost, self._pending = self._pending, {}
+            self.kill()
+            status = self._process.wait()
+            for answer in lost.values():
+                answer.set_exception(mesh_restarted())
+            if not self.ready.done():
+                self.ready.set_exception(
+                    CallError(Reason.MESH_NOT_READY, "the mesh ended before it was ready; see the server's log")
+                )
         return status
+
+    def _hand_out(self, message: link_pb2.WorkerMessage) -> None:
+        if message.WhichOneof("answer") == "ready":
+            self.ready.set_result(message.ready)
+            return
+        answer = self._pending.pop(message.call_id, None)
+        if answer is not None:
+            _settle(answer, message)
 
     def shut_down(self, timeout_s: float) -> None:
         """Asks the worker to end after what it has launched, and ends it if it does not."""

@@ -98,25 +98,39 @@ class MeshSupervisor:
         self._thread.join(timeout_s)
 
     def _supervise(self) -> None:
-        log = structlog.get_logger()
         while not self._stopping.is_set():
+            error = self._run_session()
+            if self._stopping.is_set():
+                return
+            self._failures = self._failures + 1 if error else 0
+            with self._lock:
+                if self._mesh.done():
+                    self._mesh = Future()
+                elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready:
+                    self._mesh.set_exception(error)
+                    return
+            self._on_change(False)
+            self._stopping.wait(_BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)])
+
+    def _run_session(self) -> BaseException | None:
+        """Runs one session to its end; returns why it never became ready, if it did not.
+
+        Nothing that goes wrong may end the supervisor's thread: no descriptors left, say, or a message of the
+        worker's that is none.
+        """
+        log = structlog.get_logger()
+        try:
             session = self._open_session()
             with self._lock:
                 self._session = session
             session.ready.add_done_callback(partial(self._announce, session))
             status = session.run()
-            if self._stopping.is_set():
-                return
-            self._failures = self._failures + 1 if session.ready.exception() else 0
-            with self._lock:
-                if self._mesh.done():
-                    self._mesh = Future()
-                elif self._failures == _MAX_FAILED_STARTS and self._never_ready:
-                    self._mesh.set_exception(session.ready.exception())
-                    return
-            self._on_change(False)
+        except Exception as error:
+            log.exception("the mesh failed and is started again")
+            return error
+        if not self._stopping.is_set():
             log.warning("the mesh ended and is started again", exit_status=status, pid=session.pid)
-            self._stopping.wait(_BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)])
+        return session.ready.exception()
 
     def _announce(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
         if ready.exception() is not None:

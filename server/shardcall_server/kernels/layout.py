@@ -36,6 +36,11 @@ class ArrayType:
         """Bytes of all elements; a Python integer, so it cannot overflow."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def span_bytes(self) -> int:
+        """Bytes with sizes of 0 counted as 1: what a compiler's index arithmetic has to hold."""
+        return math.prod(max(n, 1) for n in self.shape) * self.dtype.itemsize
+
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 

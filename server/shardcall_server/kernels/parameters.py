@@ -16,11 +16,7 @@ def integer(parameters: Mapping[str, ParameterValue], name: str) -> int:
     """
     value = parameters[name]
     if isinstance(value, bool) or not isinstance(value, int):
-        raise CallError(
-            Reason.INVALID_PARAMETER,
-            f"{name}={shorten(value)} is of type {type(value).__name__}; {name} is an integer",
-            field=name,
-        )
+        raise _refusal(name, value, "an integer")
     return value
 
 
@@ -32,9 +28,14 @@ def text(parameters: Mapping[str, ParameterValue], name: str) -> str:
     """
     value = parameters[name]
     if not isinstance(value, str):
-        raise CallError(
-            Reason.INVALID_PARAMETER,
-            f"{name}={shorten(value)} is of type {type(value).__name__}; {name} is a string",
-            field=name,
-        )
+        raise _refusal(name, value, "a string")
     return value
+
+
+def _refusal(name: str, value: ParameterValue, allowed: str) -> CallError:
+    given = repr(shorten(value)) if isinstance(value, str) else shorten(value)
+    return CallError(
+        Reason.INVALID_PARAMETER,
+        f"{name}={given} is of type {type(value).__name__}; {name} is {allowed}",
+        field=name,
+    )

@@ -10,7 +10,7 @@ import gc
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -23,11 +23,14 @@ from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
 from shardcall_server.compilation.program import Program, compile_program
 from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
-from shardcall_server.framing import Link, LinkClosedError
-from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.framing import Link, LinkClosedError, LinkFullError
+from shardcall_server.kernels.kernel import Kernel, Problem
+from shardcall_server.kernels.layout import ArrayType, block_shape, format_spec, padded_shape
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.requests import decode_request
+from shardcall_server.settings import memory_bytes
+from shardcall_server.wire import MAX_SPAN_BYTES
 from shardcall_worker.v1 import link_pb2
 
 T = TypeVar("T")
@@ -127,7 +130,7 @@ class Commands:
 
     def _text(self, call_id: int, command: link_pb2.GetCompiledText) -> None:
         with self._failures(call_id) as answer:
-            text = self._programs[command.key_digest].result(timeout=0).program.compiled.as_text() or ""
+            text = self._programs[command.key_digest].result(timeout=0).program.text
             cut = text.encode()[: command.max_bytes].decode(errors="ignore")
             answer.send(compiled_text=link_pb2.CompiledText(text=cut))
 
@@ -178,6 +181,8 @@ class _Answer:
             self._link.send(message.SerializeToString())
         except LinkClosedError:
             pass
+        except LinkFullError:  # a call without its answer would hold its memory for ever: begin anew
+            self._link.close()
 
 
 def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
@@ -203,7 +208,11 @@ def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
         seconds=round(time.monotonic() - began, 3),
         key=key.digest()[:12],
     )
-    text = program.compiled.as_text() or ""
+    needed = analysis.memory(program.compiled)
+    _check_memory(
+        resolved.problem.mesh.device_count * (needed.argument_bytes + needed.output_bytes + needed.temp_bytes)
+    )
+    text = program.text
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)
     return _Compiled(program, link_pb2.Prepared(plan=plan, program_bytes=nbytes))
@@ -229,6 +238,38 @@ def _check_size(resolved: Resolved, max_call_bytes: int) -> None:
             "split the work, or start the server with a larger --max-call-bytes",
             field="operands",
             metadata={"bytes": str(nbytes), "limit": str(max_call_bytes)},
+        )
+    for array, spec in zip((*problem.operands, *problem.results), (*problem.in_specs, *problem.out_specs), strict=True):
+        if array is None or spec is None:
+            continue
+        padded = ArrayType(padded_shape(array.shape, spec, problem.mesh), array.dtype)
+        if padded.span_bytes > MAX_SPAN_BYTES:
+            raise CallError(
+                Reason.INVALID_SHAPE,
+                f"{shorten(str(array))}, split as {shorten(format_spec(spec))}, spans {padded.span_bytes:.3g} bytes, "
+                f"sizes of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
+                field="operands",
+            )
+    _check_memory(sum(_device_bytes(problem)) * problem.mesh.device_count)
+
+
+def _device_bytes(problem: Problem) -> Iterator[int]:
+    """Bytes of each array's block on one device, padding included."""
+    for array, spec in zip((*problem.operands, *problem.results), (*problem.in_specs, *problem.out_specs), strict=True):
+        if array is not None and spec is not None:
+            yield ArrayType(block_shape(array.shape, spec, problem.mesh), array.dtype).nbytes
+
+
+def _check_memory(nbytes: int) -> None:
+    """Refuses what virtual devices together cannot hold: the host has no other way than to kill a process."""
+    limit = memory_bytes()
+    if jax.default_backend() == "cpu" and nbytes > limit:
+        raise CallError(
+            Reason.OUT_OF_DEVICE_MEMORY,
+            f"the devices would need {nbytes} bytes together, copies on several devices counted, and the host has "
+            f"{limit}; split the arrays instead of replicating them, or make them smaller",
+            field="mesh",
+            metadata={"bytes": str(nbytes), "limit": str(limit)},
         )
 
 

@@ -89,7 +89,7 @@ class Executor:
                 region.view(result, offset)
                 for result, offset in zip(problem.results, command.result_offsets, strict=True)
             ]
-        results = program.compiled(*arguments)
+        results = program.compiled(*arguments) if program.compiled else ()
         return Launch(program, results, targets, placed, placed - started)
 
     def finish(self, launch: Launch) -> link_pb2.Executed:
@@ -101,16 +101,16 @@ class Executor:
             self._last_ready = max(self._last_ready, ready)
         answer = link_pb2.Executed(
             place_seconds=launch.place_s,
-            queue_seconds=begun - launch.launched,
             execute_seconds=ready - begun,
         )
-        for result, kind, target in zip(
-            launch.results, launch.program.resolved.problem.results, launch.targets, strict=True
-        ):
+        kinds = launch.program.resolved.problem.results
+        for result, kind, target in zip(launch.results, kinds, launch.targets, strict=False):
             out = np.empty(kind.shape, kind.dtype) if target is None else target
             gather(result, out, self._copy)
             if target is None:
                 answer.inline_results.append(out.tobytes())
+        if not launch.results:
+            answer.inline_results.extend(b"" for _ in kinds)
         answer.gather_seconds = time.monotonic() - ready
         return answer
 

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from importlib.metadata import entry_points, version
+from importlib.metadata import EntryPoint, entry_points, version
 
 import jax
 import structlog
@@ -63,22 +63,35 @@ def main() -> int:
 
 
 def load_kernels() -> dict[str, Kernel]:
-    """The kernels of every installed distribution, by name; one that cannot be loaded is left out."""
+    """The kernels of every installed distribution, by name.
+
+    One that cannot be loaded or described is left out, and so is one that takes another's name: a stranger's
+    package must not keep the server from starting, nor stand in for ours.
+    """
     log = structlog.get_logger()
     kernels: dict[str, Kernel] = {}
-    for entry in sorted(entry_points(group="shardcall.kernels"), key=lambda e: e.name):
+    for entry in sorted(entry_points(group="shardcall.kernels"), key=_ours_first):
         try:
             kernel = entry.load()()
-        except Exception:  # a stranger's package must not keep the server from starting
+            describe_kernel(kernel)
+            if kernel.name in kernels:
+                raise ValueError(f"there is a kernel {kernel.name!r} already")
+        except Exception:
             log.exception("a kernel could not be loaded", kernel=entry.name, package=entry.value)
             continue
         kernels[kernel.name] = kernel
     return dict(sorted(kernels.items()))
 
 
+def _ours_first(entry: EntryPoint) -> tuple[bool, str]:
+    return not entry.value.startswith("shardcall_server."), entry.name
+
+
 def start_backend(start: link_pb2.Start) -> None:
     """Brings the devices up, with element types as asked (x64 on)."""
     jax.config.update("jax_enable_x64", True)
+    # A compiled program's text goes to clients; the server's paths do not.
+    jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     if start.platform:
         jax.config.update("jax_platforms", "cuda,rocm" if start.platform == "gpu" else start.platform)
     if start.virtual_devices:

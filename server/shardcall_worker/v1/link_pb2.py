@@ -27,7 +27,7 @@ from shardcall.v1 import kernel_pb2 as shardcall_dot_v1_dot_kernel__pb2
 from shardcall.v1 import server_info_service_pb2 as shardcall_dot_v1_dot_server__info__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshardcall_worker/v1/link.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a&shardcall/v1/server_info_service.proto\"\xdf\x02\n\x0f\x46rontEndMessage\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x05start\x18\x02 \x01(\x0b\x32\x1a.shardcall_worker.v1.StartH\x00\x12/\n\x07prepare\x18\x03 \x01(\x0b\x32\x1c.shardcall_worker.v1.PrepareH\x00\x12/\n\x07\x65xecute\x18\x04 \x01(\x0b\x32\x1c.shardcall_worker.v1.ExecuteH\x00\x12+\n\x05\x65vict\x18\x05 \x01(\x0b\x32\x1a.shardcall_worker.v1.EvictH\x00\x12\x41\n\x11get_compiled_text\x18\x06 \x01(\x0b\x32$.shardcall_worker.v1.GetCompiledTextH\x00\x12\x31\n\x08shutdown\x18\x07 \x01(\x0b\x32\x1d.shardcall_worker.v1.ShutdownH\x00\x42\t\n\x07\x63ommand\"\xaa\x02\n\rWorkerMessage\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x05ready\x18\x02 \x01(\x0b\x32\x1a.shardcall_worker.v1.ReadyH\x00\x12\x31\n\x08prepared\x18\x03 \x01(\x0b\x32\x1d.shardcall_worker.v1.PreparedH\x00\x12\x31\n\x08\x65xecuted\x18\x04 \x01(\x0b\x32\x1d.shardcall_worker.v1.ExecutedH\x00\x12:\n\rcompiled_text\x18\x05 \x01(\x0b\x32!.shardcall_worker.v1.CompiledTextH\x00\x12/\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x1c.shardcall_worker.v1.FailureH\x00\x42\x08\n\x06\x61nswer\"2\n\x05Start\x12\x17\n\x0fvirtual_devices\x18\x01 \x01(\x03\x12\x10\n\x08platform\x18\x02 \x01(\t\"\x9c\x01\n\x05Ready\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Device\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\x30\n\x07kernels\x18\x04 \x03(\x0b\x32\x1f.shardcall.v1.KernelDescription\"t\n\x07Prepare\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x16\n\x0emax_call_bytes\x18\x03 \x01(\x04\"C\n\x08Prepared\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12\x15\n\rprogram_bytes\x18\x02 \x01(\x04\"@\n\nTensorData\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12\x17\n\rregion_offset\x18\x02 \x01(\x04H\x00\x42\x07\n\x05place\"~\n\x07\x45xecute\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x14\n\x0cregion_bytes\x18\x02 \x01(\x04\x12\x31\n\x08operands\x18\x03 \x03(\x0b\x32\x1f.shardcall_worker.v1.TensorData\x12\x16\n\x0eresult_offsets\x18\x04 \x03(\x04\"\x81\x01\n\x08\x45xecuted\x12\x16\n\x0einline_results\x18\x01 \x03(\x0c\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x15\n\rplace_seconds\x18\x03 \x01(\x01\x12\x17\n\x0f\x65xecute_seconds\x18\x04 \x01(\x01\x12\x16\n\x0egather_seconds\x18\x05 \x01(\x01\"\x1b\n\x05\x45vict\x12\x12\n\nkey_digest\x18\x01 \x01(\t\"8\n\x0fGetCompiledText\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x11\n\tmax_bytes\x18\x02 \x01(\x04\"\x1c\n\x0c\x43ompiledText\x12\x0c\n\x04text\x18\x01 \x01(\t\"\xa8\x01\n\x07\x46\x61ilure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.shardcall_worker.v1.Failure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\n\n\x08Shutdownb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshardcall_worker/v1/link.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a&shardcall/v1/server_info_service.proto\"\xdf\x02\n\x0f\x46rontEndMessage\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x05start\x18\x02 \x01(\x0b\x32\x1a.shardcall_worker.v1.StartH\x00\x12/\n\x07prepare\x18\x03 \x01(\x0b\x32\x1c.shardcall_worker.v1.PrepareH\x00\x12/\n\x07\x65xecute\x18\x04 \x01(\x0b\x32\x1c.shardcall_worker.v1.ExecuteH\x00\x12+\n\x05\x65vict\x18\x05 \x01(\x0b\x32\x1a.shardcall_worker.v1.EvictH\x00\x12\x41\n\x11get_compiled_text\x18\x06 \x01(\x0b\x32$.shardcall_worker.v1.GetCompiledTextH\x00\x12\x31\n\x08shutdown\x18\x07 \x01(\x0b\x32\x1d.shardcall_worker.v1.ShutdownH\x00\x42\t\n\x07\x63ommand\"\xaa\x02\n\rWorkerMessage\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x05ready\x18\x02 \x01(\x0b\x32\x1a.shardcall_worker.v1.ReadyH\x00\x12\x31\n\x08prepared\x18\x03 \x01(\x0b\x32\x1d.shardcall_worker.v1.PreparedH\x00\x12\x31\n\x08\x65xecuted\x18\x04 \x01(\x0b\x32\x1d.shardcall_worker.v1.ExecutedH\x00\x12:\n\rcompiled_text\x18\x05 \x01(\x0b\x32!.shardcall_worker.v1.CompiledTextH\x00\x12/\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x1c.shardcall_worker.v1.FailureH\x00\x42\x08\n\x06\x61nswer\"2\n\x05Start\x12\x17\n\x0fvirtual_devices\x18\x01 \x01(\x03\x12\x10\n\x08platform\x18\x02 \x01(\t\"\x9c\x01\n\x05Ready\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Device\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\x30\n\x07kernels\x18\x04 \x03(\x0b\x32\x1f.shardcall.v1.KernelDescription\"t\n\x07Prepare\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x16\n\x0emax_call_bytes\x18\x03 \x01(\x04\"C\n\x08Prepared\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12\x15\n\rprogram_bytes\x18\x02 \x01(\x04\"@\n\nTensorData\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12\x17\n\rregion_offset\x18\x02 \x01(\x04H\x00\x42\x07\n\x05place\"~\n\x07\x45xecute\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x14\n\x0cregion_bytes\x18\x02 \x01(\x04\x12\x31\n\x08operands\x18\x03 \x03(\x0b\x32\x1f.shardcall_worker.v1.TensorData\x12\x16\n\x0eresult_offsets\x18\x04 \x03(\x04\"j\n\x08\x45xecuted\x12\x16\n\x0einline_results\x18\x01 \x03(\x0c\x12\x15\n\rplace_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x65xecute_seconds\x18\x03 \x01(\x01\x12\x16\n\x0egather_seconds\x18\x04 \x01(\x01\"\x1b\n\x05\x45vict\x12\x12\n\nkey_digest\x18\x01 \x01(\t\"8\n\x0fGetCompiledText\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x11\n\tmax_bytes\x18\x02 \x01(\x04\"\x1c\n\x0c\x43ompiledText\x12\x0c\n\x04text\x18\x01 \x01(\t\"\xa8\x01\n\x07\x46\x61ilure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.shardcall_worker.v1.Failure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\n\n\x08Shutdownb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,18 +52,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENSORDATA']._serialized_end=1265
   _globals['_EXECUTE']._serialized_start=1267
   _globals['_EXECUTE']._serialized_end=1393
-  _globals['_EXECUTED']._serialized_start=1396
-  _globals['_EXECUTED']._serialized_end=1525
-  _globals['_EVICT']._serialized_start=1527
-  _globals['_EVICT']._serialized_end=1554
-  _globals['_GETCOMPILEDTEXT']._serialized_start=1556
-  _globals['_GETCOMPILEDTEXT']._serialized_end=1612
-  _globals['_COMPILEDTEXT']._serialized_start=1614
-  _globals['_COMPILEDTEXT']._serialized_end=1642
-  _globals['_FAILURE']._serialized_start=1645
-  _globals['_FAILURE']._serialized_end=1813
-  _globals['_FAILURE_METADATAENTRY']._serialized_start=1766
-  _globals['_FAILURE_METADATAENTRY']._serialized_end=1813
-  _globals['_SHUTDOWN']._serialized_start=1815
-  _globals['_SHUTDOWN']._serialized_end=1825
+  _globals['_EXECUTED']._serialized_start=1395
+  _globals['_EXECUTED']._serialized_end=1501
+  _globals['_EVICT']._serialized_start=1503
+  _globals['_EVICT']._serialized_end=1530
+  _globals['_GETCOMPILEDTEXT']._serialized_start=1532
+  _globals['_GETCOMPILEDTEXT']._serialized_end=1588
+  _globals['_COMPILEDTEXT']._serialized_start=1590
+  _globals['_COMPILEDTEXT']._serialized_end=1618
+  _globals['_FAILURE']._serialized_start=1621
+  _globals['_FAILURE']._serialized_end=1789
+  _globals['_FAILURE_METADATAENTRY']._serialized_start=1742
+  _globals['_FAILURE_METADATAENTRY']._serialized_end=1789
+  _globals['_SHUTDOWN']._serialized_start=1791
+  _globals['_SHUTDOWN']._serialized_end=1801
 # @@protoc_insertion_point(module_scope)

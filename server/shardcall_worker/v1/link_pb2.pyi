@@ -340,16 +340,13 @@ class Executed(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     INLINE_RESULTS_FIELD_NUMBER: _builtins.int
-    QUEUE_SECONDS_FIELD_NUMBER: _builtins.int
     PLACE_SECONDS_FIELD_NUMBER: _builtins.int
     EXECUTE_SECONDS_FIELD_NUMBER: _builtins.int
     GATHER_SECONDS_FIELD_NUMBER: _builtins.int
-    queue_seconds: _builtins.float
-    """Launched, but waiting for earlier launches."""
     place_seconds: _builtins.float
     """Operands into blocks on devices."""
     execute_seconds: _builtins.float
-    """The kernel."""
+    """The kernel, with no earlier launch still running."""
     gather_seconds: _builtins.float
     """Shards into one array."""
     @_builtins.property
@@ -360,14 +357,13 @@ class Executed(_message.Message):
         self,
         *,
         inline_results: _abc.Iterable[_builtins.bytes] | None = ...,
-        queue_seconds: _builtins.float = ...,
         place_seconds: _builtins.float = ...,
         execute_seconds: _builtins.float = ...,
         gather_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["execute_seconds", b"execute_seconds", "gather_seconds", b"gather_seconds", "inline_results", b"inline_results", "place_seconds", b"place_seconds", "queue_seconds", b"queue_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execute_seconds", b"execute_seconds", "gather_seconds", b"gather_seconds", "inline_results", b"inline_results", "place_seconds", b"place_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

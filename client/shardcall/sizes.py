@@ -1,0 +1,13 @@
+"""Sizes in bytes, as people read them."""
+
+from __future__ import annotations
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def human(nbytes: float) -> str:
+    """Returns a size in the largest unit that it fills: ``64.1 KiB``."""
+    unit = 0
+    while nbytes >= 1024 and unit < len(_UNITS) - 1:
+        nbytes, unit = nbytes / 1024, unit + 1
+    return f"{nbytes:.4g} {_UNITS[unit]}"
