@@ -125,6 +125,14 @@ def test_arrays_without_elements_are_answered_at_once(client, shape, axis):
     assert result.array.shape == np.diff(x, axis=axis).shape
 
 
+def test_a_planned_call_is_compiled(client):
+    x = np.zeros((47, 3))
+    options = {"axis": 0, "mesh": MESH, "spec": P("x", None)}
+    assert not client.plan("diff", x, **options).cache_hit
+    assert client.diff(x, **options).timing.compile == 0
+    assert client.call("diff", x, None, None, axis=0, mesh=MESH, in_specs=[P("x", None), None]).timing.compile == 0
+
+
 def test_values_are_not_part_of_the_key(client):
     x = np.ones((43, 3))
     calls = [client.diff(x, axis=0, prepend=value, mesh=MESH, spec=P("x", None)) for value in (0.0, 1.0, 2.5)]

@@ -83,7 +83,7 @@ class Execution:
         Raises:
             CallError: the call is wrong, or its deadline passed; the compilation then goes on.
         """
-        types = [encode_array_type(operand) for operand in operands]
+        types = [encode_array_type(operand) for operand in _without_trailing(operands)]
         self._check_size(operands)
         while True:
             mesh = self._supervisor.mesh(call)
@@ -182,11 +182,14 @@ class Execution:
         operands: Sequence[ArrayType | None],
         ready: link_pb2.Ready,
     ) -> kernel_pb2.KernelCall:
-        """The call with its mesh filled in and nothing in it that we do not know."""
+        """The call with its mesh filled in, and said in the fewest words: equal calls are equal messages."""
         completed = kernel_pb2.KernelCall()
         completed.CopyFrom(call)
         completed.DiscardUnknownFields()
         completed.strategy = call.strategy or "auto"
+        for specs in (completed.in_specs, completed.out_specs):
+            while specs and not specs[-1].HasField("spec"):
+                del specs[-1]
         if not call.HasField("mesh"):
             specs = [*call.in_specs, *call.out_specs]
             nbytes = sum(operand.nbytes for operand in operands if operand)
@@ -194,6 +197,12 @@ class Execution:
             mesh = default_mesh(self._settings, ready) if large else _ONE_DEVICE
             completed.mesh.CopyFrom(encode_mesh(mesh))
         return completed
+
+
+def _without_trailing(operands: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
+    """The operands less those left out at the end."""
+    present = [i for i, operand in enumerate(operands) if operand is not None]
+    return operands[: present[-1] + 1] if present else ()
 
 
 def default_mesh(settings: Settings, ready: link_pb2.Ready) -> MeshAxes:
