@@ -87,7 +87,7 @@ class Execution:
         self._check_size(operands)
         while True:
             mesh = self._supervisor.mesh(call)
-            completed = self._complete(kernel_call, operands, mesh.ready)
+            completed = self._complete(kernel_call, operands, mesh)
             call.check("looking for the program")
             try:
                 found = mesh.programs.find(completed, types)
@@ -180,22 +180,26 @@ class Execution:
         self,
         call: kernel_pb2.KernelCall,
         operands: Sequence[ArrayType | None],
-        ready: link_pb2.Ready,
+        mesh: Mesh,
     ) -> kernel_pb2.KernelCall:
         """The call with its mesh filled in, and said in the fewest words: equal calls are equal messages."""
         completed = kernel_pb2.KernelCall()
         completed.CopyFrom(call)
         completed.DiscardUnknownFields()
         completed.strategy = call.strategy or "auto"
-        for specs in (completed.in_specs, completed.out_specs):
-            while specs and not specs[-1].HasField("spec"):
-                del specs[-1]
+        for given in (completed.in_specs, completed.out_specs):
+            while given and not given[-1].HasField("spec"):
+                del given[-1]
+        if call.kernel in mesh.kernels:
+            for info in mesh.kernels[call.kernel].parameters:
+                if info.name in call.parameters and info.default_value == call.parameters[info.name]:
+                    del completed.parameters[info.name]
         if not call.HasField("mesh"):
             specs = [*call.in_specs, *call.out_specs]
             nbytes = sum(operand.nbytes for operand in operands if operand)
             large = nbytes >= _LARGE_CALL_BYTES or any(spec.HasField("spec") for spec in specs)
-            mesh = default_mesh(self._settings, ready) if large else _ONE_DEVICE
-            completed.mesh.CopyFrom(encode_mesh(mesh))
+            axes = default_mesh(self._settings, mesh.ready) if large else _ONE_DEVICE
+            completed.mesh.CopyFrom(encode_mesh(axes))
         return completed
 
 

@@ -46,7 +46,7 @@ class KernelServicer:
         self, request: kernel_service_pb2.DescribeKernelRequest, call: Call
     ) -> kernel_service_pb2.DescribeKernelResponse:
         """Tells all about one kernel."""
-        kernels = {kernel.name: kernel for kernel in self._supervisor.mesh(call).ready.kernels}
+        kernels = self._supervisor.mesh(call).kernels
         if request.kernel not in kernels:
             raise CallError(
                 Reason.KERNEL_NOT_FOUND,

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import structlog
 
+from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.programs import ProgramCache
@@ -27,6 +28,11 @@ class Mesh:
     session: MeshSession
     ready: link_pb2.Ready
     programs: ProgramCache
+
+    @cached_property
+    def kernels(self) -> dict[str, kernel_pb2.KernelDescription]:
+        """The kernels by name."""
+        return {kernel.name: kernel for kernel in self.ready.kernels}
 
 
 class MeshSupervisor:
