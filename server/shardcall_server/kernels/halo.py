@@ -140,10 +140,12 @@ def _looped_difference(array: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Ar
 
 def whole_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
     """The differences along an axis that is not split."""
-    return _result_block(prepend, block, append, g.shift(0), g, dtype)
+    return _with_edges(_inside(block, g.shift(0), g, dtype), prepend, block, append, g.shift(0), g, dtype)
 
 
-def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
+def halo_block(
+    block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype, *, blocking: bool
+) -> jax.Array:
     """One device's block of the result: its neighbours' edge rows, and the differences of all.
 
     Args:
@@ -152,6 +154,9 @@ def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geome
         append: [after, …] of type ``dtype``.
         g: of the call; ``left`` and ``right`` are at most B.
         dtype: of the result.
+        blocking: whether a collective holds up what does not need it, as on CPU. The differences inside the block
+            are then taken first: all devices wait for the last to come, and by then those that wait have done
+            their work. Elsewhere the exchange runs beside them.
 
     Returns:
         [result_block, …].
@@ -163,7 +168,12 @@ def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geome
     start = device.astype(index_type(g.devices * (g.block + 1))) * g.block
     if g.after:
         block = _append(block, append, start, g)
+    lowest, highest = g.shifts
+    shift = lowest if lowest == highest else g.shift(device)
+    inside = _inside(block, shift, g, dtype)
     left, right = rows(block, g.block - g.left, g.left, g.axis), rows(block, 0, g.right, g.axis)
+    if blocking and inside is not None:
+        inside, left, right = lax.optimization_barrier((inside, left, right))
     if g.left:
         left = _permute(left, g, [(i, i + 1) for i in range(g.devices - 1)])
         left = jnp.where(device == 0, pad_axis(prepend, g.axis, g.left - g.before, 0), left)
@@ -171,26 +181,39 @@ def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geome
         right = _permute(right, g, [(i + 1, i) for i in range(g.devices - 1)])
         if g.after:
             right = _append(right, append, start + g.block, g)
+    return _with_edges(inside, left, block, right, shift, g, dtype)
+
+
+def _inside(block: jax.Array, shift: int | jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array | None:
+    """The differences that a block makes by itself, as bits, padded to the result's size; None if there are none."""
     lowest, highest = g.shifts
-    return _result_block(left, block, right, lowest if lowest == highest else g.shift(device), g, dtype)
+    inner = g.result_block - g.left - g.right
+    if inner < 1 or highest + g.left + g.n > g.block or lowest + g.result_block < g.right:
+        return None
+    inside = element_types.as_bits(differences([block], shift + g.left, inner, g, dtype))
+    return pad_axis(inside, g.axis, g.left, g.right)
 
 
-def _result_block(
-    left: jax.Array, block: jax.Array, right: jax.Array, shift: int | jax.Array, g: Geometry, dtype: np.dtype
+def _with_edges(
+    inside: jax.Array | None,
+    left: jax.Array,
+    block: jax.Array,
+    right: jax.Array,
+    shift: int | jax.Array,
+    g: Geometry,
+    dtype: np.dtype,
 ) -> jax.Array:
     """The differences of the rows before a block, in it and behind it.
 
-    Those inside the block are padded to the result's size and those at its edges written in place. XLA makes one
-    pass over memory of that up to order 4; of a concatenation it makes one for each order.
+    Those at the edges are written in place, into those inside. XLA makes one pass over memory of that up to order
+    4; of a concatenation it makes one for each order.
     """
+    if inside is None:
+        return differences([left, block, right], shift + g.left, g.result_block, g, dtype)
     lowest, highest = g.shifts
-    inner = g.result_block - g.left - g.right
     # The edges need the block's rows up to `head` and from `tail` on, wherever the shift lies.
     head, tail = highest + g.left + g.n, lowest + g.result_block - g.right
-    if inner < 1 or head > g.block or tail < 0:
-        return differences([left, block, right], shift + g.left, g.result_block, g, dtype)
-    inside = element_types.as_bits(differences([block], shift + g.left, inner, g, dtype))
-    result = pad_axis(inside, g.axis, g.left, g.right)
+    result = inside
     if g.left:
         parts = [left, rows(block, 0, head, g.axis)]
         edge = element_types.as_bits(differences(parts, shift - lowest, g.left, g, dtype))
