@@ -85,7 +85,9 @@ class Runs:
             out_specs=(),
             strategy="halo",
         )
-        return compile_program(resolve(Diff(), request, range(DEVICES))).compiled
+        compiled = compile_program(resolve(Diff(), request, range(DEVICES))).compiled
+        assert compiled is not None, "the array has elements"
+        return compiled
 
 
 def main() -> int:
