@@ -65,8 +65,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     limit for one call. Waiting does not help.
     """
     ERROR_REASON_STREAM_REQUIRED: _ErrorReason.ValueType  # 18
-    """FAILED_PRECONDITION: the results do not fit a unary answer. Nothing was
-    run; send the same call by ExecuteStream.
+    """FAILED_PRECONDITION: the operands or results are over
+    `Limits.max_inline_bytes`, too many for a unary call. Nothing was run; send
+    the same call by ExecuteStream.
     """
     ERROR_REASON_SERVER_BUSY: _ErrorReason.ValueType  # 19
     """RESOURCE_EXHAUSTED: too many calls or bytes at once. Wait and repeat."""
@@ -149,8 +150,9 @@ ERROR_REASON_CALL_TOO_LARGE: ErrorReason.ValueType  # 17
 limit for one call. Waiting does not help.
 """
 ERROR_REASON_STREAM_REQUIRED: ErrorReason.ValueType  # 18
-"""FAILED_PRECONDITION: the results do not fit a unary answer. Nothing was
-run; send the same call by ExecuteStream.
+"""FAILED_PRECONDITION: the operands or results are over
+`Limits.max_inline_bytes`, too many for a unary call. Nothing was run; send
+the same call by ExecuteStream.
 """
 ERROR_REASON_SERVER_BUSY: ErrorReason.ValueType  # 19
 """RESOURCE_EXHAUSTED: too many calls or bytes at once. Wait and repeat."""

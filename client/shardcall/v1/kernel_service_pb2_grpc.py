@@ -34,7 +34,9 @@ class KernelServiceStub(object):
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
+    stream whose sender or reader stalls past its deadline ends with CANCELLED
+    and without details.
     """
 
     def __init__(self, channel):
@@ -84,7 +86,9 @@ class KernelServiceServicer(object):
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
+    stream whose sender or reader stalls past its deadline ends with CANCELLED
+    and without details.
     """
 
     def ListKernels(self, request, context):
@@ -237,7 +241,9 @@ class KernelService(object):
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
+    stream whose sender or reader stalls past its deadline ends with CANCELLED
+    and without details.
     """
 
     @staticmethod

@@ -35,7 +35,9 @@ class KernelServiceStub:
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
+    stream whose sender or reader stalls past its deadline ends with CANCELLED
+    and without details.
     """
 
     @_typing.overload
@@ -129,7 +131,9 @@ class KernelServiceAsyncStub(KernelServiceStub):
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
+    stream whose sender or reader stalls past its deadline ends with CANCELLED
+    and without details.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -219,7 +223,9 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
+    stream whose sender or reader stalls past its deadline ends with CANCELLED
+    and without details.
     """
 
     @_abc_1.abstractmethod

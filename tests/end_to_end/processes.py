@@ -1,0 +1,56 @@
+"""Looking at processes from outside, and at a server that is busy."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import shardcall as sc
+
+X = np.random.default_rng(0).standard_normal((64, 4))
+
+
+def until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+    """Waits for a condition, looking every 2 ms."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.002)
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def computing(pid: int) -> Callable[[], bool]:
+    """Whether a worker has computed for a while since now: far more than placing operands takes."""
+    before = cpu_s(pid)
+    return lambda: cpu_s(pid) > before + 0.3
+
+
+def memory_files(pid: int) -> list[str]:
+    """The call regions that a process has open or mapped."""
+    opened = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()]
+    mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return [name for name in [*opened, *mapped] if "shardcall-call" in name]
+
+
+def is_busy(client: sc.Client) -> bool:
+    """Whether a server of one place works on a call; ``diff(X, axis=0)`` must be compiled."""
+    try:
+        client.plan("diff", X, axis=0, timeout=5.0)  # cached: it needs a place, and no mesh
+    except sc.ResourceExhaustedError as error:
+        return error.reason == "SERVER_BUSY"
+    return False
