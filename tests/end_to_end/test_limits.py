@@ -142,8 +142,8 @@ def test_five_hundred_keys_through_a_cache_of_fifty_leave_memory_flat(own_server
             sizes.append(anonymous_kib())
         assert client.plan("diff", sc.Array((507,), "float32"), mesh=sc.Mesh(x=1), spec=P("x")).cache_hit
         assert not client.plan("diff", sc.Array((8,), "float32"), mesh=sc.Mesh(x=1), spec=P("x")).cache_hit
-    # A program takes about 0.3 MiB: 350 kept would be 100.
-    assert sizes[-1] - sizes[149] < 15 << 10
+    # 350 programs kept would add 75 MiB, JAX's own traces of them 8.
+    assert sizes[-1] - sizes[149] < 4 << 10
 
 
 def test_the_cache_is_bounded_by_bytes_too(own_server):
