@@ -118,8 +118,14 @@ class Client(KernelMethods):
         give; operands given with their values, such as ``prepend=0.0``, are bound.
         """
         call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
-        request = kernel_service_pb2.CompileRequest(call=call.message, operands=call.type_messages(), include_text=True)
-        response = self._transport.unary(self._transport.kernels.Compile, request, self._deadline(timeout), kernel=name)
+
+        def compiled(timeout: float | None, *, text: bool) -> kernel_service_pb2.CompileResponse:
+            request = kernel_service_pb2.CompileRequest(
+                call=call.message, operands=call.type_messages(), include_text=text
+            )
+            return self._transport.unary(self._transport.kernels.Compile, request, self._deadline(timeout), kernel=name)
+
+        response = compiled(timeout, text=False)
         known = plan.from_proto(response.plan, response.cache)
         size = sum(placement.type.nbytes for placement in known.results)
         large = size > self._info.limits.max_inline_bytes
@@ -127,7 +133,7 @@ class Client(KernelMethods):
         def run(values: tuple[NDArray | None, ...], timeout: float | None) -> Result:
             return self._run(call, values, timeout, large_results=large)
 
-        return CompiledKernel(call, known, response.compiled_text, run)
+        return CompiledKernel(call, known, lambda timeout: compiled(timeout, text=True).compiled_text, run)
 
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
         """Tells which kernels the server has; ``print`` shows a table."""

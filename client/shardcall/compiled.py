@@ -26,10 +26,10 @@ class CompiledKernel:
         plan: what a call does.
     """
 
-    def __init__(self, call: Call, plan: Plan, text: str, run: Runner) -> None:
+    def __init__(self, call: Call, plan: Plan, print_text: Callable[[float | None], str], run: Runner) -> None:
         self.plan = plan
         self._call = call
-        self._text = text
+        self._print_text = print_text
         self._run = run
 
     @property
@@ -47,9 +47,16 @@ class CompiledKernel:
         """The types of the arrays that a call takes."""
         return tuple(operand for operand in self._call.operands if isinstance(operand, Array))
 
-    def as_text(self) -> str:
-        """Returns the compiled program as the compiler prints it."""
-        return self._text
+    def as_text(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> str:
+        """Asks the server for the compiled program as the compiler prints it; it may be megabytes.
+
+        Args:
+            timeout: seconds for the answer; None for the server's maximum.
+
+        Raises:
+            ShardcallError: as `Client.compile`; a program that was evicted is compiled again.
+        """
+        return self._print_text(timeout)
 
     def explain(self) -> str:
         """Returns the plan, and why the program had to be compiled if it had to, as text."""

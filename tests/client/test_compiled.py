@@ -15,13 +15,20 @@ def test_compiling_sends_types_only(server, client):
     (request,) = server.requests
     assert isinstance(request, kernel_service_pb2.CompileRequest)
     assert [list(operand.shape) for operand in request.operands] == [[2, 3], []]
-    assert request.include_text
+    assert not request.include_text
     assert len(request.call.in_specs) == 1
+
+
+def test_the_text_is_sent_when_it_is_asked_for(server, client):
+    fd = compile_diff(client)
+    assert fd.as_text() == "HloModule echo"
+    first, second = server.requests
+    assert (first.include_text, second.include_text) == (False, True)
+    assert second.call == first.call
 
 
 def test_a_compiled_kernel_tells_what_it_is(client):
     fd = compile_diff(client)
-    assert fd.as_text() == "HloModule echo"
     assert fd.cache_hit is False
     assert fd.key == {}
     assert "axis was 0, is 1" in fd.explain()

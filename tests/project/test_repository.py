@@ -18,7 +18,7 @@ LONGEST_FILE_LINES = 400
 
 MACHINE = {
     "a path of one machine": r"(?<![\w.~-])/(work|root|home|Users)/|/opt/(pypi|wheels)",
-    "a package index": r"--(extra-)?index-url|https?://\S*/(simple|npm)\b|registry\.npmjs",
+    "a package index": r"--(extra-)?index-url|https?://\S*/(simple|npm)\b|//registry\.",
     "a folder beside the checkout": r"\.\./shared",
 }
 UNSAFE = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

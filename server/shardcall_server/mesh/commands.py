@@ -10,7 +10,7 @@ import gc
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -24,13 +24,11 @@ from shardcall_server.compilation.program import Program, compile_program
 from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
-from shardcall_server.kernels.kernel import Kernel, Problem
-from shardcall_server.kernels.layout import ArrayType, block_shape, format_spec, padded_shape
+from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.requests import decode_request
-from shardcall_server.settings import memory_bytes
-from shardcall_server.wire import MAX_SPAN_BYTES
+from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_worker.v1 import link_pb2
 
 T = TypeVar("T")
@@ -92,7 +90,7 @@ class Commands:
         self._executor.close()
 
     def _execute(self, call_id: int, command: link_pb2.Execute, fd: int | None) -> None:
-        with self._failures(call_id) as answer:
+        with _Answer(self._link, call_id) as answer:
             try:
                 program = self._programs[command.key_digest].result(timeout=0).program
             except BaseException:
@@ -108,7 +106,7 @@ class Commands:
         launch.release()
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
-        with self._failures(call_id) as answer:
+        with _Answer(self._link, call_id) as answer:
             kernel = self._kernels.get(command.call.kernel)
             if kernel is None:
                 raise CallError(
@@ -118,7 +116,7 @@ class Commands:
                     field="kernel",
                 )
             resolved = resolve(kernel, decode_request(command.call, command.operands), self._devices)
-            _check_size(resolved, command.max_call_bytes)
+            check_size(resolved.problem, command.max_call_bytes)
             key = kernel_key(resolved, self._platform)
             digest = key.digest()
             compiled = self._programs.get(digest)
@@ -129,7 +127,7 @@ class Commands:
             compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved)}))
 
     def _text(self, call_id: int, command: link_pb2.GetCompiledText) -> None:
-        with self._failures(call_id) as answer:
+        with _Answer(self._link, call_id) as answer:
             text = self._programs[command.key_digest].result(timeout=0).program.text
             cut = text.encode()[: command.max_bytes].decode(errors="ignore")
             answer.send(compiled_text=link_pb2.CompiledText(text=cut))
@@ -144,9 +142,6 @@ class Commands:
     def _forget_failed(self, digest: str, done: Future[_Compiled]) -> None:
         if done.cancelled() or done.exception() is not None:
             self._programs.pop(digest, None)
-
-    def _failures(self, call_id: int) -> _Answer:
-        return _Answer(self._link, call_id)
 
 
 class _Answer:
@@ -209,9 +204,7 @@ def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
         key=key.digest()[:12],
     )
     needed = analysis.memory(program.compiled)
-    _check_memory(
-        resolved.problem.mesh.device_count * (needed.argument_bytes + needed.output_bytes + needed.temp_bytes)
-    )
+    check_memory(resolved.problem.mesh.device_count * (needed.argument_bytes + needed.output_bytes + needed.temp_bytes))
     text = program.text
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)
@@ -224,53 +217,6 @@ def _prepared(compiled: _Compiled, resolved: Resolved) -> link_pb2.Prepared:
     prepared.CopyFrom(compiled.prepared)
     prepared.plan.strategy_reason = resolved.reason
     return prepared
-
-
-def _check_size(resolved: Resolved, max_call_bytes: int) -> None:
-    problem = resolved.problem
-    arrays = [array for array in (*problem.operands, *problem.results) if array is not None]
-    nbytes = sum(array.nbytes for array in arrays)
-    if nbytes > max_call_bytes:
-        raise CallError(
-            Reason.CALL_TOO_LARGE,
-            f"the operands and results of this call are {nbytes} bytes together "
-            f"(results: {shorten(', '.join(map(str, problem.results)))}) and one call may have {max_call_bytes}; "
-            "split the work, or start the server with a larger --max-call-bytes",
-            field="operands",
-            metadata={"bytes": str(nbytes), "limit": str(max_call_bytes)},
-        )
-    for array, spec in zip((*problem.operands, *problem.results), (*problem.in_specs, *problem.out_specs), strict=True):
-        if array is None or spec is None:
-            continue
-        padded = ArrayType(padded_shape(array.shape, spec, problem.mesh), array.dtype)
-        if padded.span_bytes > MAX_SPAN_BYTES:
-            raise CallError(
-                Reason.INVALID_SHAPE,
-                f"{shorten(str(array))}, split as {shorten(format_spec(spec))}, spans {padded.span_bytes:.3g} bytes, "
-                f"sizes of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
-                field="operands",
-            )
-    _check_memory(sum(_device_bytes(problem)) * problem.mesh.device_count)
-
-
-def _device_bytes(problem: Problem) -> Iterator[int]:
-    """Bytes of each array's block on one device, padding included."""
-    for array, spec in zip((*problem.operands, *problem.results), (*problem.in_specs, *problem.out_specs), strict=True):
-        if array is not None and spec is not None:
-            yield ArrayType(block_shape(array.shape, spec, problem.mesh), array.dtype).nbytes
-
-
-def _check_memory(nbytes: int) -> None:
-    """Refuses what virtual devices together cannot hold: the host has no other way than to kill a process."""
-    limit = memory_bytes()
-    if jax.default_backend() == "cpu" and nbytes > limit:
-        raise CallError(
-            Reason.OUT_OF_DEVICE_MEMORY,
-            f"the devices would need {nbytes} bytes together, copies on several devices counted, and the host has "
-            f"{limit}; split the arrays instead of replicating them, or make them smaller",
-            field="mesh",
-            metadata={"bytes": str(nbytes), "limit": str(limit)},
-        )
 
 
 def _clear_jax_caches() -> None:

@@ -34,6 +34,7 @@ class Launch:
         targets: where each goes; None for into the answer.
         launched: when it was handed to the devices, on the monotonic clock.
         place_s: what placing took.
+        mapped: whether it has a region.
     """
 
     program: Program
@@ -41,6 +42,7 @@ class Launch:
     targets: Sequence[np.ndarray | None]
     launched: float
     place_s: float
+    mapped: bool
 
     def release(self) -> None:
         """Lets go of results and region, once the answer is on its way: unmapping a large one takes time.
@@ -49,7 +51,8 @@ class Launch:
         the next call would pay; a collection of Python's youngest objects empties it too.
         """
         self.results, self.targets = (), ()
-        gc.collect(0)
+        if self.mapped:
+            gc.collect(0)
 
 
 class Executor:
@@ -90,7 +93,7 @@ class Executor:
                 for result, offset in zip(problem.results, command.result_offsets, strict=True)
             ]
         results = program.compiled(*arguments) if program.compiled else ()
-        return Launch(program, results, targets, placed, placed - started)
+        return Launch(program, results, targets, placed, placed - started, mapped=region is not None)
 
     def finish(self, launch: Launch) -> link_pb2.Executed:
         """Waits until every shard is ready and gathers them."""

@@ -1,0 +1,62 @@
+"""Refusing what is too large, before it is compiled and before it is run."""
+
+from __future__ import annotations
+
+import jax
+
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.kernel import Problem
+from shardcall_server.kernels.layout import ArrayType, block_shape, format_spec, padded_shape
+from shardcall_server.settings import memory_bytes
+from shardcall_server.wire import MAX_SPAN_BYTES
+
+
+def check_size(problem: Problem, max_call_bytes: int) -> None:
+    """Refuses a call by the sizes of its arrays, padding and copies on several devices included.
+
+    Raises:
+        CallError: CALL_TOO_LARGE, INVALID_SHAPE or OUT_OF_DEVICE_MEMORY.
+    """
+    arrays, specs = (*problem.operands, *problem.results), (*problem.in_specs, *problem.out_specs)
+    nbytes = sum(array.nbytes for array in arrays if array is not None)
+    if nbytes > max_call_bytes:
+        raise CallError(
+            Reason.CALL_TOO_LARGE,
+            f"the operands and results of this call are {nbytes} bytes together "
+            f"(results: {shorten(', '.join(map(str, problem.results)))}) and one call may have {max_call_bytes}; "
+            "split the work, or start the server with a larger --max-call-bytes",
+            field="operands",
+            metadata={"bytes": str(nbytes), "limit": str(max_call_bytes)},
+        )
+    held_bytes = 0
+    for array, spec in zip(arrays, specs, strict=True):
+        if array is None or spec is None:
+            continue
+        padded = ArrayType(padded_shape(array.shape, spec, problem.mesh), array.dtype)
+        if padded.span_bytes > MAX_SPAN_BYTES:
+            raise CallError(
+                Reason.INVALID_SHAPE,
+                f"{shorten(str(array))}, split as {shorten(format_spec(spec))}, spans {padded.span_bytes:.3g} bytes, "
+                f"sizes of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
+                field="operands",
+            )
+        block = ArrayType(block_shape(array.shape, spec, problem.mesh), array.dtype)
+        held_bytes += block.nbytes * problem.mesh.device_count
+    check_memory(held_bytes)
+
+
+def check_memory(nbytes: int) -> None:
+    """Refuses what virtual devices together cannot hold: the host has no other way than to kill a process.
+
+    Raises:
+        CallError: OUT_OF_DEVICE_MEMORY.
+    """
+    limit = memory_bytes()
+    if jax.default_backend() == "cpu" and nbytes > limit:
+        raise CallError(
+            Reason.OUT_OF_DEVICE_MEMORY,
+            f"the devices would need {nbytes} bytes together, copies on several devices counted, and the host has "
+            f"{limit}; split the arrays instead of replicating them, or make them smaller",
+            field="mesh",
+            metadata={"bytes": str(nbytes), "limit": str(limit)},
+        )
