@@ -34,6 +34,10 @@ class Limits:
         max_rank: axes of an array.
         max_concurrent_calls: calls that the server works on at once.
         max_cached_programs: compiled programs kept.
+        max_segment_bytes: shared memory of one client; 0 where the server shares none.
+        min_segment_bytes: operands and results from which on shared memory is quicker than messages.
+        lease_seconds: how long arrays stay after their client was last heard of.
+        max_resident_bytes: arrays of one client that stay, on the devices.
     """
 
     max_message_bytes: int
@@ -44,6 +48,10 @@ class Limits:
     max_rank: int
     max_concurrent_calls: int
     max_cached_programs: int
+    max_segment_bytes: int
+    min_segment_bytes: int
+    lease_seconds: float
+    max_resident_bytes: int
 
 
 @dataclass(frozen=True)

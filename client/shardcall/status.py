@@ -56,6 +56,9 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_NOT_SUPPORTED: errors.NotSupportedError,
         error_pb2.ERROR_REASON_COMPILE_FAILED: errors.CompileFailedError,
         error_pb2.ERROR_REASON_INTERNAL: errors.InternalServerError,
+        error_pb2.ERROR_REASON_ARRAY_LOST: errors.ArrayLostError,
+        error_pb2.ERROR_REASON_SEGMENT_NOT_FOUND: errors.InvalidRequestError,
+        error_pb2.ERROR_REASON_RESIDENT_LIMIT: errors.ResourceExhaustedError,
     }
 )
 """The class of every reason of the contract."""

@@ -49,6 +49,9 @@ class Reason(enum.StrEnum):
     NOT_SUPPORTED = enum.auto()
     COMPILE_FAILED = enum.auto()
     INTERNAL = enum.auto()
+    ARRAY_LOST = enum.auto()
+    SEGMENT_NOT_FOUND = enum.auto()
+    RESIDENT_LIMIT = enum.auto()
 
 
 class CallError(Exception):

@@ -50,6 +50,11 @@ class Settings(BaseSettings):
     max_bytes_in_flight: int = Field(
         default_factory=lambda: memory_bytes() // 2, ge=_MIB, description="Most bytes of arrays in all calls."
     )
+    max_bytes_per_connection: int = Field(
+        default_factory=lambda: memory_bytes() * 3 // 8,
+        ge=_MIB,
+        description="Most bytes of arrays in all calls and segments of one connection.",
+    )
     max_call_s: float = Field(3600.0, gt=0, le=604800, description="Longest call, in seconds.")
     max_concurrent_calls: int = Field(64, ge=1, le=4096, description="Most calls worked on at once.")
     max_cached_programs: int = Field(256, ge=1, description="Most compiled programs kept.")
@@ -57,6 +62,28 @@ class Settings(BaseSettings):
     max_message_bytes: int = Field(4 * _MIB, ge=2 * _MIB, le=64 * _MIB, description="Largest gRPC message.")
     max_inline_bytes: int = Field(_MIB, ge=0, le=_MIB, description="Most bytes of arrays in a unary call.")
     max_chunk_bytes: int = Field(_MIB, ge=4096, le=_MIB, description="Most bytes in a chunk of a stream.")
+    segments: bool = Field(True, description="Share memory with clients of this user on this host.")
+    max_segment_bytes: int = Field(
+        default_factory=lambda: memory_bytes() // 4,
+        ge=2 * _MIB,
+        description="Most bytes that the segments of one connection may have together.",
+    )
+    max_resident_bytes: int = Field(
+        default_factory=lambda: memory_bytes() // 4,
+        ge=_MIB,
+        description="Most bytes on the devices of arrays that stay, in all.",
+    )
+    max_resident_bytes_per_lease: int = Field(
+        default_factory=lambda: memory_bytes() // 8,
+        ge=_MIB,
+        description="Most bytes on the devices of arrays that stay under one lease.",
+    )
+    lease_s: float = Field(
+        60.0, ge=1, le=86400, description="How long arrays stay after their client was last heard of, in seconds."
+    )
+    trim_after_s: float = Field(
+        10.0, ge=0.1, le=86400, description="How long memory is kept warm for the next call, in seconds."
+    )
     start_timeout_s: float = Field(120.0, gt=0, le=86400, description="Longest start of the mesh, in seconds.")
     drain_s: float = Field(30.0, ge=0, le=86400, description="Longest wait for calls at work when the server ends.")
     tune_allocator: bool = Field(True, description="Start with glibc's allocator set to keep large blocks.")

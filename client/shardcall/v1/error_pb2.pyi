@@ -97,6 +97,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 29
     """INTERNAL: a fault of the server's own. The error id is in its log."""
+    ERROR_REASON_ARRAY_LOST: _ErrorReason.ValueType  # 30
+    """NOT_FOUND: no array on the mesh has this handle: it was deleted, its lease
+    ended or the mesh restarted. Put it anew.
+    """
+    ERROR_REASON_SEGMENT_NOT_FOUND: _ErrorReason.ValueType  # 31
+    """NOT_FOUND: no segment has this id, or it ended. Send the arrays as a stream."""
+    ERROR_REASON_RESIDENT_LIMIT: _ErrorReason.ValueType  # 32
+    """RESOURCE_EXHAUSTED: the arrays that stay on the mesh are at the server's
+    limit. Delete some.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server carries a `google.rpc.ErrorInfo` whose domain is
@@ -182,4 +192,14 @@ the server's log.
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 29
 """INTERNAL: a fault of the server's own. The error id is in its log."""
+ERROR_REASON_ARRAY_LOST: ErrorReason.ValueType  # 30
+"""NOT_FOUND: no array on the mesh has this handle: it was deleted, its lease
+ended or the mesh restarted. Put it anew.
+"""
+ERROR_REASON_SEGMENT_NOT_FOUND: ErrorReason.ValueType  # 31
+"""NOT_FOUND: no segment has this id, or it ended. Send the arrays as a stream."""
+ERROR_REASON_RESIDENT_LIMIT: ErrorReason.ValueType  # 32
+"""RESOURCE_EXHAUSTED: the arrays that stay on the mesh are at the server's
+limit. Delete some.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -291,7 +291,11 @@ Global___StreamedTensor: _TypeAlias = StreamedTensor  # noqa: Y015
 
 @_typing.final
 class SegmentRegion(_message.Message):
-    """Bytes in a memory segment that client and server share. Not served yet."""
+    """Bytes in a memory segment that client and server share; SegmentService tells
+    how one comes to be. The client must leave them alone until the call's answer.
+    bool, int4 and uint4 are refused here: their bytes must be checked, and a
+    client could change them afterwards.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -300,7 +304,7 @@ class SegmentRegion(_message.Message):
     segment_id: _builtins.bytes
     """The segment, as the server named it."""
     offset: _builtins.int
-    """Where the array begins, in bytes."""
+    """Where the array begins, in bytes; a multiple of 64."""
     def __init__(
         self,
         *,
@@ -316,8 +320,38 @@ class SegmentRegion(_message.Message):
 Global___SegmentRegion: _TypeAlias = SegmentRegion  # noqa: Y015
 
 @_typing.final
+class SegmentSpace(_message.Message):
+    """Room in a segment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.bytes
+    """The segment, as the server named it."""
+    offset: _builtins.int
+    """Where it begins, in bytes; a multiple of 64."""
+    size_bytes: _builtins.int
+    """Its size."""
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.bytes = ...,
+        offset: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "segment_id", b"segment_id", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentSpace: _TypeAlias = SegmentSpace  # noqa: Y015
+
+@_typing.final
 class ResidentArray(_message.Message):
-    """An array that stays on the mesh. Not served yet."""
+    """An array that stays on the mesh; ArrayService tells more of them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -446,8 +480,12 @@ class ExecuteRequest(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     OPERANDS_FIELD_NUMBER: _builtins.int
     KEEP_RESULTS_FIELD_NUMBER: _builtins.int
+    RESULT_SPACE_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
     keep_results: _builtins.bool
-    """Leave the results on the mesh. Not served yet."""
+    """Leave the results on the mesh: each result is then resident."""
+    lease_id: _builtins.bytes
+    """Whose the results are that stay; as PutArray's. Needed with keep_results."""
     @_builtins.property
     def call(self) -> _kernel_pb2.KernelCall:
         """The call."""
@@ -456,16 +494,25 @@ class ExecuteRequest(_message.Message):
     def operands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Operand]:
         """The operands, in the kernel's order; those missing at the end are left out."""
 
+    @_builtins.property
+    def result_space(self) -> Global___SegmentSpace:
+        """Where results may be put, one after the other, each at a multiple of 64
+        bytes from the first; they are put there if all of them fit, else they come
+        as if this were unset.
+        """
+
     def __init__(
         self,
         *,
         call: _kernel_pb2.KernelCall | None = ...,
         operands: _abc.Iterable[Global___Operand] | None = ...,
         keep_results: _builtins.bool = ...,
+        result_space: Global___SegmentSpace | None = ...,
+        lease_id: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "result_space", b"result_space"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "keep_results", b"keep_results", "operands", b"operands"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "keep_results", b"keep_results", "lease_id", b"lease_id", "operands", b"operands", "result_space", b"result_space"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,7 +29,7 @@ class KernelServiceStub(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
     A kernel is a pure function: a call leaves nothing behind but a compiled
-    program in the cache, so every method here may be repeated.
+    program in the cache and, where asked to, its results on the mesh.
 
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
@@ -81,7 +81,7 @@ class KernelServiceServicer(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
     A kernel is a pure function: a call leaves nothing behind but a compiled
-    program in the cache, so every method here may be repeated.
+    program in the cache and, where asked to, its results on the mesh.
 
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
@@ -162,10 +162,13 @@ class KernelServiceServicer(object):
         """Runs a kernel on small arrays: everything in one message each way.
 
         Before: operands are inline and together at most
-        `Limits.max_inline_bytes`. Promise: the NumPy result. May be repeated.
+        `Limits.max_inline_bytes`, or in a segment, or resident. Promise: the NumPy
+        result. May be repeated; with keep_results every repetition leaves results
+        of its own.
 
         Errors: as Plan, and
         * INVALID_ARGUMENT: SIZE_MISMATCH.
+        * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
         * FAILED_PRECONDITION: STREAM_REQUIRED. Nothing was run.
         * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details where the message
         is over `Limits.max_message_bytes`.
@@ -179,10 +182,12 @@ class KernelServiceServicer(object):
         """Runs a kernel on arrays of any size the limits allow.
 
         Before: the first request is the header, in which operands are inline or
-        streamed; then come the chunks of each streamed operand, operands in
-        ascending order. Promise: the first answer is the header with every result
-        streamed, then come the chunks, then the timing as the last message. May be
-        repeated.
+        streamed, in a segment or resident; then come the chunks of each streamed
+        operand, operands in ascending order. Promise: the first answer is the
+        header, in which results are streamed, in a segment or resident; then come
+        the chunks, some perhaps before the last result is whole, then the timing
+        as the last message. An error after the header makes all of it void. May be
+        repeated as Execute.
 
         Errors: as Execute, without STREAM_REQUIRED. A call refused for its header
         is answered before its chunks are read.
@@ -236,7 +241,7 @@ class KernelService(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
     A kernel is a pure function: a call leaves nothing behind but a compiled
-    program in the cache, so every method here may be repeated.
+    program in the cache and, where asked to, its results on the mesh.
 
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at

@@ -138,6 +138,10 @@ class Limits(_message.Message):
     MAX_RANK_FIELD_NUMBER: _builtins.int
     MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
     MAX_CACHED_PROGRAMS_FIELD_NUMBER: _builtins.int
+    MAX_SEGMENT_BYTES_FIELD_NUMBER: _builtins.int
+    MIN_SEGMENT_BYTES_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
     max_message_bytes: _builtins.int
     """The largest message, in bytes, in either direction."""
     max_inline_bytes: _builtins.int
@@ -154,6 +158,18 @@ class Limits(_message.Message):
     """The most calls that the server works on at once."""
     max_cached_programs: _builtins.int
     """The most compiled programs kept."""
+    max_segment_bytes: _builtins.int
+    """The most bytes that one client's segments may have together; 0: this server
+    opens none.
+    """
+    min_segment_bytes: _builtins.int
+    """From how many bytes of operands and results on a segment is quicker than
+    messages.
+    """
+    lease_seconds: _builtins.float
+    """How long a lease on arrays lasts after its last renewal."""
+    max_resident_bytes: _builtins.int
+    """The most bytes that the arrays of one lease may take on the devices."""
     def __init__(
         self,
         *,
@@ -165,10 +181,14 @@ class Limits(_message.Message):
         max_rank: _builtins.int = ...,
         max_concurrent_calls: _builtins.int = ...,
         max_cached_programs: _builtins.int = ...,
+        max_segment_bytes: _builtins.int = ...,
+        min_segment_bytes: _builtins.int = ...,
+        lease_seconds: _builtins.float = ...,
+        max_resident_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_concurrent_calls", b"max_concurrent_calls", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_rank", b"max_rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_concurrent_calls", b"max_concurrent_calls", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -203,3 +223,74 @@ class Versions(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Versions: _TypeAlias = Versions  # noqa: Y015
+
+@_typing.final
+class GetUsageRequest(_message.Message):
+    """Asks what the server holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageRequest: _TypeAlias = GetUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetUsageResponse(_message.Message):
+    """What the server holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGIONS_FIELD_NUMBER: _builtins.int
+    BYTES_IN_USE_FIELD_NUMBER: _builtins.int
+    BYTES_HIGH_WATER_FIELD_NUMBER: _builtins.int
+    BYTES_IDLE_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    LEASES_FIELD_NUMBER: _builtins.int
+    ARRAYS_FIELD_NUMBER: _builtins.int
+    ARRAY_BYTES_FIELD_NUMBER: _builtins.int
+    DESCRIPTORS_FIELD_NUMBER: _builtins.int
+    regions: _builtins.int
+    """Regions of calls at work."""
+    bytes_in_use: _builtins.int
+    """Bytes of memory of calls at work and of segments."""
+    bytes_high_water: _builtins.int
+    """The most that those bytes ever were."""
+    bytes_idle: _builtins.int
+    """Bytes of regions kept warm for the next calls."""
+    segments: _builtins.int
+    """Segments of clients."""
+    leases: _builtins.int
+    """Leases on arrays."""
+    arrays: _builtins.int
+    """Arrays that stay."""
+    array_bytes: _builtins.int
+    """Bytes that these take on the devices."""
+    descriptors: _builtins.int
+    """File descriptors that the front end has open."""
+    def __init__(
+        self,
+        *,
+        regions: _builtins.int = ...,
+        bytes_in_use: _builtins.int = ...,
+        bytes_high_water: _builtins.int = ...,
+        bytes_idle: _builtins.int = ...,
+        segments: _builtins.int = ...,
+        leases: _builtins.int = ...,
+        arrays: _builtins.int = ...,
+        array_bytes: _builtins.int = ...,
+        descriptors: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "descriptors", b"descriptors", "leases", b"leases", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015

@@ -40,6 +40,11 @@ class ServerInfoServiceStub(object):
                 request_serializer=shardcall_dot_v1_dot_server__info__service__pb2.GetServerInfoRequest.SerializeToString,
                 response_deserializer=shardcall_dot_v1_dot_server__info__service__pb2.GetServerInfoResponse.FromString,
                 _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/shardcall.v1.ServerInfoService/GetUsage',
+                request_serializer=shardcall_dot_v1_dot_server__info__service__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=shardcall_dot_v1_dot_server__info__service__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
 
 
 class ServerInfoServiceServicer(object):
@@ -60,6 +65,19 @@ class ServerInfoServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetUsage(self, request, context):
+        """Tells what the server holds at this moment.
+
+        Before: nothing. Promise: a look at numbers that change. May be repeated.
+
+        Errors:
+        * UNAVAILABLE: SERVER_DRAINING.
+        * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ServerInfoServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -67,6 +85,11 @@ def add_ServerInfoServiceServicer_to_server(servicer, server):
                     servicer.GetServerInfo,
                     request_deserializer=shardcall_dot_v1_dot_server__info__service__pb2.GetServerInfoRequest.FromString,
                     response_serializer=shardcall_dot_v1_dot_server__info__service__pb2.GetServerInfoResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=shardcall_dot_v1_dot_server__info__service__pb2.GetUsageRequest.FromString,
+                    response_serializer=shardcall_dot_v1_dot_server__info__service__pb2.GetUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -97,6 +120,33 @@ class ServerInfoService(object):
             '/shardcall.v1.ServerInfoService/GetServerInfo',
             shardcall_dot_v1_dot_server__info__service__pb2.GetServerInfoRequest.SerializeToString,
             shardcall_dot_v1_dot_server__info__service__pb2.GetServerInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shardcall.v1.ServerInfoService/GetUsage',
+            shardcall_dot_v1_dot_server__info__service__pb2.GetUsageRequest.SerializeToString,
+            shardcall_dot_v1_dot_server__info__service__pb2.GetUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,15 @@ class ServerInfoServiceStub:
     * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_server_info_service_pb2.GetUsageRequest, _server_info_service_pb2.GetUsageResponse]
+    """Tells what the server holds at this moment.
+
+    Before: nothing. Promise: a look at numbers that change. May be repeated.
+
+    Errors:
+    * UNAVAILABLE: SERVER_DRAINING.
+    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
+    """
 
 @_typing.type_check_only
 class ServerInfoServiceAsyncStub(ServerInfoServiceStub):
@@ -57,6 +66,15 @@ class ServerInfoServiceAsyncStub(ServerInfoServiceStub):
 
     Errors:
     * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
+    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
+    """
+    GetUsage: _aio.UnaryUnaryMultiCallable[_server_info_service_pb2.GetUsageRequest, _server_info_service_pb2.GetUsageResponse]  # type: ignore[assignment]
+    """Tells what the server holds at this moment.
+
+    Before: nothing. Promise: a look at numbers that change. May be repeated.
+
+    Errors:
+    * UNAVAILABLE: SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
 
@@ -76,6 +94,21 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
+        * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
+        """
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _server_info_service_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_server_info_service_pb2.GetUsageResponse, _abc.Awaitable[_server_info_service_pb2.GetUsageResponse]]:
+        """Tells what the server holds at this moment.
+
+        Before: nothing. Promise: a look at numbers that change. May be repeated.
+
+        Errors:
+        * UNAVAILABLE: SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """
 

@@ -51,9 +51,18 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.NOT_SUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
     Reason.COMPILE_FAILED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.INTERNAL: grpc.StatusCode.INTERNAL,
+    Reason.ARRAY_LOST: grpc.StatusCode.NOT_FOUND,
+    Reason.SEGMENT_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Reason.RESIDENT_LIMIT: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
-_QUOTAS = {Reason.CALL_TOO_LARGE, Reason.SERVER_BUSY, Reason.OUT_OF_HOST_MEMORY, Reason.OUT_OF_DEVICE_MEMORY}
+_QUOTAS = {
+    Reason.CALL_TOO_LARGE,
+    Reason.SERVER_BUSY,
+    Reason.OUT_OF_HOST_MEMORY,
+    Reason.OUT_OF_DEVICE_MEMORY,
+    Reason.RESIDENT_LIMIT,
+}
 _WORTH_WAITING = {Reason.SERVER_BUSY, Reason.OUT_OF_HOST_MEMORY, Reason.MESH_NOT_READY}
 
 

@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
 from shardcall.v1 import kernel_pb2 as shardcall_dot_v1_dot_kernel__pb2
+from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
 from shardcall.v1 import server_info_service_pb2 as shardcall_dot_v1_dot_server__info__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshardcall_worker/v1/link.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a&shardcall/v1/server_info_service.proto\"\xdf\x02\n\x0f\x46rontEndMessage\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x05start\x18\x02 \x01(\x0b\x32\x1a.shardcall_worker.v1.StartH\x00\x12/\n\x07prepare\x18\x03 \x01(\x0b\x32\x1c.shardcall_worker.v1.PrepareH\x00\x12/\n\x07\x65xecute\x18\x04 \x01(\x0b\x32\x1c.shardcall_worker.v1.ExecuteH\x00\x12+\n\x05\x65vict\x18\x05 \x01(\x0b\x32\x1a.shardcall_worker.v1.EvictH\x00\x12\x41\n\x11get_compiled_text\x18\x06 \x01(\x0b\x32$.shardcall_worker.v1.GetCompiledTextH\x00\x12\x31\n\x08shutdown\x18\x07 \x01(\x0b\x32\x1d.shardcall_worker.v1.ShutdownH\x00\x42\t\n\x07\x63ommand\"\xaa\x02\n\rWorkerMessage\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x05ready\x18\x02 \x01(\x0b\x32\x1a.shardcall_worker.v1.ReadyH\x00\x12\x31\n\x08prepared\x18\x03 \x01(\x0b\x32\x1d.shardcall_worker.v1.PreparedH\x00\x12\x31\n\x08\x65xecuted\x18\x04 \x01(\x0b\x32\x1d.shardcall_worker.v1.ExecutedH\x00\x12:\n\rcompiled_text\x18\x05 \x01(\x0b\x32!.shardcall_worker.v1.CompiledTextH\x00\x12/\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x1c.shardcall_worker.v1.FailureH\x00\x42\x08\n\x06\x61nswer\"2\n\x05Start\x12\x17\n\x0fvirtual_devices\x18\x01 \x01(\x03\x12\x10\n\x08platform\x18\x02 \x01(\t\"\x9c\x01\n\x05Ready\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Device\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\x30\n\x07kernels\x18\x04 \x03(\x0b\x32\x1f.shardcall.v1.KernelDescription\"t\n\x07Prepare\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x16\n\x0emax_call_bytes\x18\x03 \x01(\x04\"C\n\x08Prepared\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12\x15\n\rprogram_bytes\x18\x02 \x01(\x04\"@\n\nTensorData\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12\x17\n\rregion_offset\x18\x02 \x01(\x04H\x00\x42\x07\n\x05place\"~\n\x07\x45xecute\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x14\n\x0cregion_bytes\x18\x02 \x01(\x04\x12\x31\n\x08operands\x18\x03 \x03(\x0b\x32\x1f.shardcall_worker.v1.TensorData\x12\x16\n\x0eresult_offsets\x18\x04 \x03(\x04\"j\n\x08\x45xecuted\x12\x16\n\x0einline_results\x18\x01 \x03(\x0c\x12\x15\n\rplace_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x65xecute_seconds\x18\x03 \x01(\x01\x12\x16\n\x0egather_seconds\x18\x04 \x01(\x01\"\x1b\n\x05\x45vict\x12\x12\n\nkey_digest\x18\x01 \x01(\t\"8\n\x0fGetCompiledText\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x11\n\tmax_bytes\x18\x02 \x01(\x04\"\x1c\n\x0c\x43ompiledText\x12\x0c\n\x04text\x18\x01 \x01(\t\"\xa8\x01\n\x07\x46\x61ilure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.shardcall_worker.v1.Failure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\n\n\x08Shutdownb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshardcall_worker/v1/link.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a\x17shardcall/v1/mesh.proto\x1a&shardcall/v1/server_info_service.proto\"\xa6\x05\n\x0f\x46rontEndMessage\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x05start\x18\x02 \x01(\x0b\x32\x1a.shardcall_worker.v1.StartH\x00\x12/\n\x07prepare\x18\x03 \x01(\x0b\x32\x1c.shardcall_worker.v1.PrepareH\x00\x12/\n\x07\x65xecute\x18\x04 \x01(\x0b\x32\x1c.shardcall_worker.v1.ExecuteH\x00\x12+\n\x05\x65vict\x18\x05 \x01(\x0b\x32\x1a.shardcall_worker.v1.EvictH\x00\x12\x41\n\x11get_compiled_text\x18\x06 \x01(\x0b\x32$.shardcall_worker.v1.GetCompiledTextH\x00\x12\x31\n\x08shutdown\x18\x07 \x01(\x0b\x32\x1d.shardcall_worker.v1.ShutdownH\x00\x12:\n\rattach_memory\x18\x08 \x01(\x0b\x32!.shardcall_worker.v1.AttachMemoryH\x00\x12:\n\rdetach_memory\x18\t \x01(\x0b\x32!.shardcall_worker.v1.DetachMemoryH\x00\x12)\n\x04trim\x18\n \x01(\x0b\x32\x19.shardcall_worker.v1.TrimH\x00\x12\x32\n\tput_array\x18\x0b \x01(\x0b\x32\x1d.shardcall_worker.v1.PutArrayH\x00\x12\x32\n\tget_array\x18\x0c \x01(\x0b\x32\x1d.shardcall_worker.v1.GetArrayH\x00\x12:\n\rdelete_arrays\x18\r \x01(\x0b\x32!.shardcall_worker.v1.DeleteArraysH\x00\x42\t\n\x07\x63ommand\"\x91\x03\n\rWorkerMessage\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12+\n\x05ready\x18\x02 \x01(\x0b\x32\x1a.shardcall_worker.v1.ReadyH\x00\x12\x31\n\x08prepared\x18\x03 \x01(\x0b\x32\x1d.shardcall_worker.v1.PreparedH\x00\x12\x31\n\x08\x65xecuted\x18\x04 \x01(\x0b\x32\x1d.shardcall_worker.v1.ExecutedH\x00\x12:\n\rcompiled_text\x18\x05 \x01(\x0b\x32!.shardcall_worker.v1.CompiledTextH\x00\x12/\n\x07\x66\x61ilure\x18\x06 \x01(\x0b\x32\x1c.shardcall_worker.v1.FailureH\x00\x12\x31\n\x08gathered\x18\x07 \x01(\x0b\x32\x1d.shardcall_worker.v1.GatheredH\x00\x12\x32\n\tarray_put\x18\x08 \x01(\x0b\x32\x1d.shardcall_worker.v1.ArrayPutH\x00\x42\x08\n\x06\x61nswer\"2\n\x05Start\x12\x17\n\x0fvirtual_devices\x18\x01 \x01(\x03\x12\x10\n\x08platform\x18\x02 \x01(\t\"\x9c\x01\n\x05Ready\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Device\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\x30\n\x07kernels\x18\x04 \x03(\x0b\x32\x1f.shardcall.v1.KernelDescription\"t\n\x07Prepare\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x16\n\x0emax_call_bytes\x18\x03 \x01(\x04\"C\n\x08Prepared\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12\x15\n\rprogram_bytes\x18\x02 \x01(\x04\"5\n\x0c\x41ttachMemory\x12\x11\n\tmemory_id\x18\x01 \x01(\x04\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"!\n\x0c\x44\x65tachMemory\x12\x11\n\tmemory_id\x18\x01 \x01(\x04\"\x06\n\x04Trim\"/\n\nMemorySpan\x12\x11\n\tmemory_id\x18\x01 \x01(\x04\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"l\n\nTensorData\x12\x10\n\x06inline\x18\x01 \x01(\x0cH\x00\x12/\n\x04span\x18\x02 \x01(\x0b\x32\x1f.shardcall_worker.v1.MemorySpanH\x00\x12\x12\n\x08\x61rray_id\x18\x03 \x01(\x04H\x00\x42\x07\n\x05place\"[\n\x0bResultPlace\x12/\n\x04span\x18\x01 \x01(\x0b\x32\x1f.shardcall_worker.v1.MemorySpanH\x00\x12\x12\n\x08\x61rray_id\x18\x02 \x01(\x04H\x00\x42\x07\n\x05place\"\x9a\x01\n\x07\x45xecute\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x31\n\x08operands\x18\x02 \x03(\x0b\x32\x1f.shardcall_worker.v1.TensorData\x12\x31\n\x07results\x18\x03 \x03(\x0b\x32 .shardcall_worker.v1.ResultPlace\x12\x15\n\rtell_gathered\x18\x04 \x01(\x08\"\x1e\n\x08Gathered\x12\x12\n\nbyte_count\x18\x01 \x01(\x04\"\xc7\x01\n\x08PutArray\x12\x10\n\x08\x61rray_id\x18\x01 \x01(\x04\x12%\n\x04type\x18\x02 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12 \n\x04mesh\x18\x03 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x31\n\x04spec\x18\x04 \x01(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12-\n\x04\x64\x61ta\x18\x05 \x01(\x0b\x32\x1f.shardcall_worker.v1.TensorData\"t\n\x08\x41rrayPut\x12 \n\x04mesh\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12/\n\tplacement\x18\x02 \x01(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x15\n\rplace_seconds\x18\x03 \x01(\x01\"e\n\x08GetArray\x12\x10\n\x08\x61rray_id\x18\x01 \x01(\x04\x12\x30\n\x06result\x18\x02 \x01(\x0b\x32 .shardcall_worker.v1.ResultPlace\x12\x15\n\rtell_gathered\x18\x03 \x01(\x08\"!\n\x0c\x44\x65leteArrays\x12\x11\n\tarray_ids\x18\x01 \x03(\x04\"j\n\x08\x45xecuted\x12\x16\n\x0einline_results\x18\x01 \x03(\x0c\x12\x15\n\rplace_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x65xecute_seconds\x18\x03 \x01(\x01\x12\x16\n\x0egather_seconds\x18\x04 \x01(\x01\"\x1b\n\x05\x45vict\x12\x12\n\nkey_digest\x18\x01 \x01(\t\"8\n\x0fGetCompiledText\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x11\n\tmax_bytes\x18\x02 \x01(\x04\"\x1c\n\x0c\x43ompiledText\x12\x0c\n\x04text\x18\x01 \x01(\t\"\xa8\x01\n\x07\x46\x61ilure\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\r\n\x05\x66ield\x18\x03 \x01(\t\x12<\n\x08metadata\x18\x04 \x03(\x0b\x32*.shardcall_worker.v1.Failure.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\n\n\x08Shutdownb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,34 +37,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FAILURE_METADATAENTRY']._loaded_options = None
   _globals['_FAILURE_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_FRONTENDMESSAGE']._serialized_start=149
-  _globals['_FRONTENDMESSAGE']._serialized_end=500
-  _globals['_WORKERMESSAGE']._serialized_start=503
-  _globals['_WORKERMESSAGE']._serialized_end=801
-  _globals['_START']._serialized_start=803
-  _globals['_START']._serialized_end=853
-  _globals['_READY']._serialized_start=856
-  _globals['_READY']._serialized_end=1012
-  _globals['_PREPARE']._serialized_start=1014
-  _globals['_PREPARE']._serialized_end=1130
-  _globals['_PREPARED']._serialized_start=1132
-  _globals['_PREPARED']._serialized_end=1199
-  _globals['_TENSORDATA']._serialized_start=1201
-  _globals['_TENSORDATA']._serialized_end=1265
-  _globals['_EXECUTE']._serialized_start=1267
-  _globals['_EXECUTE']._serialized_end=1393
-  _globals['_EXECUTED']._serialized_start=1395
-  _globals['_EXECUTED']._serialized_end=1501
-  _globals['_EVICT']._serialized_start=1503
-  _globals['_EVICT']._serialized_end=1530
-  _globals['_GETCOMPILEDTEXT']._serialized_start=1532
-  _globals['_GETCOMPILEDTEXT']._serialized_end=1588
-  _globals['_COMPILEDTEXT']._serialized_start=1590
-  _globals['_COMPILEDTEXT']._serialized_end=1618
-  _globals['_FAILURE']._serialized_start=1621
-  _globals['_FAILURE']._serialized_end=1789
-  _globals['_FAILURE_METADATAENTRY']._serialized_start=1742
-  _globals['_FAILURE_METADATAENTRY']._serialized_end=1789
-  _globals['_SHUTDOWN']._serialized_start=1791
-  _globals['_SHUTDOWN']._serialized_end=1801
+  _globals['_FRONTENDMESSAGE']._serialized_start=174
+  _globals['_FRONTENDMESSAGE']._serialized_end=852
+  _globals['_WORKERMESSAGE']._serialized_start=855
+  _globals['_WORKERMESSAGE']._serialized_end=1256
+  _globals['_START']._serialized_start=1258
+  _globals['_START']._serialized_end=1308
+  _globals['_READY']._serialized_start=1311
+  _globals['_READY']._serialized_end=1467
+  _globals['_PREPARE']._serialized_start=1469
+  _globals['_PREPARE']._serialized_end=1585
+  _globals['_PREPARED']._serialized_start=1587
+  _globals['_PREPARED']._serialized_end=1654
+  _globals['_ATTACHMEMORY']._serialized_start=1656
+  _globals['_ATTACHMEMORY']._serialized_end=1709
+  _globals['_DETACHMEMORY']._serialized_start=1711
+  _globals['_DETACHMEMORY']._serialized_end=1744
+  _globals['_TRIM']._serialized_start=1746
+  _globals['_TRIM']._serialized_end=1752
+  _globals['_MEMORYSPAN']._serialized_start=1754
+  _globals['_MEMORYSPAN']._serialized_end=1801
+  _globals['_TENSORDATA']._serialized_start=1803
+  _globals['_TENSORDATA']._serialized_end=1911
+  _globals['_RESULTPLACE']._serialized_start=1913
+  _globals['_RESULTPLACE']._serialized_end=2004
+  _globals['_EXECUTE']._serialized_start=2007
+  _globals['_EXECUTE']._serialized_end=2161
+  _globals['_GATHERED']._serialized_start=2163
+  _globals['_GATHERED']._serialized_end=2193
+  _globals['_PUTARRAY']._serialized_start=2196
+  _globals['_PUTARRAY']._serialized_end=2395
+  _globals['_ARRAYPUT']._serialized_start=2397
+  _globals['_ARRAYPUT']._serialized_end=2513
+  _globals['_GETARRAY']._serialized_start=2515
+  _globals['_GETARRAY']._serialized_end=2616
+  _globals['_DELETEARRAYS']._serialized_start=2618
+  _globals['_DELETEARRAYS']._serialized_end=2651
+  _globals['_EXECUTED']._serialized_start=2653
+  _globals['_EXECUTED']._serialized_end=2759
+  _globals['_EVICT']._serialized_start=2761
+  _globals['_EVICT']._serialized_end=2788
+  _globals['_GETCOMPILEDTEXT']._serialized_start=2790
+  _globals['_GETCOMPILEDTEXT']._serialized_end=2846
+  _globals['_COMPILEDTEXT']._serialized_start=2848
+  _globals['_COMPILEDTEXT']._serialized_end=2876
+  _globals['_FAILURE']._serialized_start=2879
+  _globals['_FAILURE']._serialized_end=3047
+  _globals['_FAILURE_METADATAENTRY']._serialized_start=3000
+  _globals['_FAILURE_METADATAENTRY']._serialized_end=3047
+  _globals['_SHUTDOWN']._serialized_start=3049
+  _globals['_SHUTDOWN']._serialized_end=3059
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,9 @@
 isort:skip_file
 The link between the front end and a mesh worker: length-prefixed messages on
 a byte stream. The order in which the front end sends is the launch order.
-Array bytes are not in it, but for tiny ones: they lie in a region, a memory
-file whose descriptor travels beside the message that first names it.
+Array bytes are not in it, but for tiny ones: they lie in memory files that
+both processes map. A file's descriptor travels beside the AttachMemory that
+names it.
 """
 
 from collections import abc as _abc
@@ -13,6 +14,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from shardcall.v1 import array_pb2 as _array_pb2
 from shardcall.v1 import kernel_pb2 as _kernel_pb2
+from shardcall.v1 import mesh_pb2 as _mesh_pb2
 from shardcall.v1 import server_info_service_pb2 as _server_info_service_pb2
 import builtins as _builtins
 import sys
@@ -38,6 +40,12 @@ class FrontEndMessage(_message.Message):
     EVICT_FIELD_NUMBER: _builtins.int
     GET_COMPILED_TEXT_FIELD_NUMBER: _builtins.int
     SHUTDOWN_FIELD_NUMBER: _builtins.int
+    ATTACH_MEMORY_FIELD_NUMBER: _builtins.int
+    DETACH_MEMORY_FIELD_NUMBER: _builtins.int
+    TRIM_FIELD_NUMBER: _builtins.int
+    PUT_ARRAY_FIELD_NUMBER: _builtins.int
+    GET_ARRAY_FIELD_NUMBER: _builtins.int
+    DELETE_ARRAYS_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """Answers carry it back; unique in an epoch, 0 where no answer is due."""
     @_builtins.property
@@ -64,6 +72,30 @@ class FrontEndMessage(_message.Message):
     def shutdown(self) -> Global___Shutdown:
         """End, after what was launched has finished."""
 
+    @_builtins.property
+    def attach_memory(self) -> Global___AttachMemory:
+        """Map a memory file."""
+
+    @_builtins.property
+    def detach_memory(self) -> Global___DetachMemory:
+        """Forget a memory file."""
+
+    @_builtins.property
+    def trim(self) -> Global___Trim:
+        """Give back memory that is not in use."""
+
+    @_builtins.property
+    def put_array(self) -> Global___PutArray:
+        """Put an array on the mesh, to stay."""
+
+    @_builtins.property
+    def get_array(self) -> Global___GetArray:
+        """Copy an array that stays."""
+
+    @_builtins.property
+    def delete_arrays(self) -> Global___DeleteArrays:
+        """Forget arrays that stay."""
+
     def __init__(
         self,
         *,
@@ -74,12 +106,18 @@ class FrontEndMessage(_message.Message):
         evict: Global___Evict | None = ...,
         get_compiled_text: Global___GetCompiledText | None = ...,
         shutdown: Global___Shutdown | None = ...,
+        attach_memory: Global___AttachMemory | None = ...,
+        detach_memory: Global___DetachMemory | None = ...,
+        trim: Global___Trim | None = ...,
+        put_array: Global___PutArray | None = ...,
+        get_array: Global___GetArray | None = ...,
+        delete_arrays: Global___DeleteArrays | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "evict", b"evict", "execute", b"execute", "get_compiled_text", b"get_compiled_text", "prepare", b"prepare", "shutdown", b"shutdown", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "command", b"command", "evict", b"evict", "execute", b"execute", "get_compiled_text", b"get_compiled_text", "prepare", b"prepare", "shutdown", b"shutdown", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -97,6 +135,8 @@ class WorkerMessage(_message.Message):
     EXECUTED_FIELD_NUMBER: _builtins.int
     COMPILED_TEXT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    GATHERED_FIELD_NUMBER: _builtins.int
+    ARRAY_PUT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """The command answered; 0 for Ready."""
     @_builtins.property
@@ -119,6 +159,16 @@ class WorkerMessage(_message.Message):
     def failure(self) -> Global___Failure:
         """The command failed."""
 
+    @_builtins.property
+    def gathered(self) -> Global___Gathered:
+        """Part of the results of an Execute or GetArray is in place; the answer
+        itself comes later.
+        """
+
+    @_builtins.property
+    def array_put(self) -> Global___ArrayPut:
+        """On the mesh."""
+
     def __init__(
         self,
         *,
@@ -128,12 +178,14 @@ class WorkerMessage(_message.Message):
         executed: Global___Executed | None = ...,
         compiled_text: Global___CompiledText | None = ...,
         failure: Global___Failure | None = ...,
+        gathered: Global___Gathered | None = ...,
+        array_put: Global___ArrayPut | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "call_id", b"call_id", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -268,32 +320,161 @@ class Prepared(_message.Message):
 Global___Prepared: _TypeAlias = Prepared  # noqa: Y015
 
 @_typing.final
+class AttachMemory(_message.Message):
+    """Map a memory file, whose descriptor comes with this message. No answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.int
+    """What commands call it; unique in the front end's life."""
+    size_bytes: _builtins.int
+    """Its size."""
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachMemory: _TypeAlias = AttachMemory  # noqa: Y015
+
+@_typing.final
+class DetachMemory(_message.Message):
+    """Forget a memory file: no later command names it. It stays mapped while
+    executions that were launched before use it. No answer.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.int
+    """Which."""
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetachMemory: _TypeAlias = DetachMemory  # noqa: Y015
+
+@_typing.final
+class Trim(_message.Message):
+    """Give memory that is not in use back to the system. No answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Trim: _TypeAlias = Trim  # noqa: Y015
+
+@_typing.final
+class MemorySpan(_message.Message):
+    """A place in a memory file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.int
+    """Which file."""
+    offset: _builtins.int
+    """Where the array begins, in bytes."""
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemorySpan: _TypeAlias = MemorySpan  # noqa: Y015
+
+@_typing.final
 class TensorData(_message.Message):
-    """Where an array's bytes are."""
+    """Where an operand's bytes are."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     INLINE_FIELD_NUMBER: _builtins.int
-    REGION_OFFSET_FIELD_NUMBER: _builtins.int
+    SPAN_FIELD_NUMBER: _builtins.int
+    ARRAY_ID_FIELD_NUMBER: _builtins.int
     inline: _builtins.bytes
     """In this message; the front end sends at most 64 KiB in all this way."""
-    region_offset: _builtins.int
-    """In the call's region, at this offset."""
+    array_id: _builtins.int
+    """On the mesh: an array that stays."""
+    @_builtins.property
+    def span(self) -> Global___MemorySpan:
+        """In a memory file."""
+
     def __init__(
         self,
         *,
         inline: _builtins.bytes = ...,
-        region_offset: _builtins.int = ...,
+        span: Global___MemorySpan | None = ...,
+        array_id: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "place", b"place", "region_offset", b"region_offset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "inline", b"inline", "place", b"place", "span", b"span"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inline", b"inline", "place", b"place", "region_offset", b"region_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "inline", b"inline", "place", b"place", "span", b"span"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["inline", "region_offset"]  # noqa: Y015
+    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["inline", "span", "array_id"]  # noqa: Y015
     _WhichOneofArgType_place: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_place) -> _WhichOneofReturnType_place | None: ...
 
 Global___TensorData: _TypeAlias = TensorData  # noqa: Y015
+
+@_typing.final
+class ResultPlace(_message.Message):
+    """Where a result is to go."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPAN_FIELD_NUMBER: _builtins.int
+    ARRAY_ID_FIELD_NUMBER: _builtins.int
+    array_id: _builtins.int
+    """It stays on the mesh and is called this from now on."""
+    @_builtins.property
+    def span(self) -> Global___MemorySpan:
+        """Into a memory file."""
+
+    def __init__(
+        self,
+        *,
+        span: Global___MemorySpan | None = ...,
+        array_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "place", b"place", "span", b"span"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "place", b"place", "span", b"span"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["span", "array_id"]  # noqa: Y015
+    _WhichOneofArgType_place: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_place) -> _WhichOneofReturnType_place | None: ...
+
+Global___ResultPlace: _TypeAlias = ResultPlace  # noqa: Y015
 
 @_typing.final
 class Execute(_message.Message):
@@ -302,36 +483,194 @@ class Execute(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_DIGEST_FIELD_NUMBER: _builtins.int
-    REGION_BYTES_FIELD_NUMBER: _builtins.int
     OPERANDS_FIELD_NUMBER: _builtins.int
-    RESULT_OFFSETS_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    TELL_GATHERED_FIELD_NUMBER: _builtins.int
     key_digest: _builtins.str
     """Which."""
-    region_bytes: _builtins.int
-    """The size of the region whose descriptor comes with this message; 0: none."""
+    tell_gathered: _builtins.bool
+    """Whether to send Gathered as parts of the results are in place."""
     @_builtins.property
     def operands(self) -> _containers.RepeatedCompositeFieldContainer[Global___TensorData]:
         """The operands' bytes; an operand left out has none."""
 
     @_builtins.property
-    def result_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Where results go, an offset each; empty: into the answer."""
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResultPlace]:
+        """Where results go, one each."""
 
     def __init__(
         self,
         *,
         key_digest: _builtins.str = ...,
-        region_bytes: _builtins.int = ...,
         operands: _abc.Iterable[Global___TensorData] | None = ...,
-        result_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        results: _abc.Iterable[Global___ResultPlace] | None = ...,
+        tell_gathered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_digest", b"key_digest", "operands", b"operands", "region_bytes", b"region_bytes", "result_offsets", b"result_offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_digest", b"key_digest", "operands", b"operands", "results", b"results", "tell_gathered", b"tell_gathered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Execute: _TypeAlias = Execute  # noqa: Y015
+
+@_typing.final
+class Gathered(_message.Message):
+    """Part of the results is in place."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTE_COUNT_FIELD_NUMBER: _builtins.int
+    byte_count: _builtins.int
+    """The bytes of all results, in order, that are in place."""
+    def __init__(
+        self,
+        *,
+        byte_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_count", b"byte_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gathered: _TypeAlias = Gathered  # noqa: Y015
+
+@_typing.final
+class PutArray(_message.Message):
+    """Put an array on the mesh, to stay. It never aliases the memory it came from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_ID_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    MESH_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    array_id: _builtins.int
+    """What it is called from now on; unique in an epoch."""
+    @_builtins.property
+    def type(self) -> _array_pb2.ArrayType:
+        """What it is."""
+
+    @_builtins.property
+    def mesh(self) -> _mesh_pb2.Mesh:
+        """The mesh; its device ids may be left out."""
+
+    @_builtins.property
+    def spec(self) -> _mesh_pb2.OptionalPartitionSpec:
+        """How it is split; unset: the first axis over all mesh axes."""
+
+    @_builtins.property
+    def data(self) -> Global___TensorData:
+        """Its bytes."""
+
+    def __init__(
+        self,
+        *,
+        array_id: _builtins.int = ...,
+        type: _array_pb2.ArrayType | None = ...,
+        mesh: _mesh_pb2.Mesh | None = ...,
+        spec: _mesh_pb2.OptionalPartitionSpec | None = ...,
+        data: Global___TensorData | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "mesh", b"mesh", "spec", b"spec", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "data", b"data", "mesh", b"mesh", "spec", b"spec", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutArray: _TypeAlias = PutArray  # noqa: Y015
+
+@_typing.final
+class ArrayPut(_message.Message):
+    """On the mesh."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESH_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    PLACE_SECONDS_FIELD_NUMBER: _builtins.int
+    place_seconds: _builtins.float
+    """Copying it to the devices."""
+    @_builtins.property
+    def mesh(self) -> _mesh_pb2.Mesh:
+        """The mesh, with its device ids."""
+
+    @_builtins.property
+    def placement(self) -> _kernel_pb2.ArrayPlacement:
+        """How it lies there."""
+
+    def __init__(
+        self,
+        *,
+        mesh: _mesh_pb2.Mesh | None = ...,
+        placement: _kernel_pb2.ArrayPlacement | None = ...,
+        place_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "placement", b"placement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "place_seconds", b"place_seconds", "placement", b"placement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArrayPut: _TypeAlias = ArrayPut  # noqa: Y015
+
+@_typing.final
+class GetArray(_message.Message):
+    """Copy an array that stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_ID_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    TELL_GATHERED_FIELD_NUMBER: _builtins.int
+    array_id: _builtins.int
+    """Which."""
+    tell_gathered: _builtins.bool
+    """Whether to send Gathered as parts of it are in place."""
+    @_builtins.property
+    def result(self) -> Global___ResultPlace:
+        """Where to; an array_id is not allowed here."""
+
+    def __init__(
+        self,
+        *,
+        array_id: _builtins.int = ...,
+        result: Global___ResultPlace | None = ...,
+        tell_gathered: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "result", b"result", "tell_gathered", b"tell_gathered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetArray: _TypeAlias = GetArray  # noqa: Y015
+
+@_typing.final
+class DeleteArrays(_message.Message):
+    """Forget arrays that stay. No answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARRAY_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def array_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which."""
+
+    def __init__(
+        self,
+        *,
+        array_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_ids", b"array_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteArrays: _TypeAlias = DeleteArrays  # noqa: Y015
 
 @_typing.final
 class Executed(_message.Message):
