@@ -84,6 +84,13 @@ def client(server: ServerProcess) -> Iterator[sc.Client]:
         yield connected
 
 
+@pytest.fixture(scope="session")
+def streaming(server: ServerProcess) -> Iterator[sc.Client]:
+    """A client of the shared server whose large arrays travel as streams, as those of other hosts do."""
+    with sc.connect(server.address, shared_memory=False) as connected:
+        yield connected
+
+
 @pytest.fixture
 def own_server() -> Iterator[Callable[..., ServerProcess]]:
     """Makes servers of a test's own, which it may set up, stop or kill; gone after the test."""

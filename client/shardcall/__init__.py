@@ -45,10 +45,13 @@ from shardcall.kernels import KernelDescription, KernelTable
 from shardcall.local_server import local
 from shardcall.mesh import Mesh
 from shardcall.plan import Plan
+from shardcall.progress import Progress
+from shardcall.remote_array import RemoteArray
 from shardcall.result import Result
 from shardcall.server_info import ServerInfo
 from shardcall.specs import P, PartitionSpec
 from shardcall.timing import Timing
+from shardcall.usage import Usage
 
 __version__ = "0.1.0"
 
@@ -81,7 +84,9 @@ __all__ = [
     "ParameterTypeError",
     "PartitionSpec",
     "Plan",
+    "Progress",
     "ProtocolError",
+    "RemoteArray",
     "ResourceExhaustedError",
     "Result",
     "ServerInfo",
@@ -90,6 +95,7 @@ __all__ = [
     "ShardingError",
     "Timing",
     "UnknownParameterError",
+    "Usage",
     "__version__",
     "connect",
     "local",

@@ -27,6 +27,18 @@ class SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> Any: ...
 
 
+class HasType(Protocol):
+    """What has a shape and an element type."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each axis."""
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+
+
 OperandLike: TypeAlias = npt.ArrayLike | SupportsDLPack
 """Whatever NumPy takes: arrays, scalars, nested lists, ``__array__``, ``__dlpack__``, buffers."""
 
@@ -99,8 +111,8 @@ def row_major(array: NDArray) -> NDArray:
     return np.asarray(array, dtype=_little_endian(array.dtype), order="C")
 
 
-def type_of(array: NDArray) -> Array:
-    """Returns an array's type."""
+def type_of(array: HasType) -> Array:
+    """Returns the type of an array, wherever it is."""
     return Array(array.shape, array.dtype)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from shardcall import arrays, mesh, parameters, specs
 from shardcall.arrays import Array, NDArray, as_operand
 from shardcall.errors import InvalidOperandError, InvalidRequestError, ShardcallError
 from shardcall.mesh import Mesh
-from shardcall.specs import SpecLike
+from shardcall.remote_array import RemoteArray, check_there
+from shardcall.specs import PartitionSpec, SpecLike, axis_names
 from shardcall.spelling import Spelled, caller_name, spell
 from shardcall.v1 import array_pb2, kernel_pb2
 
@@ -26,11 +25,12 @@ class Call:
 
     Attributes:
         message: all of it but the arrays.
-        operands: arrays that can travel; an `Array` where there is a type only, None where left out.
+        operands: arrays that can travel or are on the mesh; an `Array` where there is a type only, None where left
+            out.
     """
 
     message: kernel_pb2.KernelCall
-    operands: tuple[NDArray | Array | None, ...]
+    operands: tuple[NDArray | RemoteArray | Array | None, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ class Call:
         return tuple(_name(self.message.kernel, i) for i in range(len(self.operands)))
 
     @property
-    def values(self) -> tuple[NDArray | None, ...]:
+    def values(self) -> tuple[NDArray | RemoteArray | None, ...]:
         """The operands, all with values.
 
         Raises:
@@ -55,7 +55,7 @@ class Call:
     @property
     def types(self) -> tuple[Array | None, ...]:
         """The operands' types."""
-        return tuple(arrays.type_of(item) if isinstance(item, np.ndarray) else item for item in self.operands)
+        return tuple(None if item is None else arrays.type_of(item) for item in self.operands)
 
     def type_messages(self) -> list[array_pb2.ArrayType]:
         """The operands' types as the wire holds them."""
@@ -81,13 +81,41 @@ def prepare(
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name", field=name)
     spelled = spell(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
+    values = tuple(_operand(item, _name(kernel, i)) for i, item in enumerate(spelled.operands))
+    mesh, given = placed(values, mesh, spelled.in_specs)
     try:
-        message = _message(kernel, spelled, mesh, strategy)
+        message = _message(kernel, replace(spelled, in_specs=given), mesh, strategy)
     except ShardcallError:
         raise
     except (TypeError, ValueError) as error:  # from protobuf, e.g. a lone surrogate in a name
         raise InvalidRequestError(f"the call cannot be sent: {error}") from None
-    return Call(message, tuple(_operand(item, _name(kernel, i)) for i, item in enumerate(spelled.operands)))
+    return Call(message, values)
+
+
+def placed(
+    operands: Sequence[NDArray | RemoteArray | Array | None],
+    over: Mesh | None,
+    in_specs: Sequence[SpecLike | None] | None,
+) -> tuple[Mesh | None, Sequence[SpecLike | None] | None]:
+    """Returns mesh and specs of a call, those unset taken from operands that are on the mesh.
+
+    Args:
+        operands: of the call.
+        over: the mesh that the caller gives; None for that of the first operand that has one.
+        in_specs: what the caller gives; where it is None, an operand's own spec is taken if the mesh has its axes.
+    """
+    resident = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
+    if not resident or isinstance(in_specs, PartitionSpec) or not isinstance(in_specs, list | tuple | None):
+        return over, in_specs  # of another kind: refused later
+    if over is None:
+        over = next(iter(resident.values())).mesh
+    specs: list[SpecLike | None] = list(in_specs or ())
+    for i, operand in resident.items():
+        specs += [None] * (i + 1 - len(specs))
+        names = {name for entry in operand.spec for name in axis_names(entry)}
+        if specs[i] is None and isinstance(over, Mesh) and names <= set(over.axis_names):
+            specs[i] = operand.spec
+    return over, specs
 
 
 def _name(kernel: str, index: int) -> str:
@@ -105,8 +133,11 @@ def _message(kernel: str, spelled: Spelled, over: Mesh | None, strategy: str) ->
     )
 
 
-def _operand(value: Any, field: str) -> NDArray | Array | None:
+def _operand(value: Any, field: str) -> NDArray | RemoteArray | Array | None:
     if value is None or isinstance(value, Array):
+        return value
+    if isinstance(value, RemoteArray):
+        check_there(value, field)
         return value
     if hasattr(value, "shape") and hasattr(value, "dtype") and not _has_values(value):
         return Array(value.shape, value.dtype)  # such as jax.ShapeDtypeStruct

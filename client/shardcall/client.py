@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from shardcall import kernels, plan, result, server_info
+import numpy as np
+import numpy.typing as npt
+
+from shardcall import kernels, plan, result, server_info, usage
+from shardcall.array_methods import ArrayMethods
 from shardcall.arrays import Array, NDArray, OperandLike
 from shardcall.calls import AUTO, Call, prepare
 from shardcall.compiled import CompiledKernel
 from shardcall.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
-from shardcall.errors import NotSupportedError
+from shardcall.execution import Execution
 from shardcall.kernel_methods import KernelMethods
 from shardcall.kernels import KernelDescription, KernelTable
 from shardcall.mesh import Mesh
 from shardcall.parameters import ParameterLike
 from shardcall.plan import Plan
+from shardcall.remote_array import SHORT_TIMEOUT_S
+from shardcall.residents import Residents
 from shardcall.result import Result
 from shardcall.server_info import ServerInfo
+from shardcall.sharing import Sharing
 from shardcall.specs import SpecLike
 from shardcall.transport import Transport
+from shardcall.upload import Value
+from shardcall.usage import Usage
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 
 Specs = Sequence[SpecLike | None] | None
 
 
-class Client(KernelMethods):
+class Client(KernelMethods, ArrayMethods):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.
     """
 
-    def __init__(self, transport: Transport, info: ServerInfo, on_close: Callable[[], object] | None = None) -> None:
+    def __init__(self, transport: Transport, info: ServerInfo, sharing: Sharing | None = None) -> None:
         self._transport = transport
         self._info = info
-        self._on_close = on_close
+        self._sharing = sharing
+        self._execution = Execution(transport, info.limits, sharing)
+        self._residents = Residents(transport, info.limits, sharing)
+        self._on_close: Callable[[], object] | None = None
 
     @property
     def address(self) -> str:
@@ -59,12 +71,15 @@ class Client(KernelMethods):
 
         Args:
             name: the kernel, as `kernels` tells it.
-            operands: whatever NumPy takes, in the kernel's order; None leaves an optional one out.
-            mesh: the devices to run on; None leaves them to the server.
-            in_specs: one per operand; those missing at the end, and None, are left to the kernel.
+            operands: whatever NumPy takes, and arrays on the mesh, in the kernel's order; None leaves an optional one
+                out.
+            mesh: the devices to run on; None for those of the first operand that is on the mesh, else as the server
+                chooses.
+            in_specs: one per operand; those missing at the end, and None, are as the operand lies on the mesh, else
+                as the kernel chooses.
             out_specs: one per result, likewise.
             strategy: how the kernel does its work; ``"auto"`` leaves it to the kernel.
-            keep: leave the results on the mesh. Not served yet.
+            keep: leave the results on the mesh: each is then a `RemoteArray`.
             timeout: seconds for the whole call, upload and compilation included; None for the server's maximum.
             parameters: the kernel's static parameters; for kernels that have a method of their own also the
                 names that it gives to operands and specs.
@@ -72,12 +87,8 @@ class Client(KernelMethods):
         Raises:
             ShardcallError: of the class that fits.
         """
-        if keep:
-            raise NotSupportedError(
-                "keep=True is not served yet: results come back to the caller; leave keep out", field="keep"
-            )
         call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
-        return self._run(call, call.values, timeout)
+        return self._run(call, call.values, timeout, keep=keep)
 
     def plan(
         self,
@@ -125,13 +136,14 @@ class Client(KernelMethods):
             )
             return self._transport.unary(self._transport.kernels.Compile, request, self._deadline(timeout), kernel=name)
 
-        response = compiled(timeout, text=False)
+        with self._transport.meters.start() as meter:
+            meter.compile()
+            response = compiled(timeout, text=False)
         known = plan.from_proto(response.plan, response.cache)
-        size = sum(placement.type.nbytes for placement in known.results)
-        large = size > self._info.limits.max_inline_bytes
+        sizes = [placement.type.nbytes for placement in known.results]
 
-        def run(values: tuple[NDArray | None, ...], timeout: float | None) -> Result:
-            return self._run(call, values, timeout, large_results=large)
+        def run(values: tuple[Value, ...], timeout: float | None, keep: bool) -> Result:
+            return self._run(call, values, timeout, keep=keep, result_sizes=sizes)
 
         return CompiledKernel(call, known, lambda timeout: compiled(timeout, text=True).compiled_text, run)
 
@@ -151,8 +163,40 @@ class Client(KernelMethods):
         """Tells what the server is and what it allows."""
         return ask_server_info(self._transport, self._deadline(timeout))
 
+    def usage(self, *, timeout: float | None = 10.0) -> Usage:
+        """Tells what the server holds at this moment."""
+        request = server_info_service_pb2.GetUsageRequest()
+        return usage.from_proto(
+            self._transport.unary(self._transport.server.GetUsage, request, self._deadline(timeout))
+        )
+
+    def empty(self, shape: int | Iterable[int], dtype: npt.DTypeLike = np.float64) -> NDArray:
+        """Returns an uninitialized array, as ``numpy.empty``, that need not be copied to be an operand.
+
+        It lies in memory shared with the server where that can be had, else it is an ordinary array. It stays valid
+        after `close`. It must be left alone while a call that it is an operand of runs.
+
+        Args:
+            shape: the size of each axis; an integer for one axis.
+            dtype: the element type, as of `shardcall.Array`.
+
+        Raises:
+            InvalidOperandError: for a negative size.
+            OperandTypeError: for an element type that cannot travel.
+        """
+        kind = Array(shape, dtype)
+        if self._sharing is None:
+            return np.empty(kind.shape, kind.dtype)
+        return self._sharing.empty(kind, self._deadline(SHORT_TIMEOUT_S))
+
     def close(self) -> None:
-        """Ends the connection, and the server where `local` started it. May be repeated."""
+        """Deletes this client's arrays from the mesh and ends the connection; may be repeated.
+
+        Ends the server where `local` started it. Arrays that came back as results, and those of `empty`, stay valid.
+        """
+        self._residents.close()
+        if self._sharing is not None:
+            self._sharing.close()
         self._transport.close()
         if self._on_close is not None:
             self._on_close()
@@ -171,14 +215,16 @@ class Client(KernelMethods):
     def _run(
         self,
         call: Call,
-        values: tuple[NDArray | None, ...],
+        values: tuple[Value, ...],
         timeout: float | None,
         *,
-        large_results: bool = False,
+        keep: bool = False,
+        result_sizes: Sequence[int] | None = None,
     ) -> Result:
         until = self._deadline(timeout)
-        answer = self._transport.execute(call.message, values, self._info.limits, until, large_results=large_results)
-        return result.from_answer(answer, until.elapsed_s())
+        lease_id = self._residents.lease_id if keep else b""
+        answer = self._execution.run(call.message, values, until, lease_id=lease_id, result_sizes=result_sizes)
+        return result.from_answer(answer, self._residents.kept(self, answer), until.elapsed_s())
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return deadline(timeout, self._info.limits.max_call_seconds)

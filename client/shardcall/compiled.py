@@ -11,9 +11,11 @@ from shardcall.calls import Call
 from shardcall.deadline import DEFAULT_TIMEOUT_S
 from shardcall.errors import InvalidOperandError, OperandTypeError
 from shardcall.plan import Plan
+from shardcall.remote_array import RemoteArray, check_there
 from shardcall.result import Result
+from shardcall.upload import Value
 
-Runner = Callable[[tuple[NDArray | None, ...], float | None], Result]
+Runner = Callable[[tuple[Value, ...], float | None, bool], Result]
 
 
 class CompiledKernel:
@@ -63,12 +65,18 @@ class CompiledKernel:
         return str(self.plan)
 
     def __call__(
-        self, *operands: OperandLike, timeout: float | None = DEFAULT_TIMEOUT_S, **named: OperandLike
+        self,
+        /,
+        *operands: OperandLike,
+        keep: bool = False,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        **named: OperandLike,
     ) -> Result:
         """Runs the kernel.
 
         Args:
             operands: arrays of exactly the types that it was compiled for, without those that are bound.
+            keep: leave the results on the mesh.
             timeout: seconds for the whole call; None for the server's maximum.
             named: refused; operands go by position.
 
@@ -84,13 +92,13 @@ class CompiledKernel:
         names = (self._call.names[i] for i, item in enumerate(self._call.operands) if isinstance(item, Array))
         given = map(_checked, names, operands, self.operands)
         values = tuple(next(given) if isinstance(item, Array) else item for item in self._call.operands)
-        return self._run(values, timeout)
+        return self._run(values, timeout, keep)
 
     def _refusal(self, count: int, named: Iterable[str]) -> InvalidOperandError:
         """The error that says which operands a call takes, and which it does not since the kernel holds them."""
         kinds = list(zip(self._call.names, self._call.types, self._call.operands, strict=True))
         free = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, Array)]
-        bound = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, np.ndarray)]
+        bound = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, np.ndarray | RemoteArray)]
         takes = ", ".join([_count(len(free)), *free])
         got = " and ".join([_count(count), *(f"{name}=" for name in named)])
         held = f"bound by value when it was compiled: {', '.join(bound)}; " if bound else ""
@@ -109,8 +117,10 @@ def _count(arrays: int) -> str:
     return "1 array" if arrays == 1 else f"{arrays or 'no'} arrays"
 
 
-def _checked(field: str, value: OperandLike, expected: Array) -> NDArray:
-    array = as_operand(value, field)
+def _checked(field: str, value: OperandLike, expected: Array) -> NDArray | RemoteArray:
+    if isinstance(value, RemoteArray):
+        check_there(value, field)
+    array = value if isinstance(value, RemoteArray) else as_operand(value, field)
     given = type_of(array)
     if given.shape != expected.shape:
         raise InvalidOperandError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,122 +12,185 @@ from shardcall import arrays
 from shardcall.arrays import Array, NDArray
 from shardcall.chunk_codec import Bytes, Chunk
 from shardcall.errors import ProtocolError
-from shardcall.v1 import kernel_pb2, kernel_service_pb2, timing_pb2
+from shardcall.progress import SILENT, Meter
+from shardcall.room import Room
+from shardcall.v1 import array_service_pb2, kernel_pb2, kernel_service_pb2, timing_pb2
 
-Message: TypeAlias = kernel_service_pb2.ExecuteStreamResponse | Chunk
+CallMessage: TypeAlias = kernel_service_pb2.ExecuteStreamResponse | Chunk
+ArrayMessage: TypeAlias = array_service_pb2.GetArrayResponse | Chunk
+Message: TypeAlias = CallMessage | ArrayMessage
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A result that stays on the mesh."""
+
+    type: Array
+    handle: bytes
 
 
 @dataclass(frozen=True)
 class Answer:
     """What a call came back with; the arrays own their memory."""
 
-    arrays: tuple[NDArray, ...]
+    results: tuple[NDArray | Kept, ...]
     plan: kernel_pb2.Plan
     cache: kernel_pb2.CacheAnswer
     timing: timing_pb2.Timing
 
 
-def unary_answer(response: kernel_service_pb2.ExecuteResponse) -> Answer:
+def unary_answer(response: kernel_service_pb2.ExecuteResponse, room: Room | None = None) -> Answer:
     """Returns the answer that one message holds.
 
+    Args:
+        response: the message.
+        room: where results may have been put.
+
     Raises:
-        ProtocolError: if a result is not inline or its bytes are not those that its type needs.
+        ProtocolError: if a result is streamed or its bytes are not those that its type needs.
     """
-    results = []
     for index, result in enumerate(response.results):
-        kind = _type(index, result)
-        if result.WhichOneof("source") != "inline" or len(result.inline.data) != kind.nbytes:
-            raise _broken(f"result {index} holds {len(result.inline.data)} of {kind.nbytes} bytes")
-        array = arrays.empty(kind)
-        np.copyto(arrays.as_bytes_view(array), np.frombuffer(result.inline.data, np.uint8))
-        results.append(arrays.native(array))
-    return Answer(tuple(results), response.plan, response.cache, response.timing)
+        if result.WhichOneof("source") in ("streamed", None):
+            raise broken(f"result {index} is streamed, in an answer of one message")
+    results = tuple(_Assembly(i, result, room).finish() for i, result in enumerate(response.results))
+    return Answer(results, response.plan, response.cache, response.timing)
 
 
-def stream_answer(messages: Iterator[Message], most_bytes: int) -> Answer:
+def stream_answer(
+    messages: Iterator[CallMessage], meter: Meter = SILENT, *, most_bytes: int, room: Room | None = None
+) -> Answer:
     """Returns the answer that a stream of messages holds: header, chunks, timing.
 
     Args:
         messages: the stream; read to its end.
+        meter: counts the bytes of chunks.
         most_bytes: the most that results may hold together; 0 for no limit.
+        room: where results may have been put.
 
     Raises:
         ProtocolError: if messages are missing, too many or out of order, or bytes are missing or too many.
     """
-    header = _header(next(messages, None))
-    kinds = [_type(i, result) for i, result in enumerate(header.results)]
+    first = next(messages, None)
+    if isinstance(first, Chunk) or first is None or not first.HasField("header"):
+        raise broken(f"{_kind(first)} came where the header was due")
+    results, timing = _collect(first.header.results, messages, meter, most_bytes, room)
+    return Answer(results, first.header.plan, first.header.cache, timing)
+
+
+def array_answer(
+    messages: Iterator[ArrayMessage], meter: Meter = SILENT, *, most_bytes: int, room: Room | None = None
+) -> NDArray:
+    """Returns the array that a stream of messages holds; arguments and errors as of `stream_answer`."""
+    first = next(messages, None)
+    if isinstance(first, Chunk) or first is None or not first.HasField("header"):
+        raise broken(f"{_kind(first)} came where the header was due")
+    (array,), _ = _collect([first.header.array], messages, meter, most_bytes, room)
+    if isinstance(array, Kept):
+        raise broken("the array asked for stays on the mesh")
+    return array
+
+
+def broken(what: str) -> ProtocolError:
+    """Returns the error for an answer that breaks the contract."""
+    return ProtocolError(
+        f"the server's answer breaks the contract: {what}; client and server may be of different versions"
+    )
+
+
+def _collect(
+    headers: Sequence[kernel_service_pb2.Result],
+    messages: Iterator[Message],
+    meter: Meter,
+    most_bytes: int,
+    room: Room | None,
+) -> tuple[tuple[NDArray | Kept, ...], timing_pb2.Timing]:
+    kinds = [_type(i, result) for i, result in enumerate(headers) if result.WhichOneof("source") != "resident"]
     # Refused before memory is taken for them.
     if most_bytes and sum(kind.nbytes for kind in kinds) > most_bytes:
-        raise _broken(f"the results {', '.join(map(str, kinds))} are over {most_bytes} bytes")
-    results = [_Assembly(i, *pair) for i, pair in enumerate(zip(header.results, kinds, strict=True))]
+        raise broken(f"the results {', '.join(map(str, kinds))} are over {most_bytes} bytes")
+    results = [_Assembly(i, result, room) for i, result in enumerate(headers)]
+    meter.download(sum(result.missing_bytes for result in results))
     current = 0
     for message in messages:
         if not isinstance(message, Chunk):
             break
         if message.index >= len(results) or message.index < current:
-            raise _broken(f"a chunk of result {message.index} came after result {current} of {len(results)}")
+            raise broken(f"a chunk of result {message.index} came after result {current} of {len(results)}")
         current = message.index
+        meter.add(message.data.size)
         results[current].add(message)
     else:
-        raise _broken("the stream ended before the timing")
+        raise broken("the stream ended before the timing")
     if (kind := _kind(message)) != "timing":
-        raise _broken(f"a {kind} came where a chunk was due")
+        raise broken(f"a {kind} came where a chunk was due")
     if next(messages, None) is not None:
-        raise _broken("a message came after the timing")
-    return Answer(tuple(result.finish() for result in results), header.plan, header.cache, message.timing)
+        raise broken("a message came after the timing")
+    return tuple(result.finish() for result in results), message.timing
 
 
 class _Assembly:
-    """A result that is filled by chunks in ascending order, without gaps."""
+    """A result: whole at once, or filled by chunks in ascending order, without gaps."""
 
-    def __init__(self, index: int, result: kernel_service_pb2.Result, kind: Array) -> None:
+    def __init__(self, index: int, result: kernel_service_pb2.Result, room: Room | None) -> None:
         self._index = index
-        self._array = arrays.empty(kind)
-        self._bytes = arrays.as_bytes_view(self._array)
+        kind = _type(index, result)
+        source = result.WhichOneof("source")
+        self._result: NDArray | Kept
+        if source == "resident":
+            self._result = Kept(kind, result.resident.handle)
+        elif source == "segment":
+            self._result = _in_room(index, result, kind, room)
+        else:
+            inline = len(result.inline.data)
+            if source == "inline" and inline != kind.nbytes:  # refused before memory is taken
+                raise broken(f"result {index} came with {inline} of {kind.nbytes} bytes")
+            self._result = arrays.empty(kind)
+        self._to_fill = kind.nbytes if source in ("inline", "streamed", None) else 0
         self._filled = 0
-        if result.WhichOneof("source") == "inline":
+        if source == "inline":
             self._append(np.frombuffer(result.inline.data, np.uint8))
+
+    @property
+    def missing_bytes(self) -> int:
+        return self._to_fill - self._filled
 
     def add(self, chunk: Chunk) -> None:
         if chunk.offset != self._filled:
-            raise _broken(f"a chunk of result {self._index} is for byte {chunk.offset}, not {self._filled}")
+            raise broken(f"a chunk of result {self._index} is for byte {chunk.offset}, not {self._filled}")
         self._append(chunk.data)
 
-    def finish(self) -> NDArray:
-        if self._filled != self._bytes.size:
-            raise _broken(f"result {self._index} came with {self._filled} of {self._bytes.size} bytes")
-        return arrays.native(self._array)
+    def finish(self) -> NDArray | Kept:
+        if self._filled != self._to_fill:
+            raise broken(f"result {self._index} came with {self._filled} of {self._to_fill} bytes")
+        return self._result if isinstance(self._result, Kept) else arrays.native(self._result)
 
     def _append(self, data: Bytes) -> None:
         end = self._filled + data.size
-        if end > self._bytes.size:
-            raise _broken(f"result {self._index} came with more than its {self._bytes.size} bytes")
-        np.copyto(self._bytes[self._filled : end], data)
+        if isinstance(self._result, Kept) or end > self._to_fill:
+            raise broken(f"result {self._index} came with more than its {self._to_fill} bytes")
+        np.copyto(arrays.as_bytes_view(self._result)[self._filled : end], data)
         self._filled = end
+
+
+def _in_room(index: int, result: kernel_service_pb2.Result, kind: Array, room: Room | None) -> NDArray:
+    if not kind.nbytes:
+        return arrays.empty(kind)
+    array = None if room is None else room.take(result.segment, kind)
+    if array is None:
+        raise broken(f"result {index} is told to lie where there is no room for it")
+    return array
 
 
 def _type(index: int, result: kernel_service_pb2.Result) -> Array:
     if any(size < 0 for size in result.type.shape):
-        raise _broken(f"result {index} has shape {list(result.type.shape)}")
+        raise broken(f"result {index} has shape {list(result.type.shape)}")
     kind = arrays.from_proto(result.type)
     if kind is None:
-        raise _broken(f"result {index} has no element type")
+        raise broken(f"result {index} has no element type")
     return kind
-
-
-def _header(message: Message | None) -> kernel_service_pb2.ExecuteResponse:
-    if isinstance(message, kernel_service_pb2.ExecuteStreamResponse) and message.HasField("header"):
-        return message.header
-    raise _broken(f"{_kind(message)} came where the header was due")
 
 
 def _kind(message: Message | None) -> str:
     if message is None:
         return "nothing"
     return "chunk" if isinstance(message, Chunk) else message.WhichOneof("message") or "message of no kind"
-
-
-def _broken(what: str) -> ProtocolError:
-    return ProtocolError(
-        f"the server's answer breaks the contract: {what}; client and server may be of different versions"
-    )

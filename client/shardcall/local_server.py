@@ -12,9 +12,11 @@ import weakref
 from collections import deque
 from typing import IO
 
+from shardcall import cancellation
 from shardcall.client import Client
 from shardcall.connection import connect
 from shardcall.errors import InvalidParameterError, ServerUnavailableError
+from shardcall.progress import Listener
 
 _READY = re.compile(r"shardcall ready at (\S+)")
 _STOP_TIMEOUT_S = 10.0
@@ -24,7 +26,14 @@ _REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 Setting = bool | int | float | str
 
 
-def local(devices: int = 8, *, start_timeout: float = 60.0, **settings: Setting) -> Client:
+def local(
+    devices: int = 8,
+    *,
+    start_timeout: float = 60.0,
+    shared_memory: bool = True,
+    progress: bool | Listener = True,
+    **settings: Setting,
+) -> Client:
     """Starts a private server on this machine and connects to it.
 
     The server needs the extra ``server``. It ends with `Client.close`, with the client, and with this
@@ -33,6 +42,8 @@ def local(devices: int = 8, *, start_timeout: float = 60.0, **settings: Setting)
     Args:
         devices: how many CPU devices it shall have.
         start_timeout: seconds within which it must be ready.
+        shared_memory: as of `connect`.
+        progress: likewise.
         settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``.
 
     Raises:
@@ -42,8 +53,10 @@ def local(devices: int = 8, *, start_timeout: float = 60.0, **settings: Setting)
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
     server = ServerProcess([*command, "--exit-with-stdin", *_options(settings)])
+    cancellation.watch(server)
     try:
-        client = connect(server.wait_until_ready(start_timeout))
+        address = server.wait_until_ready(start_timeout)
+        client = connect(address, shared_memory=shared_memory, progress=progress)
     except BaseException:
         server.stop()
         raise
@@ -104,6 +117,10 @@ class ServerProcess:
             thread.join(1.0)
             if not thread.is_alive():  # else a grandchild holds the pipe, and closing would wait for it
                 _close(stream)
+
+    def cancel(self) -> None:
+        """Kills the process while it is starting; `wait_until_ready` then fails."""
+        self._process.kill()
 
     def _read_stdout(self) -> None:
         for line in self._process.stdout or ():

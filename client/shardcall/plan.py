@@ -159,8 +159,8 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
     return Plan(
         kernel=message.kernel,
         mesh=mesh.from_proto(message.mesh),
-        operands=tuple(map(_placement, message.operands)),
-        results=tuple(placement for item in message.results if (placement := _placement(item))),
+        operands=tuple(map(placement, message.operands)),
+        results=tuple(result for item in message.results if (result := placement(item))),
         strategy=message.strategy,
         strategy_reason=message.strategy_reason,
         collectives=tuple(Collective(c.kind, c.count, c.bytes_per_device) for c in message.collectives),
@@ -173,7 +173,8 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
     )
 
 
-def _placement(message: kernel_pb2.ArrayPlacement) -> Placement | None:
+def placement(message: kernel_pb2.ArrayPlacement) -> Placement | None:
+    """Returns the placement that a message holds; None for an operand left out."""
     kind = arrays.from_proto(message.type)
     if kind is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from shardcall.arrays import NDArray
 from shardcall.download import Answer
 from shardcall.errors import InvalidOperandError
 from shardcall.plan import Plan
+from shardcall.remote_array import RemoteArray
 from shardcall.timing import Timing
 
 
@@ -20,18 +22,18 @@ class Result:
     """What a call comes back with: ``.array`` is the result; ``numpy.asarray(result)`` works too.
 
     Attributes:
-        arrays: the results: writeable arrays that own their memory.
+        arrays: the results: writeable arrays whose memory is theirs, or a `RemoteArray` each with ``keep=True``.
         timing: where the time went.
         plan: what was done.
     """
 
-    arrays: tuple[NDArray, ...]
+    arrays: tuple[NDArray | Any, ...]
     timing: Timing
     plan: Plan
 
     @property
-    def array(self) -> NDArray:
-        """The only result.
+    def array(self) -> NDArray | Any:
+        """The only result; which class it has, the caller knows by ``keep``.
 
         Raises:
             InvalidOperandError: if there is not exactly one.
@@ -55,16 +57,17 @@ class Result:
 
     def __repr__(self) -> str:
         types = ", ".join(str(arrays.type_of(array)) for array in self.arrays)
+        kept = ", kept on the mesh" if any(isinstance(array, RemoteArray) for array in self.arrays) else ""
         cached = "cached" if self.cache_hit else "compiled now"
         where = ".array" if len(self.arrays) == 1 else ".arrays"
         took = f"{self.timing.round_trip * 1e3:.1f} ms"
-        return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}; see {where}>"
+        return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}{kept}; see {where}>"
 
 
-def from_answer(answer: Answer, round_trip_s: float) -> Result:
+def from_answer(answer: Answer, results: tuple[NDArray | RemoteArray, ...], round_trip_s: float) -> Result:
     """Returns the result that an answer holds."""
     return Result(
-        arrays=answer.arrays,
+        arrays=results,
         timing=timing.from_proto(answer.timing, round_trip_s),
         plan=plan.from_proto(answer.plan, answer.cache),
     )

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from shardcall import arrays, download, status
-from shardcall.arrays import NDArray
-from shardcall.chunk_codec import decode_answer
+from shardcall import cancellation, status
+from shardcall.chunk_codec import decode
 from shardcall.deadline import Deadline
-from shardcall.download import Answer, stream_answer, unary_answer
-from shardcall.errors import ClientClosedError, ResourceExhaustedError
+from shardcall.download import ArrayMessage, CallMessage
+from shardcall.errors import ClientClosedError
 from shardcall.interrupts import CancelOnInterrupt
-from shardcall.server_info import Limits
-from shardcall.upload import stream_requests, unary_request
+from shardcall.progress import Meter, Meters
 from shardcall.v1 import (
-    error_pb2,
-    kernel_pb2,
+    array_service_pb2,
+    array_service_pb2_grpc,
     kernel_service_pb2,
     kernel_service_pb2_grpc,
+    segment_service_pb2_grpc,
     server_info_service_pb2_grpc,
 )
 
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
+_Value = TypeVar("_Value")
 
-_UNARY_BYTES = 2**20
-_CHUNK_BYTES = 2**20
-_STREAM_REQUIRED = error_pb2.ErrorReason.Name(error_pb2.ERROR_REASON_STREAM_REQUIRED).removeprefix("ERROR_REASON_")
-
-
-_SERVICE = kernel_service_pb2.DESCRIPTOR.services_by_name["KernelService"]
-_EXECUTE_STREAM = f"/{_SERVICE.full_name}/{_SERVICE.methods_by_name['ExecuteStream'].name}"
+if TYPE_CHECKING:  # the classes of gRPC are generic in their stubs only
+    _ExecuteStream: TypeAlias = grpc.StreamStreamMultiCallable[bytes, CallMessage]
+    _GetArray: TypeAlias = grpc.UnaryStreamMultiCallable[array_service_pb2.GetArrayRequest, ArrayMessage]
+    _PutArray: TypeAlias = grpc.StreamUnaryMultiCallable[bytes, array_service_pb2.PutArrayResponse]
 
 
 class Transport:
@@ -44,15 +42,32 @@ class Transport:
     Args:
         channel: the connection; closed with the transport.
         address: of the server, as the caller wrote it.
+        meters: of the calls that move much or compile.
     """
 
-    def __init__(self, channel: grpc.Channel, address: str) -> None:
+    def __init__(self, channel: grpc.Channel, address: str, meters: Meters) -> None:
         self.address = address
+        self.meters = meters
         self.kernels = kernel_service_pb2_grpc.KernelServiceStub(channel)
+        self.arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
+        self.segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
         self.server = server_info_service_pb2_grpc.ServerInfoServiceStub(channel)
         self._channel = channel
-        self._execute_stream: grpc.StreamStreamMultiCallable[bytes, download.Message] = channel.stream_stream(
-            _EXECUTE_STREAM, None, decode_answer
+        # Those that carry chunks take and give the bytes of their messages.
+        self._execute_stream: _ExecuteStream = channel.stream_stream(
+            _path(kernel_service_pb2, "KernelService", "ExecuteStream"),
+            None,
+            partial(decode, kernel_service_pb2.ExecuteStreamResponse),
+        )
+        self._get_array: _GetArray = channel.unary_stream(
+            _path(array_service_pb2, "ArrayService", "GetArray"),
+            array_service_pb2.GetArrayRequest.SerializeToString,
+            partial(decode, array_service_pb2.GetArrayResponse),
+        )
+        self._put_array: _PutArray = channel.stream_unary(
+            _path(array_service_pb2, "ArrayService", "PutArray"),
+            None,
+            array_service_pb2.PutArrayResponse.FromString,
         )
 
     def close(self) -> None:
@@ -78,60 +93,64 @@ class Transport:
         Raises:
             ShardcallError: for every failure.
         """
+        timeout, metadata = deadline.rpc_arguments()
         with self._translated(deadline, kernel):
-            return _call_unary(method, request, deadline)
+            return cancellation.call_unary(method, request, timeout, metadata)
 
-    def execute(
+    def execute_stream(
         self,
-        call: kernel_pb2.KernelCall,
-        operands: Sequence[NDArray | None],
-        limits: Limits,
+        requests: Callable[[Meter], Iterator[bytes]],
+        read: Callable[[Iterator[CallMessage], Meter], _Value],
         deadline: Deadline,
         *,
-        large_results: bool = False,
-    ) -> Answer:
-        """Runs a kernel: in one message each way where the arrays are small, as a stream where they are not.
+        kernel: str,
+    ) -> _Value:
+        """Makes a streamed call of a kernel.
 
         Args:
-            call: all but the arrays.
-            operands: in any layout; None for one left out.
-            limits: of the server.
+            requests: makes the messages to send.
+            read: makes the value to return of those that come.
             deadline: of the call.
-            large_results: whether the results are known to be too large for one message.
+            kernel: as in `unary`.
 
         Raises:
-            ResourceExhaustedError: if the operands are over the server's limit; nothing is copied or sent.
-            ShardcallError: for every other failure.
+            ShardcallError: for every failure.
         """
-        size = sum(operand.nbytes for operand in operands if operand is not None)
-        _check_size(size, limits.max_call_bytes)
-        operands = [None if operand is None else arrays.row_major(operand) for operand in operands]
-        with self._translated(deadline, call.kernel):
-            if size <= min(limits.max_inline_bytes, _UNARY_BYTES) and not large_results:
-                try:
-                    return unary_answer(_call_unary(self.kernels.Execute, unary_request(call, operands), deadline))
-                except grpc.RpcError as error:
-                    if status.reason_of(error) != _STREAM_REQUIRED:
-                        raise
-            return self._stream(call, operands, limits, deadline)
+        return self._stream(lambda meter: (self._execute_stream, requests(meter)), read, deadline, kernel)
+
+    def get_array(
+        self,
+        request: array_service_pb2.GetArrayRequest,
+        read: Callable[[Iterator[ArrayMessage], Meter], _Value],
+        deadline: Deadline,
+    ) -> _Value:
+        """Copies an array from the mesh; arguments and errors as of `execute_stream`."""
+        return self._stream(lambda _: (self._get_array, request), read, deadline)
+
+    def put_array(
+        self, requests: Callable[[Meter], Iterator[bytes]], deadline: Deadline
+    ) -> array_service_pb2.PutArrayResponse:
+        """Puts an array on the mesh; arguments and errors as of `execute_stream`."""
+        return self._stream(lambda meter: (self._put_array.future, requests(meter)), _only_response, deadline)
 
     def _stream(
         self,
-        call: kernel_pb2.KernelCall,
-        operands: Sequence[NDArray | None],
-        limits: Limits,
+        prepare: Callable[[Meter], tuple[Callable[..., Any], Any]],
+        read: Callable[[Any, Meter], _Value],
         deadline: Deadline,
-    ) -> Answer:
-        chunk_bytes = min(limits.max_chunk_bytes or _CHUNK_BYTES, _CHUNK_BYTES)
-        requests = stream_requests(call, operands, limits.max_inline_bytes, chunk_bytes)
+        kernel: str = "",
+    ) -> _Value:
         timeout, metadata = deadline.rpc_arguments()
-        with CancelOnInterrupt() as interrupt:
-            answers = self._execute_stream(requests, timeout=timeout, metadata=metadata)
-            interrupt.watch(answers)
+        # The meter within: Ctrl-C does not come between it and the terminal.
+        with self._translated(deadline, kernel), CancelOnInterrupt() as interrupt, self.meters.start() as meter:
+            begin, request = prepare(meter)
+            call = begin(request, timeout=timeout, metadata=metadata)
+            interrupt.watch(call)
+            cancellation.watch(call)
             try:
-                return stream_answer(answers, limits.max_call_bytes)
+                return read(call, meter)
             except BaseException:
-                answers.cancel()  # also ends gRPC's thread that reads `requests`
+                call.cancel()  # also ends gRPC's thread that reads the requests
                 raise
 
     @contextmanager
@@ -149,18 +168,14 @@ class Transport:
             raise ClientClosedError("this client is closed; make another with shardcall.connect") from None
 
 
-def _call_unary(
-    method: grpc.UnaryUnaryMultiCallable[_Request, _Response], request: _Request, deadline: Deadline
-) -> _Response:
-    timeout, metadata = deadline.rpc_arguments()
-    return method(request, timeout=timeout, metadata=metadata)
+def _path(module: Any, service: str, method: str) -> str:
+    descriptor = module.DESCRIPTOR.services_by_name[service]
+    return f"/{descriptor.full_name}/{descriptor.methods_by_name[method].name}"
 
 
-def _check_size(size: int, limit: int) -> None:
-    if limit and size > limit:
-        raise ResourceExhaustedError(
-            f"the operands hold {size:,} bytes and the server takes {limit:,} in one call; "
-            "call with smaller pieces, or start the server with a higher limit",
-            field="operands",
-            metadata={"asked": str(size), "limit": str(limit)},
-        )
+def _only_response(call: Any, _: Meter) -> array_service_pb2.PutArrayResponse:
+    """Waits for the only message of an answer; unlike ``result``, tells of a cancellation as of any other end."""
+    if call.code() is not grpc.StatusCode.OK:
+        raise call
+    response: array_service_pb2.PutArrayResponse = call.result()
+    return response

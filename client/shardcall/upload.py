@@ -1,60 +1,107 @@
-"""The messages of a streamed call."""
+"""The messages that carry operands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from google.protobuf.message import Message
 
 from shardcall import arrays
 from shardcall.arrays import NDArray
-from shardcall.chunk_codec import encode_chunk
-from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall.chunk_codec import CarrierClass, encode_chunk
+from shardcall.progress import SILENT, Meter
+from shardcall.remote_array import RemoteArray
+from shardcall.v1 import kernel_service_pb2
 
-# An operand of this size or less rides in the header: a message of its own would cost more than its bytes.
-_RIDES_ALONG_BYTES = 64 * 2**10
+Value: TypeAlias = NDArray | RemoteArray | None
+"""An operand with its values, wherever they are; None for one left out."""
+
+Regions: TypeAlias = Mapping[int, kernel_service_pb2.SegmentRegion]
+"""Where operands lie in segments, by index."""
+
+RIDES_ALONG_BYTES = 64 * 2**10
+"""An operand of this size or less rides in the header: a message of its own would cost more than its bytes."""
+
+_NOWHERE: Regions = MappingProxyType({})
 
 
-def unary_request(call: kernel_pb2.KernelCall, operands: Sequence[NDArray | None]) -> kernel_service_pb2.ExecuteRequest:
-    """Returns a call with everything in one message."""
-    return kernel_service_pb2.ExecuteRequest(call=call, operands=[_inline(operand) for operand in operands])
+@dataclass(frozen=True)
+class Packed:
+    """Operands as messages.
+
+    Attributes:
+        messages: one for each.
+        streamed: those whose bytes come as chunks, with their indices; row-major and little-endian.
+    """
+
+    messages: list[kernel_service_pb2.Operand]
+    streamed: list[tuple[int, NDArray]]
+
+
+def pack(
+    operands: Sequence[Value],
+    *,
+    inline_bytes: int,
+    longest_inline: int = RIDES_ALONG_BYTES,
+    regions: Regions = _NOWHERE,
+) -> Packed:
+    """Returns operands as messages: in a segment, resident, inline where there is room, else streamed.
+
+    Args:
+        operands: in any layout.
+        inline_bytes: what may be inline, all operands together.
+        longest_inline: what one of them may have to be inline.
+        regions: the operands that lie in a segment.
+    """
+    packed = Packed([], [])
+    for index, operand in enumerate(operands):
+        message = _described(operand)
+        if isinstance(operand, RemoteArray):
+            message.resident.handle = bytes.fromhex(operand.handle)
+        elif operand is not None and index in regions:
+            message.segment.CopyFrom(regions[index])
+        elif operand is not None and operand.nbytes <= min(inline_bytes, longest_inline):
+            message.inline.data = arrays.row_major(operand).tobytes()
+            inline_bytes -= operand.nbytes
+        elif operand is not None:
+            message.streamed.SetInParent()
+            packed.streamed.append((index, arrays.row_major(operand)))
+        packed.messages.append(message)
+    return packed
 
 
 def stream_requests(
-    call: kernel_pb2.KernelCall, operands: Sequence[NDArray | None], inline_bytes: int, chunk_bytes: int
+    message_class: CarrierClass,
+    header: Message,
+    streamed: Sequence[tuple[int, NDArray]],
+    chunk_bytes: int,
+    meter: Meter = SILENT,
 ) -> Iterator[bytes]:
-    """Yields the header, then the chunks of every operand that does not ride in it, as bytes of their messages.
+    """Yields the header, then the chunks of what is streamed, as bytes of their messages.
 
     Args:
-        call: all but the arrays.
-        operands: row-major, little-endian; None for one left out.
-        inline_bytes: what may ride in the header, all operands together.
+        message_class: of the messages.
+        header: what the first one holds.
+        streamed: arrays with their indices.
         chunk_bytes: the most bytes of one chunk.
+        meter: counts the bytes of chunks.
     """
-    messages, streamed = [], []
-    room = inline_bytes
-    for index, operand in enumerate(operands):
-        if operand is None or operand.nbytes <= min(room, _RIDES_ALONG_BYTES):
-            messages.append(_inline(operand))
-            room -= 0 if operand is None else operand.nbytes
-        else:
-            kind = arrays.to_proto(arrays.type_of(operand))
-            messages.append(kernel_service_pb2.Operand(type=kind, streamed=kernel_service_pb2.StreamedTensor()))
-            streamed.append((index, operand))
-    header = kernel_service_pb2.ExecuteRequest(call=call, operands=messages)
-    yield kernel_service_pb2.ExecuteStreamRequest(header=header).SerializeToString()
+    meter.upload(sum(operand.nbytes for _, operand in streamed))
+    first = message_class()
+    first.header.CopyFrom(header)  # type: ignore[arg-type] # the caller's pair is of one RPC
+    yield first.SerializeToString()
     for index, operand in streamed:
-        yield from _chunks(index, operand, chunk_bytes)
+        view = arrays.as_bytes_view(operand)
+        for offset in range(0, view.size, chunk_bytes):
+            piece = view[offset : offset + chunk_bytes]
+            meter.add(piece.size)
+            yield encode_chunk(message_class, index, offset, piece)
 
 
-def _inline(operand: NDArray | None) -> kernel_service_pb2.Operand:
+def _described(operand: Value) -> kernel_service_pb2.Operand:
     if operand is None:
         return kernel_service_pb2.Operand()
-    return kernel_service_pb2.Operand(
-        type=arrays.to_proto(arrays.type_of(operand)),
-        inline=kernel_service_pb2.InlineTensor(data=operand.tobytes()),
-    )
-
-
-def _chunks(index: int, operand: NDArray, chunk_bytes: int) -> Iterator[bytes]:
-    view = arrays.as_bytes_view(operand)
-    for offset in range(0, view.size, chunk_bytes):
-        yield encode_chunk(index, offset, view[offset : offset + chunk_bytes])
+    return kernel_service_pb2.Operand(type=arrays.to_proto(arrays.type_of(operand)))

@@ -36,6 +36,7 @@ class Settings(BaseSettings):
 
     host: str = Field("localhost", description="Address to listen on; localhost is 127.0.0.1 and ::1.")
     port: int = Field(8470, ge=0, le=65535, description="Port to listen on; 0 lets the system choose.")
+    unix_socket: str = Field("", description="Path of a Unix socket to listen on too, for this user alone.")
     insecure_allow_remote: bool = Field(
         False, description="Allow an address that other machines can reach, without TLS or authentication."
     )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -93,6 +94,9 @@ def default_info() -> Any:
     )
 
 
+Abort = Callable[..., None]
+
+
 @dataclass
 class FakeServer:
     """What each RPC does; a test replaces what it is about. ``requests`` are the unary ones that came."""
@@ -144,19 +148,23 @@ class _Info(server_info_service_pb2_grpc.ServerInfoServiceServicer):
     def __init__(self, server: FakeServer) -> None:
         self._server = server
 
+    def GetUsage(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return server_info_service_pb2.GetUsageResponse(regions=1, arrays=2, descriptors=30)
+
     def GetServerInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
         return self._server.info(request, context)
 
 
 @contextmanager
-def serving() -> Iterator[FakeServer]:
-    """Serves until the block ends."""
+def serving(extend: Callable[[grpc.Server], None] = lambda grpc_server: None) -> Iterator[FakeServer]:
+    """Serves until the block ends; ``extend`` may add services."""
     limit = 16 * 2**20
     options = [("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", limit)]
     grpc_server = grpc.server(futures.ThreadPoolExecutor(4), options=options)
     fake = FakeServer(address=f"127.0.0.1:{grpc_server.add_insecure_port('127.0.0.1:0')}")
     kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(_Kernels(fake), grpc_server)
     server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(_Info(fake), grpc_server)
+    extend(grpc_server)
     grpc_server.start()
     yield fake
     grpc_server.stop(None).wait(10)
@@ -174,12 +182,26 @@ def client(server: FakeServer) -> Iterator[shardcall.Client]:
         yield connected
 
 
+@pytest.fixture
+def memory(tmp_path: Path, abort: Abort) -> Iterator[Any]:
+    """What a server that shares memory and keeps arrays has; ``memory.server`` is the server."""
+    from client.memory_server import MemoryServer  # not at the top: a test's server of its own knows no such module
+
+    with MemoryServer(tmp_path) as holds, serving(holds.add_to) as fake:
+        holds.begin(fake, default_info(), abort)
+        yield holds
+
+
+@pytest.fixture
+def sharing(memory: Any) -> Iterator[shardcall.Client]:
+    """A client of a server that shares memory."""
+    with shardcall.connect(memory.server.address) as connected:
+        yield connected
+
+
 @pytest.fixture(name="echo_stream", scope="session")
 def echo_stream_fixture() -> Callable[..., Iterator[Any]]:
     return echo_stream
-
-
-Abort = Callable[..., None]
 
 
 @pytest.fixture

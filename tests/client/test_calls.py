@@ -13,11 +13,11 @@ from hypothesis.extra import numpy as hnp
 
 import shardcall
 from shardcall import P
-from shardcall.chunk_codec import decode_answer
+from shardcall.chunk_codec import decode
 from shardcall.download import stream_answer
 from shardcall.element_types import NAMES, parse_dtype
-from shardcall.upload import stream_requests
-from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall.upload import pack, stream_requests
+from shardcall.v1 import kernel_service_pb2
 
 MIB = 2**20
 
@@ -184,14 +184,6 @@ def test_several_results_are_a_tuple(client):
         _ = result.array
 
 
-@pytest.mark.parametrize("call", [lambda c: c.call("echo", 1, keep=True), lambda c: c.diff([1], keep=True)])
-def test_what_is_not_served_yet_says_so(server, client, call):
-    with pytest.raises(NotImplementedError, match=r"not served yet") as caught:
-        call(client)
-    assert isinstance(caught.value, shardcall.NotSupportedError)
-    assert server.requests == []
-
-
 def test_threads_share_a_client(client):
     sizes = [10, 3 * MIB, 100, 2 * MIB] * 2
     results = [None] * len(sizes)
@@ -244,10 +236,15 @@ ANY_ARRAY = st.sampled_from(NAMES).flatmap(
     chunk=st.integers(1, 64),
 )
 def test_whatever_the_chunks_the_bytes_are_the_same(echo_stream, operands, inline, chunk):
-    packed = stream_requests(kernel_pb2.KernelCall(), operands, inline, chunk)
-    requests = map(kernel_service_pb2.ExecuteStreamRequest.FromString, packed)
-    answers = (decode_answer(message.SerializeToString()) for message in echo_stream(requests, None))
-    answer = stream_answer(answers, 0)
+    packed = pack(operands, inline_bytes=inline)
+    header = kernel_service_pb2.ExecuteRequest(operands=packed.messages)
+    messages = stream_requests(kernel_service_pb2.ExecuteStreamRequest, header, packed.streamed, chunk)
+    requests = map(kernel_service_pb2.ExecuteStreamRequest.FromString, messages)
+    answers = (
+        decode(kernel_service_pb2.ExecuteStreamResponse, message.SerializeToString())
+        for message in echo_stream(requests, None)
+    )
+    answer = stream_answer(answers, most_bytes=0)
     present = [operand for operand in operands if operand is not None]
-    assert [array.tobytes() for array in answer.arrays] == [operand.tobytes() for operand in present]
-    assert [(a.dtype, a.shape) for a in answer.arrays] == [(o.dtype, o.shape) for o in present]
+    assert [array.tobytes() for array in answer.results] == [operand.tobytes() for operand in present]
+    assert [(a.dtype, a.shape) for a in answer.results] == [(o.dtype, o.shape) for o in present]

@@ -41,10 +41,16 @@ def computing(pid: int) -> Callable[[], bool]:
 
 
 def memory_files(pid: int) -> list[str]:
-    """The call regions that a process has open or mapped."""
+    """The memory of calls and segments that a process has open or mapped."""
     opened = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()]
     mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return [name for name in [*opened, *mapped] if "shardcall-call" in name]
+    return [name for name in [*opened, *mapped] if "shardcall-arena" in name or "shardcall-segment" in name]
+
+
+def holds_nothing(client: sc.Client) -> bool:
+    """Whether nothing of any call, client or lease is left on a server."""
+    usage = client.usage()
+    return not (usage.regions or usage.bytes_in_use or usage.segments or usage.leases or usage.arrays)
 
 
 def is_busy(client: sc.Client) -> bool:

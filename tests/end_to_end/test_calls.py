@@ -61,9 +61,9 @@ def test_every_memory_layout_is_the_same_array(client, view):
     np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
 
 
-def test_a_large_array_streams_both_ways(client):
+def test_a_large_array_streams_both_ways(streaming):
     x = np.random.default_rng(2).standard_normal((3001, 701))  # 16 MiB, whole in no chunk
-    result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
+    result = streaming.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
     np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0), strict=True)
     assert result.array.flags.writeable
     assert result.timing.receive > 0

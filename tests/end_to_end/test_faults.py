@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
-from end_to_end.processes import X, alive, computing, cpu_s, is_busy, memory_files, until
+from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, memory_files, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import shardcall as sc
@@ -23,10 +23,10 @@ MESH = sc.Mesh(x=8)
 LONG = np.ones((3000, 3000))  # 54 GFLOP squared: about a second here
 
 
-def test_the_memory_of_a_call_goes_with_its_answer(own_server):
-    server = own_server()
+def test_memory_is_kept_warm_for_a_while_and_then_given_back(own_server):
+    server = own_server("--trim-after-s", "0.2")
     large = np.ones((1024, 2048))
-    with sc.connect(server.address) as client:
+    with sc.connect(server.address, shared_memory=False) as client:
         (worker,) = server.worker_pids()
         for mesh in (MESH, sc.Mesh(x=1)):
             client.diff(large, axis=0, mesh=mesh, spec=P("x", None))
@@ -57,8 +57,7 @@ def test_a_worker_killed_in_the_middle_of_a_call_ends_that_call_and_the_next_is_
         (successor,) = server.worker_pids()
         assert successor != worker
         assert not alive(worker)
-        until(lambda: not memory_files(server.process.pid))
-        assert not memory_files(successor)
+        until(lambda: holds_nothing(client))
 
 
 def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(own_server):
@@ -190,7 +189,7 @@ def test_clients_that_die_while_uploading_leave_nothing(own_server):
     server = own_server()
     script = (
         "import sys, numpy as np, shardcall as sc\n"
-        "client = sc.connect(sys.argv[1])\n"
+        "client = sc.connect(sys.argv[1], shared_memory=False)\n"
         "print('go', flush=True)\n"
         "while True: client.diff(np.ones((2048, 2048)), axis=0)\n"
     )
@@ -198,11 +197,13 @@ def test_clients_that_die_while_uploading_leave_nothing(own_server):
         victim = subprocess.Popen(
             [sys.executable, "-c", script, server.address], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        with victim:
-            assert victim.stdout is not None
-            victim.stdout.readline()
-            until(lambda: bool(memory_files(server.process.pid)))
-            victim.kill()
-    until(lambda: not memory_files(server.process.pid), limit_s=5)
+        with victim, sc.connect(server.address) as client:
+            try:
+                assert victim.stdout is not None
+                victim.stdout.readline()
+                until(lambda client=client: client.usage().regions > 0)
+            finally:
+                victim.kill()
+            until(lambda client=client: holds_nothing(client), limit_s=5)
     with sc.connect(server.address) as client:
         np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))

@@ -24,9 +24,9 @@ MESH = sc.Mesh(x=8)
 
 
 def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(own_server):
-    server = own_server("--max-bytes-in-flight", str(16 << 20), "--max-call-bytes", str(16 << 20))
+    server = own_server("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20))
     large = np.ones((512, 2048))  # 8 MiB in, 8 MiB out
-    with sc.connect(server.address) as client:
+    with sc.connect(server.address, shared_memory=False) as client:
         for _ in range(5):
             np.testing.assert_array_equal(client.diff(large, axis=0).array, np.diff(large, axis=0))
         (worker,) = server.worker_pids()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -13,7 +14,7 @@ from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
-from shardcall_server.kernels.layout import Spec, padded_shape, replicated
+from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape, replicated
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Program:
 def compile_program(resolved: Resolved) -> Program:
     """Traces, lowers and compiles a call. Takes 0.1 s to minutes; never inside a launch."""
     problem = resolved.problem
-    mesh = build_mesh(resolved)
+    mesh = build_mesh(problem.mesh, resolved.device_ids)
     operands = tuple(
         None
         if spec is None or operand is None
@@ -107,11 +108,10 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> KernelProgram:
     return on_held_types
 
 
-def build_mesh(resolved: Resolved) -> jax.sharding.Mesh:
-    """The device mesh of a call: the devices named, in the order named."""
+def build_mesh(axes: MeshAxes, device_ids: Sequence[int]) -> jax.sharding.Mesh:
+    """A device mesh: the devices named, in the order named."""
     by_id = {device.id: device for device in jax.devices()}
-    axes = resolved.problem.mesh
-    devices = np.array([by_id[i] for i in resolved.device_ids]).reshape([size for _, size in axes.axes])
+    devices = np.array([by_id[i] for i in device_ids]).reshape([size for _, size in axes.axes])
     return jax.sharding.Mesh(devices, axes.names, axis_types=(jax.sharding.AxisType.Auto,) * devices.ndim)
 
 

@@ -70,7 +70,7 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
     Raises:
         CallError: for everything that a caller can get wrong.
     """
-    device_ids = _check_mesh(request.mesh, request.device_ids, known_devices)
+    device_ids = check_mesh(request.mesh, request.device_ids, known_devices)
     operands = _check_operands(kernel, request.operands)
     signature = kernel.validate(operands, _check_parameters(kernel, request.parameters))
     strategies = {strategy.name: strategy for strategy in kernel.strategies}
@@ -110,7 +110,17 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
     return Resolved(kernel, problem, device_ids, strategies[name], reason)
 
 
-def _check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+    """The devices of a mesh, by id.
+
+    Args:
+        mesh: its axes.
+        device_ids: the devices in row-major order of the axes; empty for the first ones.
+        known: those that there are.
+
+    Raises:
+        CallError: INVALID_MESH or NOT_ENOUGH_DEVICES.
+    """
     for name, size in mesh.axes:
         if not _MESH_AXIS_NAME.fullmatch(name):
             raise CallError(
@@ -224,12 +234,24 @@ def _check_specs(
         )
     specs = tuple(given) + (None,) * (len(arrays) - len(given))
     return tuple(
-        None if spec is None or array is None else _check_spec(f"{field}[{i}]", name, spec, array, mesh)
+        None if spec is None or array is None else check_spec(f"{field}[{i}]", name, spec, array, mesh)
         for i, (name, spec, array) in enumerate(zip(names, specs, arrays, strict=True))
     )
 
 
-def _check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAxes) -> Spec:
+def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAxes) -> Spec:
+    """A spec, completed to the array's rank.
+
+    Args:
+        field: what it is called in the contract.
+        name: what its array is called.
+        spec: as given.
+        array: what it splits.
+        mesh: over which axes.
+
+    Raises:
+        CallError: SPEC_TOO_LONG, UNKNOWN_MESH_AXIS or MESH_AXIS_REUSED.
+    """
     given = f"the spec of {name}, {shorten(format_spec(spec))},"
     if len(spec) > array.ndim:
         raise CallError(

@@ -26,7 +26,7 @@ class MemoryBudget:
         self.high_water_bytes = 0
         self.idle_bytes: Callable[[], int] = lambda: 0
         """What is kept warm for later calls; it goes before anybody is refused."""
-        self.drop_idle: Callable[[int], None] = lambda nbytes: None
+        self.drop_idle: Callable[[int], None] = _drop_nothing
         """Lets go of at least so many idle bytes, or of all."""
         self._by_owner: Counter[str] = Counter()
         self._lock = threading.RLock()
@@ -46,7 +46,8 @@ class MemoryBudget:
                     raise CallError(
                         Reason.SERVER_BUSY,
                         f"this needs {nbytes} bytes more, and {whose} hold {used} of the {limit} that they may; "
-                        f"repeat it when some are done, or start the server with a larger --{setting.replace('_', '-')}",
+                        "repeat it when some are done, or start the server with a larger "
+                        f"--{setting.replace('_', '-')}",
                         field="operands",
                         metadata={"limit": setting},
                     )
@@ -67,3 +68,7 @@ class MemoryBudget:
 
 
 _IN_ALL, _BY_OWNER = "max_bytes_in_flight", "max_bytes_per_connection"
+
+
+def _drop_nothing(nbytes: int) -> None:
+    pass

@@ -33,6 +33,8 @@ class Call:
         self._started = time.monotonic()
         self._context = context
         self.timing = timing_pb2.Timing()
+        self.owner: str = context.peer()
+        """The connection that it came by, as gRPC names it: what memory is counted against."""
         self.limit_s = max_call_s
         remaining = context.time_remaining()
         if remaining is not None:

@@ -1,29 +1,24 @@
-"""The way of a call through the front end: its program found, its operands taken in, run, handed back."""
+"""The way of a call through the front end: its program found, handed to the mesh, waited for."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
-from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.programs import CachedProgram, Found
-from shardcall_server.frontend.region import MemoryBudget, Region, aligned
-from shardcall_server.frontend.session import SessionEndedError
+from shardcall_server.frontend.programs import Found
+from shardcall_server.frontend.residents import Resident, array_lost
+from shardcall_server.frontend.running import Running
+from shardcall_server.frontend.session import MeshSession, SessionEndedError
+from shardcall_server.frontend.storage import Given, Storage
 from shardcall_server.frontend.supervisor import Mesh, MeshSupervisor
-from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.layout import MeshAxes
 from shardcall_server.settings import Settings
 from shardcall_server.wire import encode_array_type, encode_mesh
 from shardcall_worker.v1 import link_pb2
-
-INLINE_LINK_BYTES = 64 << 10
-"""Operands or results of at most this many bytes together go through the link itself."""
 
 _LARGE_CALL_BYTES = 1 << 20
 _ONE_DEVICE = MeshAxes((("x", 1),))
@@ -35,32 +30,15 @@ class Prepared:
 
     Attributes:
         call: as the mesh knows it, with nothing about the mesh left open.
-        operands: the operands' types.
-        types: the same as messages.
+        operands: the operands as given.
         mesh: the mesh that holds the program.
         found: the program.
     """
 
     call: kernel_pb2.KernelCall
-    operands: tuple[ArrayType | None, ...]
-    types: list[array_pb2.ArrayType]
+    operands: tuple[Given, ...]
     mesh: Mesh
     found: Found
-
-
-@dataclass(frozen=True)
-class Storage:
-    """Where the arrays of a call lie.
-
-    Attributes:
-        region: the call's own memory; None if all go through the link.
-        operand_offsets: where each operand begins in the region; None for through the link.
-        result_offsets: where each result begins in the region; empty for through the link.
-    """
-
-    region: Region | None
-    operand_offsets: list[int | None]
-    result_offsets: list[int]
 
 
 class Execution:
@@ -69,24 +47,23 @@ class Execution:
     Args:
         supervisor: keeps the mesh.
         settings: the server's.
-        budget: the memory that regions may take.
     """
 
-    def __init__(self, supervisor: MeshSupervisor, settings: Settings, budget: MemoryBudget) -> None:
+    def __init__(self, supervisor: MeshSupervisor, settings: Settings) -> None:
         self._supervisor = supervisor
         self._settings = settings
-        self._budget = budget
 
-    def prepare(self, call: Call, kernel_call: kernel_pb2.KernelCall, operands: Sequence[ArrayType | None]) -> Prepared:
+    def prepare(self, call: Call, kernel_call: kernel_pb2.KernelCall, operands: Sequence[Given]) -> Prepared:
         """Finds the program of a call, compiled now if it has not been.
 
         Raises:
             CallError: the call is wrong, or its deadline passed; the compilation then goes on.
         """
-        types = [encode_array_type(operand) for operand in _without_trailing(operands)]
         self._check_size(operands)
+        types = [encode_array_type(operand.type) for operand in _without_trailing(operands)]
         while True:
             mesh = self._supervisor.mesh(call)
+            _check_epoch([operand.resident for operand in operands], mesh)
             completed = self._complete(kernel_call, operands, mesh)
             call.check("looking for the program")
             try:
@@ -96,76 +73,53 @@ class Execution:
             if isinstance(found, Future):
                 with call.phase("compile"):
                     found = call.wait(found, "compiling the kernel")
-            return Prepared(completed, tuple(operands), types, mesh, found)
+            return Prepared(completed, tuple(operands), mesh, found)
 
-    @contextmanager
-    def allocate(self, prepared: Prepared) -> Iterator[Storage]:
-        """Makes room for a call's arrays while its body takes operands in, runs and hands results back."""
-        operand_bytes = [operand.nbytes if operand else 0 for operand in prepared.operands]
-        program = prepared.found.program
-        through_link = sum(operand_bytes) <= INLINE_LINK_BYTES
-        end = 0
-        operand_offsets: list[int | None] = []
-        for nbytes in operand_bytes:
-            operand_offsets.append(None if through_link or not nbytes else end)
-            end += 0 if through_link else aligned(nbytes)
-        result_offsets: list[int] = []
-        if program.result_bytes > INLINE_LINK_BYTES:
-            for result in program.results:
-                result_offsets.append(end)
-                end += aligned(result.nbytes)
-        region = Region(end, self._budget) if end else None
-        try:
-            yield Storage(region, operand_offsets, result_offsets)
-        finally:
-            if region is not None:
-                region.close()
+    def start(self, call: Call, prepared: Prepared, storage: Storage, *, tell_gathered: bool = False) -> Running:
+        """Hands a call whose operands are in place to the mesh.
 
-    def run(
-        self, call: Call, prepared: Prepared, storage: Storage, operands: Sequence[link_pb2.TensorData]
-    ) -> link_pb2.Executed:
-        """Runs a call whose operands are in place and waits for it.
+        If the mesh ended before that, the next one takes it.
 
-        If the mesh ended before the call was handed to it, the next one takes it.
+        Args:
+            call: whose it is.
+            prepared: what runs.
+            storage: where operands are and results go; held until the worker has answered.
+            tell_gathered: whether the results are wanted piece by piece.
+
+        Raises:
+            CallError: no memory for the results, or as `prepare`.
         """
-        region = storage.region
-        command = link_pb2.Execute(
-            region_bytes=region.nbytes if region else 0,
-            operands=operands,
-            result_offsets=storage.result_offsets,
-        )
-        if region is not None:
-            region.reserve(region.nbytes, lambda: call.check("making room for the results"))
+        if storage.region is not None:
+            storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the results"))
+        running = Running(call)
         while True:
-            command.key_digest = prepared.found.program.key
+            command = link_pb2.Execute(
+                key_digest=prepared.found.program.key,
+                operands=storage.operands,
+                results=storage.results,
+                tell_gathered=tell_gathered,
+            )
             try:
-                answer = _send(prepared, link_pb2.FrontEndMessage(execute=command), region)
+                _send(prepared, link_pb2.FrontEndMessage(execute=command), storage, running)
             except _ProgramGoneError:
                 prepared = self.prepare(call, prepared.call, prepared.operands)
                 continue
-            if region is not None:
-                # The worker reads and writes the region until it answers, whatever becomes of the caller.
-                region.hold()
-                answer.add_done_callback(lambda _: region.close())
-            with _accounted(call) as accounted:
-                executed = call.wait(answer, "running the kernel").executed
-                accounted(executed)
-            return executed
+            return running
 
     def compiled_text(self, call: Call, prepared: Prepared, limit_bytes: int) -> str:
         """The text of a call's compiled program, cut at a number of bytes."""
         while True:
-            digest = prepared.found.program.key
-            command = link_pb2.GetCompiledText(key_digest=digest, max_bytes=limit_bytes)
+            running = Running(call)
+            command = link_pb2.GetCompiledText(key_digest=prepared.found.program.key, max_bytes=limit_bytes)
             try:
-                answer = _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command))
+                _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command), Storage(), running)
             except _ProgramGoneError:
                 prepared = self.prepare(call, prepared.call, prepared.operands)
                 continue
-            return call.wait(answer, "printing the program").compiled_text.text
+            return running.finish().compiled_text.text
 
-    def _check_size(self, operands: Sequence[ArrayType | None]) -> None:
-        nbytes = sum(operand.nbytes for operand in operands if operand)
+    def _check_size(self, operands: Sequence[Given]) -> None:
+        nbytes = _bytes_of(operands)
         limit = self._settings.max_call_bytes
         if nbytes > limit:
             raise CallError(
@@ -179,14 +133,18 @@ class Execution:
     def _complete(
         self,
         call: kernel_pb2.KernelCall,
-        operands: Sequence[ArrayType | None],
+        operands: Sequence[Given],
         mesh: Mesh,
     ) -> kernel_pb2.KernelCall:
-        """The call with its mesh filled in, and said in the fewest words: equal calls are equal messages."""
+        """The call with its mesh filled in, and said in the fewest words: equal calls are equal messages.
+
+        Arrays on the mesh bring their own mesh and specs, where the call leaves these open.
+        """
         completed = kernel_pb2.KernelCall()
         completed.CopyFrom(call)
         completed.DiscardUnknownFields()
         completed.strategy = call.strategy or "auto"
+        _keep_where_they_lie(completed, operands)
         for given in (completed.in_specs, completed.out_specs):
             while given and not given[-1].HasField("spec"):
                 del given[-1]
@@ -194,18 +152,44 @@ class Execution:
             for info in mesh.kernels[call.kernel].parameters:
                 if info.name in call.parameters and info.default_value == call.parameters[info.name]:
                     del completed.parameters[info.name]
-        if not call.HasField("mesh"):
+        if not completed.HasField("mesh"):
             specs = [*call.in_specs, *call.out_specs]
-            nbytes = sum(operand.nbytes for operand in operands if operand)
-            large = nbytes >= _LARGE_CALL_BYTES or any(spec.HasField("spec") for spec in specs)
+            large = _bytes_of(operands) >= _LARGE_CALL_BYTES or any(spec.HasField("spec") for spec in specs)
             axes = default_mesh(self._settings, mesh.ready) if large else _ONE_DEVICE
             completed.mesh.CopyFrom(encode_mesh(axes))
         return completed
 
 
-def _without_trailing(operands: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
+def _keep_where_they_lie(call: kernel_pb2.KernelCall, operands: Sequence[Given]) -> None:
+    for i, operand in enumerate(operands):
+        resident = operand.resident
+        if resident is None:
+            continue
+        if not call.HasField("mesh"):
+            call.mesh.CopyFrom(resident.mesh)
+        while len(call.in_specs) <= i:
+            call.in_specs.add()
+        if not call.in_specs[i].HasField("spec") and _axes(call.mesh) == _axes(resident.mesh):
+            call.in_specs[i].spec.CopyFrom(resident.placement.spec)
+
+
+def _axes(mesh: mesh_pb2.Mesh) -> list[tuple[str, int]]:
+    return [(axis.name, axis.size) for axis in mesh.axes]
+
+
+def _bytes_of(operands: Sequence[Given]) -> int:
+    return sum(operand.type.nbytes for operand in operands if operand.type)
+
+
+def _check_epoch(residents: Sequence[Resident | None], mesh: Mesh) -> None:
+    for resident in residents:
+        if resident is not None and resident.epoch != mesh.session.epoch:
+            raise array_lost(resident.handle)
+
+
+def _without_trailing(operands: Sequence[Given]) -> Sequence[Given]:
     """The operands less those left out at the end."""
-    present = [i for i, operand in enumerate(operands) if operand is not None]
+    present = [i for i, operand in enumerate(operands) if operand.type is not None]
     return operands[: present[-1] + 1] if present else ()
 
 
@@ -214,48 +198,33 @@ def default_mesh(settings: Settings, ready: link_pb2.Ready) -> MeshAxes:
     return MeshAxes(settings.mesh_axes or (("x", len(ready.devices)),))
 
 
-def read_results(program: CachedProgram, storage: Storage, executed: link_pb2.Executed) -> Iterator[np.ndarray]:
-    """Yields each result's bytes, as one-dimensional arrays of them."""
-    for i, result in enumerate(program.results):
-        if storage.result_offsets:
-            assert storage.region is not None
-            offset = storage.result_offsets[i]
-            yield storage.region.bytes[offset : offset + result.nbytes]
-        else:
-            yield np.frombuffer(executed.inline_results[i], np.uint8)
-
-
 class _ProgramGoneError(Exception):
     """The mesh no longer holds the program: it was evicted, or the mesh ended."""
 
 
-def _send(
-    prepared: Prepared, message: link_pb2.FrontEndMessage, region: Region | None = None
-) -> Future[link_pb2.WorkerMessage]:
+def _send(prepared: Prepared, message: link_pb2.FrontEndMessage, storage: Storage, running: Running) -> None:
+    """Sends a command that names a program; the worker then holds the memory until it has answered."""
     session, program = prepared.mesh.session, prepared.found.program
     with session.order:
         if program.evicted:
             raise _ProgramGoneError
         try:
-            return session.command(message, region.fd if region is not None else None)
+            hand_over(session, message, storage, running)
         except SessionEndedError:
             raise _ProgramGoneError from None
 
 
-@contextmanager
-def _accounted(call: Call) -> Iterator[Callable[[link_pb2.Executed], None]]:
-    """Adds what the worker measured to the call's phases; what it did not account for was waiting for the mesh."""
-    began = time.monotonic()
-    worked_s = 0.0
+def hand_over(session: MeshSession, message: link_pb2.FrontEndMessage, storage: Storage, running: Running) -> None:
+    """Sends a command; the worker then holds its memory until it has answered, whatever becomes of the caller.
 
-    def add(executed: link_pb2.Executed) -> None:
-        nonlocal worked_s
-        for phase in ("place", "execute", "gather"):
-            seconds = getattr(executed, f"{phase}_seconds")
-            call.add(phase, seconds)
-            worked_s += seconds
-
+    Raises:
+        SessionEndedError: the mesh ended before.
+    """
+    storage.hold()
     try:
-        yield add
-    finally:
-        call.add("queue", max(0.0, time.monotonic() - began - worked_s))
+        answer = session.command(message, storage.memory, running.advance)
+    except BaseException:
+        storage.close()
+        raise
+    answer.add_done_callback(lambda _: storage.close())
+    running.sent(session, answer)

@@ -5,40 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from google.protobuf.message import Message
 
-from shardcall.v1 import array_pb2, kernel_service_pb2
+from shardcall.chunk_codec import Chunk
+from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.region import Region
+from shardcall_server.frontend.residents import Residents
+from shardcall_server.frontend.storage import Given, Storage
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.wire import decode_array_type
-from shardcall_worker.v1 import link_pb2
 
-_NOT_SERVED = {
-    "segment": "memory segments; send the operand inline or as a stream",
-    "resident": "resident arrays; send the operand inline or as a stream",
-}
+_NO_BYTES = np.empty(0, np.uint8)
 _ALLOWED_BYTES = {"bool": frozenset({0, 1}), "uint4": frozenset(range(16)), "int4": frozenset(range(16))}
 
 
-def check_operands(operands: Sequence[kernel_service_pb2.Operand], may_stream: bool) -> tuple[ArrayType | None, ...]:
-    """The operands' types; None for one left out. Inline bytes are checked, streamed ones when they come.
+def check_operands(
+    operands: Sequence[kernel_service_pb2.Operand], residents: Residents, *, may_stream: bool
+) -> tuple[Given, ...]:
+    """The operands as they were given. Inline bytes are checked, streamed ones when they come.
 
     Args:
         operands: as sent.
+        residents: the arrays on the mesh.
         may_stream: whether chunks can follow.
 
     Raises:
         CallError: what an operand says of itself cannot be, or is not what it brings.
     """
-    return tuple(_check_operand(operand, f"operand {i}", may_stream) for i, operand in enumerate(operands))
+    return tuple(
+        check_operand(item, f"operand {i}", residents, may_stream=may_stream) for i, item in enumerate(operands)
+    )
 
 
-def _check_operand(operand: kernel_service_pb2.Operand, field: str, may_stream: bool) -> ArrayType | None:
+def check_operand(operand: kernel_service_pb2.Operand, field: str, residents: Residents, *, may_stream: bool) -> Given:
+    """One operand as it was given; see `check_operands`."""
     source = operand.WhichOneof("source")
+    if source == "resident":
+        return _resident(operand, field, residents)
     if not operand.HasField("type"):
         if source is None:
-            return None
+            return Given(None)
         raise CallError(Reason.MALFORMED_REQUEST, f"{field} has data and no type; set its type", field=field)
     array = decode_array_type(operand.type, field)
     if source is None:
@@ -47,8 +54,15 @@ def _check_operand(operand: kernel_service_pb2.Operand, field: str, may_stream: 
             f"{field} has a type and no data; set inline, or streamed and send chunks",
             field=field,
         )
-    if source in _NOT_SERVED:
-        raise CallError(Reason.NOT_SUPPORTED, f"{field}: this server does not serve {_NOT_SERVED[source]}", field=field)
+    if source == "segment":
+        if array.dtype.name in _ALLOWED_BYTES:
+            raise CallError(
+                Reason.INVALID_OPERAND,
+                f"{field} of type {array.dtype.name} lies in a segment, where its bytes could change after they were "
+                "checked; send it inline or as a stream",
+                field=field,
+            )
+        return Given(array, segment=operand.segment)
     if source == "streamed" and not may_stream:
         raise CallError(
             Reason.MALFORMED_REQUEST,
@@ -57,7 +71,19 @@ def _check_operand(operand: kernel_service_pb2.Operand, field: str, may_stream: 
         )
     if source == "inline":
         check_inline(array, operand.inline.data, field)
-    return array
+    return Given(array)
+
+
+def _resident(operand: kernel_service_pb2.Operand, field: str, residents: Residents) -> Given:
+    resident = residents.find(operand.resident.handle)
+    if operand.HasField("type") and decode_array_type(operand.type, field) != resident.type:
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            f"{field} is said to be {shorten(str(decode_array_type(operand.type, field)))}, and the array on the mesh "
+            f"is {shorten(str(resident.type))}; leave the type out, or set it right",
+            field=field,
+        )
+    return Given(resident.type, resident=resident)
 
 
 def check_inline(array: ArrayType, data: bytes, field: str) -> None:
@@ -89,82 +115,65 @@ def check_bytes(array: ArrayType, data: np.ndarray, field: str) -> None:
 
 
 class Intake:
-    """Brings a call's operands into its region, or into the command where they are tiny.
+    """Brings a call's operands to their places: into its region, or into the command where they are tiny.
 
     Args:
-        types: the operands' types.
-        offsets: where in the region each begins; None for into the command.
-        region: the call's region; None where nothing goes there.
+        operands: as given.
+        storage: where they go.
         call: whose they are.
         max_chunk_bytes: the most data bytes in one chunk.
     """
 
-    def __init__(
-        self,
-        types: Sequence[ArrayType | None],
-        offsets: Sequence[int | None],
-        region: Region | None,
-        call: Call,
-        max_chunk_bytes: int,
-    ) -> None:
+    def __init__(self, operands: Sequence[Given], storage: Storage, call: Call, max_chunk_bytes: int) -> None:
+        self._operands = operands
+        self._storage = storage
         self._call = call
         self._max_chunk_bytes = max_chunk_bytes
-        self._types = types
-        self._offsets = offsets
-        self._region = region
-        self.data = [link_pb2.TensorData() for _ in types]
 
     def take_inline(self, operands: Sequence[kernel_service_pb2.Operand]) -> None:
         """Brings in the operands that came in the header."""
         for i, operand in enumerate(operands):
             if operand.WhichOneof("source") == "inline":
-                self._put(i, 0, operand.inline.data)
+                self._put(i, 0, np.frombuffer(operand.inline.data, np.uint8))
 
-    def take_chunks(
-        self,
-        operands: Sequence[kernel_service_pb2.Operand],
-        chunks: Iterator[kernel_service_pb2.ExecuteStreamRequest],
-    ) -> None:
+    def take_chunks(self, operands: Sequence[kernel_service_pb2.Operand], messages: Iterator[Chunk | Message]) -> None:
         """Brings in the operands that come as chunks: in ascending order, each whole before the next."""
         for i, operand in enumerate(operands):
-            array = self._types[i]
+            array = self._operands[i].type
             if operand.WhichOneof("source") != "streamed" or array is None:
                 continue
-            self._put(i, 0, b"")
+            self._put(i, 0, _NO_BYTES)
             received = 0
             while received < array.nbytes:
                 self._call.check("receiving the operands")
-                data = _expect(next(chunks, None), i, received, array, self._max_chunk_bytes)
-                check_bytes(array, np.frombuffer(data, np.uint8), f"operand {i}")
+                data = _expect(next(messages, None), i, received, array, self._max_chunk_bytes)
+                check_bytes(array, data, f"operand {i}")
                 self._put(i, received, data)
-                received += len(data)
-        if next(chunks, None) is not None:
+                received += data.size
+        if next(messages, None) is not None:
             raise CallError(
                 Reason.SIZE_MISMATCH,
                 "a message came after the last byte of the last streamed operand; end the stream there",
                 field="chunk",
             )
 
-    def _put(self, index: int, position: int, data: bytes) -> None:
+    def _put(self, index: int, position: int, data: np.ndarray) -> None:
         """Puts bytes of an operand, which come in ascending order, where they belong."""
-        offset = self._offsets[index]
-        if offset is None:
-            self.data[index].inline += data
+        place = self._storage.operands[index]
+        if not place.HasField("span"):
+            place.inline += data.tobytes()
             return
-        assert self._region is not None
-        self.data[index].region_offset = offset
-        begin = offset + position
-        self._region.reserve(begin + len(data), lambda: self._call.check("receiving the operands"))
-        np.copyto(self._region.bytes[begin : begin + len(data)], np.frombuffer(data, np.uint8))
+        region = self._storage.region
+        assert region is not None
+        begin = place.span.offset + position
+        region.reserve(begin + data.size, lambda: self._call.check("receiving the operands"))
+        np.copyto(region.view(begin, data.size), data)
 
 
 def _expect(
-    message: kernel_service_pb2.ExecuteStreamRequest | None,
-    index: int,
-    received: int,
-    array: ArrayType,
-    max_chunk_bytes: int,
-) -> bytes:
+    message: Chunk | Message | None, index: int, received: int, array: ArrayType, max_chunk_bytes: int
+) -> np.ndarray:
+    """The bytes of the chunk that is due."""
     if message is None:
         raise CallError(
             Reason.SIZE_MISMATCH,
@@ -172,27 +181,27 @@ def _expect(
             "send every byte of each streamed operand",
             field=f"operand {index}",
         )
-    if message.WhichOneof("message") != "chunk":
+    if not isinstance(message, Chunk):
         raise CallError(Reason.MALFORMED_REQUEST, "a stream has one header; after it come chunks only", field="header")
-    chunk: array_pb2.TensorChunk = message.chunk
-    if chunk.index != index or chunk.offset != received:
+    if message.index != index or message.offset != received:
         raise CallError(
             Reason.MALFORMED_REQUEST,
-            f"a chunk of operand {chunk.index} at byte {chunk.offset} came where operand {index} at byte "
+            f"a chunk of operand {message.index} at byte {message.offset} came where operand {index} at byte "
             f"{received} was due; send operands in ascending order, without gaps",
             field="chunk",
         )
-    if len(chunk.data) > max_chunk_bytes:
+    nbytes = message.data.size
+    if nbytes > max_chunk_bytes:
         raise CallError(
             Reason.SIZE_MISMATCH,
-            f"a chunk of {len(chunk.data)} bytes came; at most {max_chunk_bytes} are allowed in one",
+            f"a chunk of {nbytes} bytes came; at most {max_chunk_bytes} are allowed in one",
             field="chunk",
         )
-    if not chunk.data or received + len(chunk.data) > array.nbytes:
+    if not nbytes or received + nbytes > array.nbytes:
         raise CallError(
             Reason.SIZE_MISMATCH,
-            f"a chunk of {len(chunk.data)} bytes came at byte {received} of operand {index}, which has "
+            f"a chunk of {nbytes} bytes came at byte {received} of operand {index}, which has "
             f"{array.nbytes}; a chunk has at least one byte and ends within its operand",
             field="chunk",
         )
-    return chunk.data
+    return message.data

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 import grpc
 import structlog
 
-from shardcall.v1 import timing_pb2
+from shardcall.chunk_codec import decode
+from shardcall.v1 import array_service_pb2, kernel_service_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.status import CallStatus
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _OURS = "/shardcall.v1."
-_WORKING = frozenset({"Plan", "Compile", "Execute", "ExecuteStream"})
+_WORKING = frozenset({"Plan", "Compile", "Execute", "ExecuteStream", "PutArray", "GetArray", "OpenSegment"})
+_CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
+    "ExecuteStream": partial(decode, kernel_service_pb2.ExecuteStreamRequest),
+    "PutArray": partial(decode, array_service_pb2.PutArrayRequest),
+}
+"""How the requests are read that may hold chunks."""
 _GRACE_S = 0.5  # for a handler that sees its deadline by itself, and can say what it was doing
 
 
@@ -50,20 +57,30 @@ class CallInterceptor(grpc.ServerInterceptor):
         if handler is None or not service.startswith(_OURS):
             return handler
         works = method in _WORKING
-        deserialize = _lenient(cast(Any, handler.request_deserializer))
-        if handler.response_streaming:
-            streaming = self._streaming(cast(Any, handler.stream_stream), works)
-            return grpc.stream_stream_rpc_method_handler(streaming, deserialize, handler.response_serializer)
+        carrier = _CARRIERS.get(method)
+        deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
+        serialize = _unless_bytes(cast(Any, handler.response_serializer))
+        match handler.request_streaming, handler.response_streaming:
+            case True, True:
+                streaming = self._streaming(cast(Any, handler.stream_stream), works)
+                return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
+            case False, True:
+                streaming = self._streaming(cast(Any, handler.unary_stream), works)
+                return grpc.unary_stream_rpc_method_handler(streaming, deserialize, serialize)
+            case True, False:
+                unary = self._unary(cast(Any, handler.stream_unary), works)
+                return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
         unary = self._unary(cast(Any, handler.unary_unary), works)
-        return grpc.unary_unary_rpc_method_handler(unary, deserialize, handler.response_serializer)
+        return grpc.unary_unary_rpc_method_handler(unary, deserialize, serialize)
 
     def _unary(self, method: Callable[[Any, Call], Any], works: bool) -> Callable[[Any, grpc.ServicerContext], Any]:
-        def behaviour(request: Any, context: grpc.ServicerContext) -> Any:
+        def behaviour(requests: Any, context: grpc.ServicerContext) -> Any:
             call = None
             try:
                 call = Call(context, self._max_call_s)
-                with self._admitted(works):
-                    return method(_parsed(request), call)
+                streams = isinstance(requests, Iterator)
+                with self._admitted(works), _ended_at_last(call, context) if streams else nullcontext():
+                    return method(_checked(requests), call)
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
                 return context.abort_with_status(_status(error, call))
 
@@ -77,7 +94,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             try:
                 call = Call(context, self._max_call_s)
                 with self._admitted(works), _ended_at_last(call, context):
-                    yield from method(map(_parsed, requests), call)
+                    yield from method(_checked(requests), call)
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
                 context.abort_with_status(_status(error, call))
 
@@ -105,7 +122,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
 @contextmanager
 def _ended_at_last(call: Call, context: grpc.ServicerContext) -> Iterator[None]:
-    """Ends an RPC soon after its deadline, whatever its handler waits for.
+    """Ends a streamed RPC soon after its deadline, whatever its handler waits for.
 
     A sender or reader that stalls holds the handler's thread in gRPC, from where only an end of the RPC wakes it.
     """
@@ -130,6 +147,16 @@ def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             return _Malformed()
 
     return parse
+
+
+def _checked(requests: Any) -> Any:
+    """The request, or the requests of a stream, none of them malformed."""
+    return map(_parsed, requests) if isinstance(requests, Iterator) else _parsed(requests)
+
+
+def _unless_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Lets pass what is serialized already, such as chunks."""
+    return lambda response: response if isinstance(response, bytes) else serialize(response)
 
 
 def _parsed(request: Any) -> Any:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import socket
+import stat
 from pathlib import Path
 
 import grpc
 
 from shardcall_server.settings import Settings, SettingsError
+
+_MAX_PATH_BYTES = 107  # of a Unix socket's address
 
 
 def is_loopback(host: str) -> bool:
@@ -35,6 +39,8 @@ def listen(server: grpc.Server, settings: Settings) -> str:
             f"setting host is {host!r}, which other machines may reach, and this server has neither TLS nor "
             "authentication yet; use localhost, or add --insecure-allow-remote on a network that you trust"
         )
+    if settings.unix_socket:
+        _bind_unix(server, settings.unix_socket)
     if host != "localhost":
         port = _bind(server, host, settings.port)
         return f"{_bracket(host)}:{port}"
@@ -53,6 +59,45 @@ def _bind(server: grpc.Server, host: str, port: int) -> int:
     if not bound:
         raise SettingsError(f"cannot listen on {_bracket(host)}:{port}; choose another --port")
     return bound
+
+
+def _bind_unix(server: grpc.Server, path: str) -> None:
+    """Listens on a Unix socket that only this user may connect to."""
+    _remove_abandoned(path)
+    before = os.umask(0o177)
+    try:
+        bound = server.add_insecure_port(f"unix:{os.path.abspath(path)}")
+    except RuntimeError:
+        bound = 0
+    finally:
+        os.umask(before)
+    if not bound:
+        raise SettingsError(
+            f"cannot listen on the Unix socket {path!r}; choose a --unix-socket in a directory that you may write to, "
+            f"of at most {_MAX_PATH_BYTES} bytes"
+        )
+
+
+def _remove_abandoned(path: str) -> None:
+    """Removes a socket that a server left behind when it was killed; anything else stays.
+
+    Raises:
+        SettingsError: something is there that is in use, or no socket.
+    """
+    try:
+        is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            if is_socket:
+                os.unlink(path)
+                return
+        except OSError:
+            pass
+    raise SettingsError(f"unix_socket is {path!r}, and that is in use or no socket; choose another --unix-socket")
 
 
 def _probe(host: str, port: int) -> None:

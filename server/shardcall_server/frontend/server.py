@@ -19,18 +19,25 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from shardcall.v1 import (
+    array_service_pb2,
+    array_service_pb2_grpc,
     kernel_service_pb2,
     kernel_service_pb2_grpc,
+    segment_service_pb2,
+    segment_service_pb2_grpc,
     server_info_service_pb2,
     server_info_service_pb2_grpc,
 )
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.array_servicer import ArrayServicer
 from shardcall_server.frontend.execution import Execution
+from shardcall_server.frontend.holdings import Holdings
+from shardcall_server.frontend.info_servicer import ServerInfoServicer
 from shardcall_server.frontend.interceptor import CallInterceptor
+from shardcall_server.frontend.kernel_servicer import KernelServicer
 from shardcall_server.frontend.ports import is_loopback, listen
 from shardcall_server.frontend.programs import ProgramCache
-from shardcall_server.frontend.region import MemoryBudget
-from shardcall_server.frontend.servicers import KernelServicer, ServerInfoServicer
+from shardcall_server.frontend.segment_servicer import SegmentServicer
 from shardcall_server.frontend.session import MeshSession
 from shardcall_server.frontend.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings, SettingsError
@@ -41,9 +48,10 @@ from shardcall_worker.v1 import link_pb2
 _SPARE_THREADS = 8
 _MESH_END_S = 5.0
 _POLL_S = 0.2
-_SERVICES = (
-    kernel_service_pb2.DESCRIPTOR.services_by_name["KernelService"].full_name,
-    server_info_service_pb2.DESCRIPTOR.services_by_name["ServerInfoService"].full_name,
+_SERVICES = tuple(
+    service.full_name
+    for file in (kernel_service_pb2, array_service_pb2, segment_service_pb2, server_info_service_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
 )
 
 
@@ -89,22 +97,34 @@ class FrontEnd:
         )
         self.address = listen(self._server, settings)
         self._announce(False)
+        self._holdings = Holdings(settings, lambda: self._supervisor.session)
         self._supervisor = MeshSupervisor(
             lambda: _open_session(settings),
             lambda session: _program_cache(session, settings),
             self._announce,
+            self._holdings.residents.end_epoch,
         )
-        self._register(Execution(self._supervisor, settings, MemoryBudget(settings.max_bytes_in_flight)))
+        self._register()
         self._server.start()
 
-    def _register(self, execution: Execution) -> None:
+    def _register(self) -> None:
+        holdings, settings = self._holdings, self._settings
+        execution = Execution(self._supervisor, settings)
         # Our servicers take a Call where the generated base classes take gRPC's context: the interceptor
         # makes the one of the other.
-        kernels = KernelServicer(self._supervisor, execution, self._settings)
+        kernels = KernelServicer(self._supervisor, execution, holdings.stores, holdings.residents, settings)
         kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
             cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), self._server
         )
-        info = ServerInfoServicer(self._supervisor, self._settings)
+        arrays = ArrayServicer(self._supervisor, holdings.stores, holdings.residents, settings)
+        array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
+            cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
+        )
+        segments = SegmentServicer(holdings.segments, holdings.companion)
+        segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
+            cast(segment_service_pb2_grpc.SegmentServiceServicer, segments), self._server
+        )
+        info = ServerInfoServicer(self._supervisor, settings, holdings)
         server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(
             cast(server_info_service_pb2_grpc.ServerInfoServiceServicer, info), self._server
         )
@@ -142,11 +162,13 @@ class FrontEnd:
         self._health.enter_graceful_shutdown()
         self._server.stop(self._settings.drain_s).wait()
         self._supervisor.stop(_MESH_END_S)
+        self._holdings.close()
 
     def stop(self) -> None:
         """Ends everything without waiting for calls."""
         self._server.stop(0).wait()
         self._supervisor.stop(0.0)
+        self._holdings.close()
 
 
 def _open_session(settings: Settings) -> MeshSession:

@@ -9,12 +9,28 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
+from shardcall_server.frontend.arena import MemoryFile
 from shardcall_server.launcher import worker_environment
 from shardcall_worker.v1 import link_pb2
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A command that has not been answered.
+
+    Attributes:
+        answer: what its sender waits for.
+        on_gathered: told how many bytes of its results are in place.
+    """
+
+    on_gathered: Callable[[int], None] | None
+    answer: Future[link_pb2.WorkerMessage] = field(default_factory=Future)
 
 
 class MeshSession:
@@ -32,7 +48,8 @@ class MeshSession:
         self.epoch = secrets.randbits(64) | 1
         self.order = threading.RLock()
         self.ready: Future[link_pb2.Ready] = Future()
-        self._pending: dict[int, Future[link_pb2.WorkerMessage]] = {}
+        self._pending: dict[int, _Pending] = {}
+        self._attached: set[int] = set()
         self._pending_lock = threading.Lock()
         self._ids = itertools.count(1)
         self._ended = False
@@ -61,35 +78,62 @@ class MeshSession:
         """Whether the worker is gone."""
         return self._ended
 
-    def command(self, message: link_pb2.FrontEndMessage, fd: int | None = None) -> Future[link_pb2.WorkerMessage]:
+    def command(
+        self,
+        message: link_pb2.FrontEndMessage,
+        memory: Iterable[MemoryFile] = (),
+        on_gathered: Callable[[int], None] | None = None,
+    ) -> Future[link_pb2.WorkerMessage]:
         """Sends a command; the future holds the answer, or a `CallError`.
 
         Args:
             message: the command; its call id is set here.
-            fd: a descriptor for the worker; the caller keeps its own.
+            memory: the files that it names; the worker maps those that it has not yet.
+            on_gathered: told how many bytes of the results are in place, by the thread that reads the link.
 
         Raises:
             SessionEndedError: the worker is gone and the command was not handed to it.
         """
-        answer: Future[link_pb2.WorkerMessage] = Future()
+        pending = _Pending(on_gathered)
         message.call_id = next(self._ids)
-        with self._pending_lock:
-            if self._ended:
-                raise SessionEndedError
-            self._pending[message.call_id] = answer
+        with self.order:
+            for file in memory:
+                self._attach(file)
+            with self._pending_lock:
+                if self._ended:
+                    raise SessionEndedError
+                self._pending[message.call_id] = pending
+            try:
+                self._send(message)
+            except (CallError, SessionEndedError):
+                # Where nothing is taken out, `run` has failed the answer: the command may have been handed over.
+                if self._pending.pop(message.call_id, None) is not None:
+                    raise
+        return pending.answer
+
+    def _attach(self, file: MemoryFile) -> None:
+        if file.memory_id not in self._attached:
+            attach = link_pb2.AttachMemory(memory_id=file.memory_id, size_bytes=file.nbytes)
+            self._send(link_pb2.FrontEndMessage(attach_memory=attach), file.fd)
+            self._attached.add(file.memory_id)
+
+    def detach(self, memory_id: int) -> None:
+        """Makes the worker let go of a memory file that no later command names."""
+        with self.order:
+            if memory_id in self._attached:
+                self._attached.remove(memory_id)
+                self.tell(link_pb2.FrontEndMessage(detach_memory=link_pb2.DetachMemory(memory_id=memory_id)))
+
+    def _send(self, message: link_pb2.FrontEndMessage, fd: int | None = None) -> None:
         try:
             self._link.send(message.SerializeToString(), fd)
         except LinkFullError:
-            self._pending.pop(message.call_id, None)
             raise CallError(
                 Reason.SERVER_BUSY, "the mesh does not take commands at present; repeat the call later"
             ) from None
         except LinkClosedError:
             self._ended = True
-            # Either `run` fails the future, or nobody does and nothing was handed over.
-            if self._pending.pop(message.call_id, None) is not None:
-                raise SessionEndedError from None
-        return answer
+            raise SessionEndedError from None
 
     def tell(self, message: link_pb2.FrontEndMessage) -> None:
         """Sends a command that has no answer; to a worker that is gone there is nothing to tell."""
@@ -115,8 +159,8 @@ class MeshSession:
                 lost, self._pending = self._pending, {}
             self.kill()
             status = self._process.wait()
-            for answer in lost.values():
-                answer.set_exception(mesh_restarted())
+            for pending in lost.values():
+                pending.answer.set_exception(mesh_restarted())
             if not self.ready.done():
                 self.ready.set_exception(
                     CallError(Reason.MESH_NOT_READY, "the mesh ended before it was ready; see the server's log")
@@ -127,9 +171,14 @@ class MeshSession:
         if message.WhichOneof("answer") == "ready":
             self.ready.set_result(message.ready)
             return
-        answer = self._pending.pop(message.call_id, None)
-        if answer is not None:
-            _settle(answer, message)
+        if message.WhichOneof("answer") == "gathered":
+            waiting = self._pending.get(message.call_id)
+            if waiting is not None and waiting.on_gathered is not None:
+                waiting.on_gathered(message.gathered.byte_count)
+            return
+        pending = self._pending.pop(message.call_id, None)
+        if pending is not None:
+            _settle(pending.answer, message)
 
     def shut_down(self, timeout_s: float) -> None:
         """Asks the worker to end after what it has launched, and ends it if it does not."""

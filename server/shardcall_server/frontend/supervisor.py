@@ -45,6 +45,7 @@ class MeshSupervisor:
         open_session: starts a worker.
         make_programs: makes the program cache of a new session.
         on_change: told True when the mesh answers, False when it has ended.
+        on_end: told the epoch of a session that has ended.
     """
 
     def __init__(
@@ -52,13 +53,16 @@ class MeshSupervisor:
         open_session: Callable[[], MeshSession],
         make_programs: Callable[[MeshSession], ProgramCache],
         on_change: Callable[[bool], None],
+        on_end: Callable[[int], None],
     ) -> None:
         self._open_session = open_session
         self._make_programs = make_programs
         self._on_change = on_change
+        self._on_end = on_end
         self._lock = threading.Lock()
         self._mesh: Future[Mesh] = Future()
-        self._session: MeshSession | None = None
+        self.session: MeshSession | None = None
+        """The present session, whether it answers yet or not."""
         self._stopping = threading.Event()
         self._failures = 0
         self._never_ready = True
@@ -98,7 +102,7 @@ class MeshSupervisor:
         """Ends the mesh for good, after what it has launched."""
         self._stopping.set()
         with self._lock:
-            session = self._session
+            session = self.session
         if session is not None:
             session.shut_down(timeout_s)
         self._thread.join(timeout_s)
@@ -128,9 +132,12 @@ class MeshSupervisor:
         try:
             session = self._open_session()
             with self._lock:
-                self._session = session
+                self.session = session
             session.ready.add_done_callback(partial(self._announce, session))
-            status = session.run()
+            try:
+                status = session.run()
+            finally:
+                self._on_end(session.epoch)
         except Exception as error:
             log.exception("the mesh failed and is started again")
             return error

@@ -6,8 +6,8 @@ compilation on others, and the wait for a result on others again.
 
 from __future__ import annotations
 
+import ctypes
 import gc
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import jax
+import numpy as np
 import structlog
 
 from shardcall_server.compilation import analysis
@@ -25,9 +26,13 @@ from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
 from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.mesh.executor import Executor, Launch
+from shardcall_server.mesh.arrivals import Arrival, Arrivals
+from shardcall_server.mesh.executor import Executor, Launch, Tell
+from shardcall_server.mesh.memory import SharedMemory
+from shardcall_server.mesh.placement import Copier
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.requests import decode_request
+from shardcall_server.mesh.residents import Residents
 from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_worker.v1 import link_pb2
 
@@ -60,7 +65,11 @@ class Commands:
         self._kernels = kernels
         self._platform = platform
         self._devices = [device.id for device in jax.devices()]
-        self._executor = Executor()
+        self._copier = Copier()
+        self._memory = SharedMemory()
+        self._residents = Residents(self._copier)
+        self._arrivals = Arrivals(self._residents, self._copier, self._devices)
+        self._executor = Executor(self._memory, self._residents, self._copier)
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._compilers = ThreadPoolExecutor(_COMPILE_THREADS, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
@@ -71,13 +80,25 @@ class Commands:
         """Does what a message says, or begins it; returns whether more are to be read."""
         match message.WhichOneof("command"):
             case "execute":
-                self._execute(message.call_id, message.execute, fd)
+                self._execute(message.call_id, message.execute)
             case "prepare":
                 self._planner.submit(self._prepare, message.call_id, message.prepare)
             case "get_compiled_text":
                 self._planner.submit(self._text, message.call_id, message.get_compiled_text)
             case "evict":  # behind the Prepare commands that came before it; launches are before it anyway
                 self._planner.submit(self._evict, message.evict.key_digest)
+            case "attach_memory" if fd is not None:
+                self._memory.attach(message.attach_memory.memory_id, fd, message.attach_memory.size_bytes)
+            case "detach_memory":
+                self._memory.detach(message.detach_memory.memory_id)
+            case "put_array":
+                self._put(message.call_id, message.put_array)
+            case "get_array":
+                self._get(message.call_id, message.get_array)
+            case "delete_arrays":
+                self._residents.delete(message.delete_arrays.array_ids)
+            case "trim":
+                self._planner.submit(_trim)
             case "shutdown":
                 return False
         return True
@@ -87,23 +108,41 @@ class Commands:
         self._planner.shutdown()
         self._compilers.shutdown(cancel_futures=True)
         self._finishers.shutdown()
-        self._executor.close()
+        self._copier.close()
 
-    def _execute(self, call_id: int, command: link_pb2.Execute, fd: int | None) -> None:
+    def _execute(self, call_id: int, command: link_pb2.Execute) -> None:
         with _Answer(self._link, call_id) as answer:
-            try:
-                program = self._programs[command.key_digest].result(timeout=0).program
-            except BaseException:
-                if fd is not None:
-                    os.close(fd)
-                raise
-            launch = self._executor.launch(program, command, fd)
-            self._finishers.submit(self._finish, answer, launch)
+            program = self._programs[command.key_digest].result(timeout=0).program
+            launch = self._executor.launch(program, command)
+            tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
+            self._finishers.submit(self._finish, answer, launch, tell)
 
-    def _finish(self, answer: _Answer, launch: Launch) -> None:
+    def _finish(self, answer: _Answer, launch: Launch, tell: Tell) -> None:
         with answer:
-            answer.send(executed=self._executor.finish(launch))
-        launch.release()
+            executed = self._executor.finish(launch, tell)
+            # Before the answer: with it, the front end may hand the memory to another call.
+            launch.release()
+            answer.send(executed=executed)
+
+    def _put(self, call_id: int, command: link_pb2.PutArray) -> None:
+        with _Answer(self._link, call_id) as answer:
+            put = self._arrivals.prepare(command)
+            source = self._executor.source(put.type, command.data)
+            self._finishers.submit(self._finish_put, answer, put, source)
+
+    def _finish_put(self, answer: _Answer, put: Arrival, source: np.ndarray) -> None:
+        with answer:
+            answer.send(array_put=self._arrivals.finish(put, source))
+
+    def _get(self, call_id: int, command: link_pb2.GetArray) -> None:
+        with _Answer(self._link, call_id) as answer:
+            target = self._executor.target(self._residents.find(command.array_id).type, command.result)
+            tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
+            self._finishers.submit(self._finish_get, answer, command, target, tell)
+
+    def _finish_get(self, answer: _Answer, command: link_pb2.GetArray, target: np.ndarray | None, tell: Tell) -> None:
+        with answer:
+            answer.send(executed=self._executor.copy_out(command, target, tell))
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
         with _Answer(self._link, call_id) as answer:
@@ -159,6 +198,10 @@ class _Answer:
             self.send(failure=_failure(error))
             return True
         return False
+
+    def tell_gathered(self, byte_count: int) -> None:
+        """Tells how many bytes of the results are in place, before the answer itself."""
+        self.send(gathered=link_pb2.Gathered(byte_count=byte_count))
 
     def settle(self, answer: Callable[[T], dict[str, object]]) -> Callable[[Future[T]], None]:
         """Returns a callback for a future that sends its outcome."""
@@ -217,6 +260,16 @@ def _prepared(compiled: _Compiled, resolved: Resolved) -> link_pb2.Prepared:
     prepared.CopyFrom(compiled.prepared)
     prepared.plan.strategy_reason = resolved.reason
     return prepared
+
+
+def _tell_nobody(byte_count: int) -> None:
+    pass
+
+
+def _trim() -> None:
+    """Gives memory that is not in use back to the system."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def _clear_jax_caches() -> None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import numpy as np
 
-from shardcall_server.compilation.program import Program
+from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.mesh.placement import gather, place
-from shardcall_server.mesh.regions import MappedRegion, inline_view
+from shardcall_server.mesh.memory import SharedMemory
+from shardcall_server.mesh.placement import Copier, gather, place
+from shardcall_server.mesh.residents import Residents
 from shardcall_worker.v1 import link_pb2
 
-# Copies release the interpreter lock; two threads saturate the memory of a small host, more gain nothing.
-_COPY_THREADS = 2
-_LARGE_COPY_BYTES = 4 << 20
+Tell = Callable[[int], None]
 
 
 @dataclass
@@ -31,108 +29,148 @@ class Launch:
     Attributes:
         program: what runs.
         results: the arrays to come.
-        targets: where each goes; None for into the answer.
+        targets: where each is copied to; None for into the answer, or for nowhere: it stays.
+        kept: the ids of results that stay.
         launched: when it was handed to the devices, on the monotonic clock.
         place_s: what placing took.
-        mapped: whether it has a region.
     """
 
     program: Program
     results: Sequence[jax.Array]
     targets: Sequence[np.ndarray | None]
+    kept: Sequence[int]
     launched: float
     place_s: float
-    mapped: bool
 
     def release(self) -> None:
-        """Lets go of results and region, once the answer is on its way: unmapping a large one takes time.
-
-        JAX puts memory that it aliased on a list which it empties in the next placement or launch, so that
-        the next call would pay; a collection of Python's youngest objects empties it too.
-        """
+        """Lets go of results and memory, once the answer is on its way."""
         self.results, self.targets = (), ()
-        if self.mapped:
-            gc.collect(0)
 
 
 class Executor:
-    """Launches programs in the order of its calls, and finishes them on whatever thread asks."""
+    """Launches programs in the order of its calls, and finishes them on whatever thread asks.
 
-    def __init__(self) -> None:
-        self._copiers = ThreadPoolExecutor(_COPY_THREADS, thread_name_prefix="copy")
+    Args:
+        memory: the memory files that operands and results lie in.
+        residents: the arrays that stay.
+        copier: copies.
+    """
+
+    def __init__(self, memory: SharedMemory, residents: Residents, copier: Copier) -> None:
+        self._memory = memory
+        self._residents = residents
+        self._copier = copier
         self._ready_lock = threading.Lock()
         self._last_ready = 0.0
 
-    def launch(self, program: Program, command: link_pb2.Execute, fd: int | None) -> Launch:
+    def launch(self, program: Program, command: link_pb2.Execute) -> Launch:
         """Places the operands and hands the program to the devices.
 
-        Operands may alias the region; it stays mapped until the execution has finished.
+        Operands may alias shared memory; the front end leaves it alone until it has the answer.
 
         Args:
             program: what to run.
             command: where operands are and results go.
-            fd: the region's descriptor, owned here; None if there is no region.
         """
         started = time.monotonic()
-        region = MappedRegion(fd, command.region_bytes) if fd is not None else None
         problem = program.resolved.problem
         direct = problem.mesh.device_count == 1
         arguments = [
-            view.view(held_type(operand.dtype)) if direct else place(view, placement)
+            self._argument(operand, placement, data, direct=direct)
             # operands left out at the end have no data either
             for operand, placement, data in zip(problem.operands, program.operands, command.operands, strict=False)
             if operand is not None and placement is not None
-            for view in [_operand(operand, data, region)]
         ]
         placed = time.monotonic()
-        targets: list[np.ndarray | None] = [None] * len(problem.results)
-        if command.result_offsets:
-            assert region is not None
-            targets = [
-                region.view(result, offset)
-                for result, offset in zip(problem.results, command.result_offsets, strict=True)
-            ]
-        results = program.compiled(*arguments) if program.compiled else ()
-        return Launch(program, results, targets, placed, placed - started, mapped=region is not None)
+        targets = [
+            self._memory.view(result, to.span) if to.HasField("span") else None
+            for result, to in zip(problem.results, command.results, strict=True)
+        ]
+        kept = [to.array_id for to in command.results if to.HasField("array_id")]
+        results: Sequence[jax.Array] = ()
+        if program.compiled:
+            results = program.compiled(*arguments)
+        elif kept:
+            results = _nothing(program)
+        for array_id, result, kind in zip(kept, results if kept else (), problem.results, strict=False):
+            self._residents.keep(array_id, kind, result)
+        return Launch(program, results, targets, kept, placed, placed - started)
 
-    def finish(self, launch: Launch) -> link_pb2.Executed:
-        """Waits until every shard is ready and gathers them."""
-        jax.block_until_ready(launch.results)
+    def finish(self, launch: Launch, tell: Tell) -> link_pb2.Executed:
+        """Waits until every shard is ready and gathers the results that do not stay.
+
+        Args:
+            launch: what was launched.
+            tell: told how many bytes of all results, in order, are in place.
+        """
+        try:
+            jax.block_until_ready(launch.results)
+        except BaseException:
+            self._residents.delete(launch.kept)
+            raise
         ready = time.monotonic()
         with self._ready_lock:
             begun = max(launch.launched, min(self._last_ready, ready))
             self._last_ready = max(self._last_ready, ready)
-        answer = link_pb2.Executed(
-            place_seconds=launch.place_s,
-            execute_seconds=ready - begun,
-        )
-        kinds = launch.program.resolved.problem.results
-        for result, kind, target in zip(launch.results, kinds, launch.targets, strict=False):
-            out = np.empty(kind.shape, kind.dtype) if target is None else target
-            gather(result, out, self._copy)
-            if target is None:
-                answer.inline_results.append(out.tobytes())
-        if not launch.results:
-            answer.inline_results.extend(b"" for _ in kinds)
+        answer = link_pb2.Executed(place_seconds=launch.place_s, execute_seconds=ready - begun)
+        if not launch.kept:
+            answer.inline_results.extend(self._gather_all(launch, tell))
         answer.gather_seconds = time.monotonic() - ready
         return answer
 
-    def close(self) -> None:
-        """Ends the threads that copy."""
-        self._copiers.shutdown()
+    def copy_out(self, command: link_pb2.GetArray, target: np.ndarray | None, tell: Tell) -> link_pb2.Executed:
+        """Copies an array that stays to where a command says, or into the answer."""
+        began = time.monotonic()
+        resident = self._residents.find(command.array_id)
+        out = np.empty(resident.type.shape, resident.type.dtype) if target is None else target
+        gather(resident.array, out, self._copier, tell)
+        answer = link_pb2.Executed(gather_seconds=time.monotonic() - began)
+        if target is None:
+            answer.inline_results.append(out.tobytes())
+        return answer
 
-    def _copy(self, target: np.ndarray, source: np.ndarray) -> None:
-        if target.nbytes < _LARGE_COPY_BYTES or target.shape[0] < _COPY_THREADS:
-            np.copyto(target, source)
-            return
-        middle = target.shape[0] // 2
-        other = self._copiers.submit(np.copyto, target[:middle], source[:middle])
-        np.copyto(target[middle:], source[middle:])
-        other.result()
+    def target(self, kind: ArrayType, to: link_pb2.ResultPlace) -> np.ndarray | None:
+        """Where a result goes; None for into the answer."""
+        return self._memory.view(kind, to.span) if to.HasField("span") else None
+
+    def source(self, kind: ArrayType, data: link_pb2.TensorData) -> np.ndarray:
+        """An array that lies in a message or in shared memory."""
+        if data.WhichOneof("place") == "inline":
+            return np.ndarray(kind.shape, kind.dtype, buffer=data.inline)
+        return self._memory.view(kind, data.span)
+
+    def _argument(
+        self, kind: ArrayType, placement: Placement, data: link_pb2.TensorData, *, direct: bool
+    ) -> jax.Array | np.ndarray:
+        if data.WhichOneof("place") == "array_id":
+            return self._residents.as_operand(data.array_id, placement)
+        array = self.source(kind, data)
+        if direct:  # JAX takes it as it is, without the cost of a placement
+            return array.view(held_type(kind.dtype))
+        return place(array, placement, self._copier, may_alias=True)
+
+    def _gather_all(self, launch: Launch, tell: Tell) -> list[bytes]:
+        """Copies the results to their places; returns those that go into the answer."""
+        inline, before = [], 0
+        kinds = launch.program.resolved.problem.results
+        if not launch.results:  # there was nothing to compute
+            return [b"" for _ in kinds]
+        for result, kind, target in zip(launch.results, kinds, launch.targets, strict=True):
+            out = np.empty(kind.shape, kind.dtype) if target is None else target
+            gather(result, out, self._copier, partial(_tell_more, tell, before))
+            before += kind.nbytes
+            if target is None:
+                inline.append(out.tobytes())
+        return inline
 
 
-def _operand(kind: ArrayType, data: link_pb2.TensorData, region: MappedRegion | None) -> np.ndarray:
-    if data.WhichOneof("place") == "inline":
-        return inline_view(kind, data.inline)
-    assert region is not None
-    return region.view(kind, data.region_offset)
+def _tell_more(tell: Tell, before: int, byte_count: int) -> None:
+    tell(before + byte_count)
+
+
+def _nothing(program: Program) -> Sequence[jax.Array]:
+    """Results without elements, for which there is nothing to compute."""
+    return tuple(
+        jax.device_put(np.empty(result.padded, held_type(kind.dtype)), result.sharding)
+        for result, kind in zip(program.results, program.resolved.problem.results, strict=True)
+    )

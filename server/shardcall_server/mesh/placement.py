@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -11,58 +14,145 @@ import numpy as np
 from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.element_types import held_type
 
+Bounds = tuple[tuple[int, int], ...]
 
-def place(array: np.ndarray, placement: Placement) -> jax.Array:
+_ALIGNMENT_BYTES = 64  # JAX copies memory that begins elsewhere, on one thread
+_COPY_THREADS = 2  # two saturate the memory of a small host, more gain nothing
+_LARGE_BYTES = 4 << 20
+_SLAB_BYTES = 16 << 20
+
+
+class Copier:
+    """Copies large arrays by two threads; NumPy's copies release the interpreter lock."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_COPY_THREADS - 1, thread_name_prefix="copy")
+        self._pool_free = threading.Lock()
+
+    def by_rows(self, rows: int, nbytes: int, copy: Callable[[int, int], None]) -> None:
+        """Has ``copy(begin, end)`` do all rows: by halves where there is much to copy and the other thread is free."""
+        if nbytes < _LARGE_BYTES or rows < _COPY_THREADS or not self._pool_free.acquire(blocking=False):
+            copy(0, rows)
+            return
+        try:
+            other = self._pool.submit(copy, 0, rows // 2)
+            copy(rows // 2, rows)
+            other.result()
+        finally:
+            self._pool_free.release()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._pool.shutdown()
+
+
+def place(array: np.ndarray, placement: Placement, copier: Copier, *, may_alias: bool) -> jax.Array:
     """Puts an array on the devices as blocks, padded with zeros where the mesh does not divide it.
-
-    On CPU a block that is whole, contiguous and 64-byte aligned is not copied: it aliases ``array``, which
-    must then neither change nor go away before the execution that reads it has finished.
 
     Args:
         array: row-major, of any shape that fits ``placement.padded``.
         placement: where it goes.
+        copier: copies blocks that JAX cannot take as they lie.
+        may_alias: whether a block may be the memory of ``array`` itself, as on CPU one is that is whole, contiguous
+            and 64-byte aligned. Then ``array`` must neither change nor go away before the execution that reads it has
+            finished; else nobody but the devices has the memory of a block once the result is ready.
     """
     array = array.view(held_type(array.dtype))
     indices = placement.sharding.addressable_devices_indices_map(placement.padded)
-    blocks: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
+    blocks: dict[Bounds, np.ndarray] = {}
     buffers = []
     for device, index in indices.items():
         bounds = _bounds(index, placement.padded)
         if bounds not in blocks:
-            blocks[bounds] = _block(array, bounds)
+            blocks[bounds] = _block(array, bounds, copier, may_alias=may_alias)
         buffers.append(jax.device_put(blocks[bounds], device))
     return jax.make_array_from_single_device_arrays(placement.padded, placement.sharding, buffers)
 
 
-def gather(array: jax.Array, out: np.ndarray, copy: Callable[[np.ndarray, np.ndarray], None]) -> None:
+def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[int], None]) -> None:
     """Copies the leading corner of an array, shard by shard, to ``out``.
+
+    Large arrays are gathered in slabs of rows, so that the first rows can be on their way while later ones are
+    still being copied.
 
     Args:
         array: ready; at least as large as ``out`` in every axis.
         out: the result as the caller sees it.
-        copy: copies the second array to the first, of the same shape.
+        copier: copies.
+        tell: told how many bytes of ``out``, from its first, are in place.
     """
+    if not out.size:
+        return
     out = out.view(held_type(out.dtype))
-    seen: set[tuple[tuple[int, int], ...]] = set()
+    shards: dict[Bounds, np.ndarray] = {}
     for shard in array.addressable_shards:
         bounds = _bounds(shard.index, array.shape)
-        if bounds in seen:  # the same block, replicated
-            continue
-        seen.add(bounds)
-        inside = tuple(slice(low, min(high, n)) for (low, high), n in zip(bounds, out.shape, strict=True))
-        if any(s.start >= s.stop for s in inside):
-            continue
-        local = tuple(slice(0, s.stop - s.start) for s in inside)
-        target: Any = (*inside, ...)  # the ellipsis: an array, of a scalar too
-        copy(out[target], np.asarray(shard.data)[local])
+        if bounds not in shards:  # else the same block, replicated
+            shards[bounds] = np.asarray(shard.data)
+    if not out.ndim:
+        out[...] = next(iter(shards.values()))
+        return
+    rows = out.shape[0]
+    row_bytes = out.nbytes // rows
+    step = max(1, _SLAB_BYTES // row_bytes)
+    for begin in range(0, rows, step):
+        end = min(begin + step, rows)
+
+        def copy(low: int, high: int, begin: int = begin) -> None:
+            _copy_rows(shards, out, begin + low, begin + high)
+
+        copier.by_rows(end - begin, (end - begin) * row_bytes, copy)
+        tell(end * row_bytes)
 
 
-def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _copy_rows(shards: dict[Bounds, np.ndarray], out: np.ndarray, begin: int, end: int) -> None:
+    """Copies the rows from ``begin`` to ``end`` of every shard that has some of them."""
+    for bounds, data in shards.items():
+        low, high = max(begin, bounds[0][0]), min(end, bounds[0][1])
+        inside = [(low, high), *((a, min(b, n)) for (a, b), n in zip(bounds[1:], out.shape[1:], strict=True))]
+        if any(a >= b for a, b in inside):
+            continue
+        target: Any = tuple(slice(a, b) for a, b in inside)
+        source: Any = tuple(slice(a - o, b - o) for (a, b), (o, _) in zip(inside, bounds, strict=True))
+        np.copyto(out[target], data[source])
+
+
+def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> Bounds:
     assert index is not None
     return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
 
 
-def _block(array: np.ndarray, bounds: Sequence[tuple[int, int]]) -> np.ndarray:
-    part = array[tuple(slice(min(low, n), min(high, n)) for (low, high), n in zip(bounds, array.shape, strict=True))]
-    missing = [(0, high - low - n) for (low, high), n in zip(bounds, part.shape, strict=True)]
-    return np.pad(part, missing) if any(after for _, after in missing) else part
+def _block(array: np.ndarray, bounds: Bounds, copier: Copier, *, may_alias: bool) -> np.ndarray:
+    """A device's piece: a view where JAX can take it as it lies, else an aligned copy with zeros around."""
+    inside: list[Any] = [slice(min(low, n), min(high, n)) for (low, high), n in zip(bounds, array.shape, strict=True)]
+    part: np.ndarray = array[(*inside, ...)]  # the ellipsis: an array, of a scalar too
+    shape = tuple(high - low for low, high in bounds)
+    padded = part.shape != shape
+    if may_alias and not padded and (part.nbytes < _LARGE_BYTES or _lies_well(part)):
+        return part
+    block = _aligned_empty(shape, array.dtype)
+    if not part.ndim:
+        block[...] = part
+        return block
+    if padded:
+        for axis, (n, size) in enumerate(zip(part.shape, shape, strict=True)):
+            rest: Any = (*(slice(m) for m in part.shape[:axis]), slice(n, size))
+            block[rest] = 0
+    target: Any = tuple(slice(n) for n in part.shape)
+
+    def copy(begin: int, end: int) -> None:
+        np.copyto(block[target][begin:end], part[begin:end])
+
+    copier.by_rows(len(part), part.nbytes, copy)
+    return block
+
+
+def _lies_well(part: np.ndarray) -> bool:
+    return part.flags.c_contiguous and part.ctypes.data % _ALIGNMENT_BYTES == 0
+
+
+def _aligned_empty(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.empty(nbytes + _ALIGNMENT_BYTES, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNMENT_BYTES
+    return memory[begin : begin + nbytes].view(dtype).reshape(shape)

@@ -7,7 +7,7 @@ from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
 from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.kernel import REQUIRED, Kernel
-from shardcall_server.kernels.layout import ArrayType, Spec, block_shape
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
 from shardcall_server.mesh.requests import encode_parameter
 from shardcall_server.wire import encode_array_type, encode_mesh, encode_spec
 
@@ -57,11 +57,16 @@ def _placement(
         return kernel_pb2.ArrayPlacement()
     if spec is None:
         spec = chosen_spec(placement, array.ndim)
+    return describe_placement(array, placement, spec, program.resolved.problem.mesh)
+
+
+def describe_placement(array: ArrayType, placement: Placement, spec: Spec, mesh: MeshAxes) -> kernel_pb2.ArrayPlacement:
+    """How an array lies on a mesh."""
     return kernel_pb2.ArrayPlacement(
         type=encode_array_type(array),
         spec=encode_spec(spec),
         padded_shape=placement.padded,
-        block_shape=block_shape(placement.padded, spec, program.resolved.problem.mesh),
+        block_shape=block_shape(placement.padded, spec, mesh),
     )
 
 

@@ -18,8 +18,8 @@ def decode_request(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.Arr
         operands=decode_operand_types(operands),
         mesh=decode_mesh(call.mesh),
         device_ids=tuple(call.mesh.device_ids),
-        in_specs=tuple(_spec(s) for s in call.in_specs),
-        out_specs=tuple(_spec(s) for s in call.out_specs),
+        in_specs=tuple(decode_spec(s) for s in call.in_specs),
+        out_specs=tuple(decode_spec(s) for s in call.out_specs),
         strategy=call.strategy or AUTO,
     )
 
@@ -50,7 +50,8 @@ def _parameter(message: kernel_pb2.ParameterValue) -> ParameterValue:
     return tuple(value.values) if isinstance(value, kernel_pb2.IntegerList) else value
 
 
-def _spec(message: mesh_pb2.OptionalPartitionSpec) -> Spec | None:
+def decode_spec(message: mesh_pb2.OptionalPartitionSpec) -> Spec | None:
+    """A spec; None for one left open."""
     if not message.HasField("spec"):
         return None
     return tuple(tuple(entry.axis_names) for entry in message.spec.entries)

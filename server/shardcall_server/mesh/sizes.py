@@ -6,7 +6,7 @@ import jax
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.kernel import Problem
-from shardcall_server.kernels.layout import ArrayType, block_shape, format_spec, padded_shape
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
 from shardcall_server.settings import memory_bytes
 from shardcall_server.wire import MAX_SPAN_BYTES
 
@@ -28,21 +28,25 @@ def check_size(problem: Problem, max_call_bytes: int) -> None:
             field="operands",
             metadata={"bytes": str(nbytes), "limit": str(max_call_bytes)},
         )
-    held_bytes = 0
-    for array, spec in zip(arrays, specs, strict=True):
-        if array is None or spec is None:
-            continue
-        padded = ArrayType(padded_shape(array.shape, spec, problem.mesh), array.dtype)
-        if padded.span_bytes > MAX_SPAN_BYTES:
-            raise CallError(
-                Reason.INVALID_SHAPE,
-                f"{shorten(str(array))}, split as {shorten(format_spec(spec))}, spans {padded.span_bytes:.3g} bytes, "
-                f"sizes of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
-                field="operands",
-            )
-        block = ArrayType(block_shape(array.shape, spec, problem.mesh), array.dtype)
-        held_bytes += block.nbytes * problem.mesh.device_count
-    check_memory(held_bytes)
+    placed = zip(arrays, specs, strict=True)
+    check_memory(sum(check_placed(a, s, problem.mesh) for a, s in placed if a is not None and s is not None))
+
+
+def check_placed(array: ArrayType, spec: Spec, mesh: MeshAxes) -> int:
+    """The bytes that an array takes on the devices, copies on several of them counted.
+
+    Raises:
+        CallError: INVALID_SHAPE: with its padding it spans too much.
+    """
+    padded = ArrayType(padded_shape(array.shape, spec, mesh), array.dtype)
+    if padded.span_bytes > MAX_SPAN_BYTES:
+        raise CallError(
+            Reason.INVALID_SHAPE,
+            f"{shorten(str(array))}, split as {shorten(format_spec(spec))}, spans {padded.span_bytes:.3g} bytes, "
+            f"sizes of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
+            field="operands",
+        )
+    return ArrayType(block_shape(array.shape, spec, mesh), array.dtype).nbytes * mesh.device_count
 
 
 def check_memory(nbytes: int) -> None:

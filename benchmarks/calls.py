@@ -1,0 +1,220 @@
+"""What a small call costs, next to a bare gRPC echo and to JAX without a server.
+
+    python benchmarks/calls.py [--rounds N] [--calls N] [--allocator tuned|default|both] [--output FILE.md]
+
+64 bytes each way: median round trips of one caller, calls per second of 32, and where the processor's time goes. Every
+figure of a table comes from one run, taken in turns. It judges claims at the end and gates nothing. What each row
+means: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from harness import cpu_time
+from harness.asking import BENCHMARKS, Child, Samples, Server, child_of, client_environment, in_turns, server, stop_all
+from harness.processes import thread_seconds
+from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
+
+CALLERS = 32
+PROCESSES = 4
+ONE_CALLER = {
+    "tcp-1": ("shardcall, TCP, 1 device", "client", "calls-tcp-1"),
+    "tcp-8": ("shardcall, TCP, 8 devices", "client", "calls-tcp-8"),
+    "uds-1": ("shardcall, UDS, 1 device", "client", "calls-uds-1"),
+    "uds-8": ("shardcall, UDS, 8 devices", "client", "calls-uds-8"),
+    "echo-tcp": ("floor: gRPC echo, TCP", "echo", "calls-tcp"),
+    "echo-uds": ("floor: gRPC echo, UDS", "echo", "calls-uds"),
+    "jax-1": ("floor: JAX in process, put, call, get, 1 device", "jax", "calls-1"),
+    "jax-8": ("floor: JAX in process, put, call, get, 8 devices", "jax", "calls-8"),
+}
+MANY_CALLERS = {
+    "tcp-1": ("shardcall, TCP, 1 device", "client", "load-tcp-1"),
+    "tcp-8": ("shardcall, TCP, 8 devices", "client", "load-tcp-8"),
+    "uds-1": ("shardcall, UDS, 1 device", "client", "load-uds-1"),
+    "uds-8": ("shardcall, UDS, 8 devices", "client", "load-uds-8"),
+    "echo-tcp": ("floor: gRPC echo, TCP", "echo", "load-tcp"),
+    "echo-uds": ("floor: gRPC echo, UDS", "echo", "load-uds"),
+}
+Rates = Mapping[str, list[float]]
+
+
+@dataclass
+class Asked:
+    """What runs while calls are measured.
+
+    Attributes:
+        server: ours.
+        children: by name, as many processes as one of many callers needs.
+    """
+
+    server: Server
+    children: Mapping[str, list[Child]]
+
+
+@contextmanager
+def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
+    """The server, whose threads have names, and every process that is asked."""
+    environment = client_environment(tuned)
+    named = ":".join(filter(None, [str(BENCHMARKS / "harness" / "named_threads"), os.environ.get("PYTHONPATH", "")]))
+    seconds = ["--load-seconds", str(load_seconds)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        server(Path(folder), tuned=tuned, environment={"PYTHONPATH": named}) as running,
+    ):
+        unix = ["--unix-address", running.unix_address] if running.unix_address else []
+        client = partial(Child, "peers.shardcall_client", running.address, *unix, *seconds, environment=environment)
+        echo = partial(Child, "peers.grpc_echo", *seconds, environment=environment)
+        first = echo()
+        addresses = first.ask("addresses", 0)["addresses"]
+        children = {
+            "client": [client() for _ in range(PROCESSES)],
+            "echo": [first, *(echo("--addresses", addresses) for _ in range(PROCESSES - 1))],
+            "jax": [Child("peers.in_process_jax", environment=environment)],
+        }
+        yield Asked(running, children)
+        stop_all([child for several in children.values() for child in reversed(several)])
+
+
+def one_caller(asked: Asked, calls: int, rounds: int) -> dict[str, Samples]:
+    """Round trips, as many as told in every round."""
+    ways = {name: (asked.children[child][0], what) for name, (_, child, what) in ONE_CALLER.items()}
+    return in_turns(ways, calls, rounds, "one caller")
+
+
+def many_callers(asked: Asked, rounds: int) -> dict[str, list[float]]:
+    """Calls per second, one figure a round; the round before the first counts for nothing."""
+    rates: dict[str, list[float]] = {name: [] for name in MANY_CALLERS}
+    for count in range(rounds + 1):
+        print(f"{CALLERS} callers: round {count} of {rounds}", file=sys.stderr)
+        for name in random.sample(list(MANY_CALLERS), len(MANY_CALLERS)):
+            _, child, what = MANY_CALLERS[name]
+            *_, rate = cpu_time.load(asked.children[child], what, CALLERS)
+            if count and rate:
+                rates[name].append(rate)
+    return rates
+
+
+def processor_table(asked: Asked, calls: int) -> list[str]:
+    """Microseconds of processor time a call, by part, for one caller and for many, and what would shrink each."""
+    columns = {
+        f"{callers}, {devices} device{'s' * (devices > 1)}": (alone, f"tcp-{devices}")
+        for devices in (1, 8)
+        for callers, alone in (("1 caller", True), (f"{CALLERS} callers", False))
+    }
+    ours, echo = asked.children["client"], asked.children["echo"]
+    measured = [
+        cpu_time.of_calls(asked.server, partial(_calls, ours, alone, way, calls)) for alone, way in columns.values()
+    ]
+    totals = [_us(client + sum(parts.values())) for parts, client in measured]
+    bare = [_us(_of_echo(partial(_calls, echo, alone, "tcp", calls), echo[0])) for alone, _ in columns.values()]
+    rows = [["CPU µs a call", *columns], ["client", *(_us(client) for _, client in measured)]]
+    rows += [[part.title, *(_us(parts.get(part.title, 0.0)) for parts, _ in measured)] for part in cpu_time.PARTS]
+    rows += [["together", *totals], ["bare gRPC echo, client and server together", *bare]]
+    ideas = [("client", cpu_time.CLIENT_IDEA), *((part.title, part.idea) for part in cpu_time.PARTS)]
+    return [*table(rows), "", "What would shrink each:", "", *(f"* {title}: {idea}." for title, idea in ideas)]
+
+
+def _calls(children: list[Child], alone: bool, way: str, calls: int) -> tuple[int, float]:
+    if not alone:
+        return cpu_time.load(children, f"load-{way}", CALLERS)[:2]
+    answer = children[0].ask(f"calls-{way}", calls)
+    return answer["calls"], answer["cpu"]
+
+
+def _of_echo(work: Callable[[], tuple[int, float]], first: Child) -> float:
+    pid = child_of(first.pid)
+    before = sum(thread_seconds(pid).values())
+    calls, client_s = work()
+    return (client_s + sum(thread_seconds(pid).values()) - before) / calls
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f}"
+
+
+def round_trips(measured: Mapping[str, Samples]) -> list[str]:
+    """Medians and tails of one caller's round trips."""
+    rows = [["one caller, ms", "median", "99 % within"]]
+    for name, (title, *_) in ONE_CALLER.items():
+        seconds = measured[name].seconds
+        tail = statistics.quantiles(seconds, n=100)[98] if len(seconds) > 1 else 0.0
+        rows.append([title, *([milliseconds(statistics.median(seconds)), milliseconds(tail)] if seconds else "--")])
+    return table(rows)
+
+
+def rates_table(rates: Rates) -> list[str]:
+    """Medians of calls per second."""
+    rows = [[f"{CALLERS} callers, as threads of {PROCESSES} processes", "calls per second"]]
+    for name, (title, *_) in MANY_CALLERS.items():
+        rows.append([title, f"{statistics.median(rates[name]):.0f}" if rates[name] else "-"])
+    return table(rows)
+
+
+def claims(measured: Mapping[str, Samples], rates: Rates) -> Iterator[Claim]:
+    """What is claimed, what was measured, and whether it holds."""
+    medians = {name: statistics.median(samples.seconds) for name, samples in measured.items() if samples.seconds}
+    rate = {name: statistics.median(found) for name, found in rates.items() if found}
+    for way in ("tcp", "uds"):
+        if f"{way}-1" not in medians:
+            continue
+        over = medians[f"{way}-1"] / medians[f"echo-{way}"]
+        yield at_most(f"{way.upper()}, 1 device: at most 1.6 × the bare echo", 1.6, over)
+        more = medians[f"{way}-8"] - medians[f"echo-{way}"] - medians["jax-8"]
+        text = f"{way.upper()}, 8 devices: at most the bare echo + JAX in process + 0.4 ms"
+        yield Claim(text, f"+ {more * 1e3:.2f} ms", more <= 0.4e-3)
+        part = rate[f"{way}-1"] / rate[f"echo-{way}"]
+        text = f"{way.upper()}, 1 device: {CALLERS} callers make at least 0.45 × the bare echo's calls"
+        yield Claim(text, f"{part:.2f} ×", part >= 0.45)
+
+
+def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
+    """All that is said about one setting of the allocator."""
+    with started(tuned, arguments.load_seconds) as asked:
+        measured = one_caller(asked, arguments.calls, arguments.rounds)
+        rates = many_callers(asked, arguments.rounds)
+        processor = processor_table(asked, arguments.calls * arguments.rounds)
+    lines = [f"## The allocator {'tuned' if tuned else 'as it is'}", ""]
+    for part in (round_trips(measured), rates_table(rates), processor, claim_table(claims(measured, rates))):
+        lines += [*part, ""]
+    return lines
+
+
+def main() -> int:
+    """Measures, prints, and returns 0 whatever the figures are."""
+    parser = argparse.ArgumentParser(description="Measures small calls against a bare echo.")
+    parser.add_argument("--rounds", type=int, default=9, help="how often each way is asked (9)")
+    parser.add_argument("--calls", type=int, default=200, help="of one caller in a round (200)")
+    parser.add_argument("--load-seconds", type=float, default=2.0, help="of many callers in a round (2)")
+    parser.add_argument("--allocator", choices=("tuned", "default", "both"), default="tuned")
+    parser.add_argument("--output", type=Path, help="write the report there too")
+    arguments = parser.parse_args()
+    settings = {"tuned": [True], "default": [False], "both": [True, False]}[arguments.allocator]
+    report = [
+        "# Small calls",
+        "",
+        f"64 bytes each way, a difference on 1 or 8 devices; {arguments.rounds} rounds of {arguments.calls} calls of "
+        f"one caller, and of {arguments.load_seconds:g} s of {CALLERS}.",
+        *machine(("jax", "numpy", "grpcio", "protobuf"), {}),
+        "",
+    ]
+    for tuned in settings:
+        report += section(tuned, arguments)
+    print("\n".join(report))
+    if arguments.output:
+        arguments.output.write_text("\n".join(report).rstrip() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The side of a benchmark's child process: it does one thing when it is told, and else sleeps.
+
+Lines ``WHAT NUMBER`` come on standard input; each is answered with one line of JSON, through a pipe of its own: what
+libraries print is no answer. Runs in the environments of peers too, so it needs NumPy and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+
+NDArray: TypeAlias = npt.NDArray[Any]
+Answer: TypeAlias = dict[str, Any]
+Handler: TypeAlias = Callable[[int], Answer]
+
+ANSWERS_FD = "SHARDCALL_BENCHMARK_ANSWERS_FD"
+"""The environment variable that names the pipe."""
+
+SPLIT_FROM_BYTES = 4096
+"""Smaller arrays are computed on one device, those from here on on all."""
+
+_LARGE_BYTES = 1 << 20
+_SMALL_CALLS = 10
+
+
+@lru_cache(maxsize=1)
+def operand(size_bytes: int) -> NDArray:
+    """The array of a size, the same in every process; the one of the size before is forgotten."""
+    generator = np.random.default_rng(0)
+    if size_bytes < 8:
+        return generator.standard_normal((1, size_bytes // 4)).astype(np.float32)
+    count = size_bytes // 8
+    rows = 1 << (count.bit_length() - 1) // 2
+    return generator.standard_normal((rows, count // rows))
+
+
+@lru_cache(maxsize=1)
+def warm(size_bytes: int) -> NDArray:
+    """Memory of the array's shape that has been touched: where results are copied out to."""
+    return np.ones_like(operand(size_bytes))
+
+
+def difference(x: NDArray) -> NDArray:
+    """What every job must answer."""
+    return np.diff(x, axis=0, prepend=x.dtype.type(0))
+
+
+class Timed:
+    """A handler that runs a job on the array of the size asked for and times it; small ones several times.
+
+    Args:
+        job: takes the array, gives the result.
+        expected: what it must give; compared, bit for bit, the first time that a size is asked for.
+    """
+
+    def __init__(self, job: Callable[[NDArray], NDArray], expected: Callable[[NDArray], NDArray] = difference) -> None:
+        self._job = job
+        self._expected = expected
+        self._checked: set[int] = set()
+
+    def __call__(self, size_bytes: int) -> Answer:
+        """Runs the job."""
+        x, seconds = self.given(size_bytes), []
+        # A process that has slept is slow at first: of a few calls the median is what counts.
+        for _ in range(1 if size_bytes >= _LARGE_BYTES else _SMALL_CALLS):
+            result = None  # a result that still lived would be in the next one's way
+            began = time.perf_counter()
+            result = self._job(x)
+            seconds.append(time.perf_counter() - began)
+        answer: Answer = {"seconds": seconds}
+        if size_bytes not in self._checked:
+            self._checked.add(size_bytes)
+            answer["right"] = np.array_equal(cast(NDArray, result), self._expected(x))
+        return answer
+
+    def given(self, size_bytes: int) -> NDArray:
+        """The array that the job gets."""
+        return operand(size_bytes)
+
+
+def same(x: NDArray) -> NDArray:
+    """What an echo must answer."""
+    return x
+
+
+def repeated(call: Callable[[], object]) -> Handler:
+    """A handler that makes as many calls as it is told, one after the other."""
+
+    def handler(count: int) -> Answer:
+        seconds = []
+        cpu = time.process_time()
+        for _ in range(count):
+            began = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - began)
+        return {"seconds": seconds, "calls": count, "cpu": time.process_time() - cpu}
+
+    return handler
+
+
+def answer(handlers: Mapping[str, Handler]) -> None:
+    """Answers until standard input ends; on standard output where nobody has made a pipe."""
+    with os.fdopen(int(os.environ.get(ANSWERS_FD, "1")), "w") as answers:
+        for line in sys.stdin:
+            what, number = line.split()
+            print(json.dumps(_answered(handlers, what, int(number))), file=answers, flush=True)
+
+
+def _answered(handlers: Mapping[str, Handler], what: str, number: int) -> Answer:
+    if what not in handlers:
+        return {"error": "cannot be done here"}
+    try:
+        return handlers[what](number)
+    except Exception as error:  # noqa: BLE001  # a way that fails is a row that says so
+        return {"error": f"{type(error).__name__}: {str(error)[:200]}"}

@@ -1,0 +1,212 @@
+"""The side of the benchmark itself: child processes that it asks in turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.answering import ANSWERS_FD
+from shardcall_server.launcher import tuned_environment, worker_environment
+
+BENCHMARKS = Path(__file__).resolve().parents[1]
+PEERS_DIR = Path.home() / ".cache" / "shardcall-benchmarks"
+_READY = re.compile(r"shardcall ready at (\S+) ")
+
+
+def client_environment(tuned: bool) -> dict[str, str]:
+    """What every child process starts with: glibc's allocator set as the server's, or as it is; XLA's flags alike."""
+    environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+    return worker_environment(tuned_environment(environment) if tuned else environment)
+
+
+class Child:
+    """A process that runs a module of ``peers`` and answers; see answering.py.
+
+    Args:
+        module: of ``benchmarks/``, "peers.floors".
+        arguments: of its command line.
+        environment: that it starts with.
+        python: the interpreter; of a peer's environment, or this one.
+    """
+
+    def __init__(
+        self, module: str, *arguments: str, environment: Mapping[str, str], python: Path = Path(sys.executable)
+    ) -> None:
+        self.pid = 0
+        self._process: subprocess.Popen[str] | None = None
+        if not python.exists():
+            return
+        # What libraries print is of interest only if the process ends. Answers have a pipe of their own.
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
+        answers, theirs = os.pipe()
+        self._answers = os.fdopen(answers)
+        # The folder is the children's working directory, and so the first in which they look for modules.
+        command = [str(python), "-m", module, *arguments]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=self._printed,
+            stderr=self._printed,
+            pass_fds=[theirs],
+            text=True,
+            cwd=BENCHMARKS,
+            env={**environment, ANSWERS_FD: str(theirs)},
+        )
+        os.close(theirs)
+        self.pid = self._process.pid
+
+    def tell(self, what: str, number: int) -> None:
+        """Gives an order; `hear` must follow."""
+        if self._process and self._process.stdin:
+            with suppress(BrokenPipeError):  # it has ended, and `hear` says so
+                print(what, number, file=self._process.stdin, flush=True)
+
+    def hear(self) -> dict[str, Any]:
+        """The answer to the last order; ``error`` in it says why there is none."""
+        if self._process is None:
+            return {"error": "not installed"}
+        line = self._answers.readline()
+        return json.loads(line) if line else {"error": f"ended: {self._last_words()}"}
+
+    def ask(self, what: str, number: int) -> dict[str, Any]:
+        """Gives an order and waits for the answer."""
+        self.tell(what, number)
+        return self.hear()
+
+    def _last_words(self) -> str:
+        self._printed.seek(0)
+        lines = self._printed.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+
+    def stop(self) -> None:
+        """Ends the process, by the end of its standard input."""
+        if self._process is None:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._answers.close()
+        self._printed.close()
+
+
+@dataclass
+class Server:
+    """A running shardcall server.
+
+    Attributes:
+        address: "host:port".
+        unix_address: "unix:/path"; empty where it listens on none.
+        pid: of the front end.
+        worker_pid: of the mesh worker.
+    """
+
+    address: str
+    unix_address: str
+    pid: int
+    worker_pid: int
+
+
+@contextmanager
+def server(folder: Path, *, tuned: bool, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A server of 8 devices that listens on a port and, where it can, on a Unix socket in ``folder``.
+
+    Args:
+        folder: where the socket may lie.
+        tuned: whether its processes set the allocator.
+        environment: variables to add.
+    """
+    path = folder / "shardcall.sock"
+    command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", "8", "--exit-with-stdin"]
+    command += ["--log-level", "warning", *([] if tuned else ["--no-tune-allocator"])]
+    unix = ["--unix-socket", str(path)] if _has_option("--unix-socket") else []
+    added = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"} | dict(environment or {})
+    with subprocess.Popen([*command, *unix], stdin=-1, stdout=-1, text=True, env=added) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        found = _READY.match(process.stdout.readline())
+        if not found:
+            sys.exit("the server did not become ready; its error stands above")
+        yield Server(found[1], f"unix:{path}" if unix else "", process.pid, child_of(process.pid))
+        process.stdin.close()
+
+
+def _has_option(name: str) -> bool:
+    command = [sys.executable, "-m", "shardcall.cli", "serve", "--help"]
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    return name in subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def child_of(pid: int) -> int:
+    """The id of a process's first child."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return next(int(child) for task in tasks for child in (task / "children").read_text().split())
+
+
+@dataclass
+class Samples:
+    """What a way answered, one of each round.
+
+    Attributes:
+        seconds: of the caller.
+        execute: of the kernel alone, where the server tells it.
+        right: whether every result that was looked at is NumPy's, bit for bit.
+        error: why there is nothing.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    execute: list[float] = field(default_factory=list)
+    right: bool = True
+    error: str = ""
+
+    def add(self, answer: Mapping[str, Any], *, counts: bool) -> None:
+        """Takes an answer; one that does not count is looked at for errors and rightness only."""
+        self.error = str(answer.get("error", ""))
+        self.right = self.right and bool(answer.get("right", True))
+        if self.error or not counts:
+            return
+        self.seconds += answer["seconds"]
+        self.execute += answer.get("execute", [])
+
+
+def in_turns(ways: Mapping[str, tuple[Child, str]], number: int, rounds: int, note: str) -> dict[str, Samples]:
+    """Asks every way once a round, in an order drawn anew for each; the round before the first counts for nothing.
+
+    Args:
+        ways: by name: the child and what to ask of it.
+        number: that goes with every order.
+        rounds: that count.
+        note: what is measured, for who waits.
+    """
+    measured = {name: Samples() for name in ways}
+    for count in range(rounds + 1):
+        print(f"{note}: round {count} of {rounds}", file=sys.stderr)
+        living = [name for name in ways if not measured[name].error]
+        for name in random.sample(living, len(living)):
+            child, what = ways[name]
+            measured[name].add(child.ask(what, number), counts=count > 0)
+    return measured
+
+
+def peer_python(peers_dir: Path, peer: str) -> Path:
+    """The interpreter of a peer's environment, whether or not it is installed."""
+    return peers_dir / peer / "bin" / "python"
+
+
+def stop_all(children: Sequence[Child]) -> None:
+    """Ends every child."""
+    for child in children:
+        child.stop()

@@ -1,0 +1,149 @@
+"""The floor under our gRPC: the same bytes sent to a bare server and back, without messages and without work.
+
+    python -m peers.grpc_echo [--load-seconds S] [--addresses ADDRESSES]   answers on standard input
+    python -m peers.grpc_echo --serve                                      is the server
+
+It is made as well as we know how to in Python: no serializers, chunks of 1 MiB, large frames and reads, warm buffers at
+both ends. Chunks carry 16 bytes in front of their data, as ours do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc
+import numpy as np
+
+from harness.answering import Handler, NDArray, Timed, answer, repeated, same, warm
+from harness.helper import announce, started, wait_for_end
+from harness.load import loaded
+
+_CHUNK_BYTES = 1 << 20
+_HEADER = bytes(16)
+_UNARY, _STREAM = "/echo.Echo/Unary", "/echo.Echo/Stream"
+_THREADS = 72
+_CALL = bytes(64)
+Unary: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
+# Those of shardcall.channel and of the server.
+OPTIONS = [
+    ("grpc.max_receive_message_length", 16 << 20),
+    ("grpc.max_send_message_length", 16 << 20),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.http2.max_frame_size", (1 << 24) - 1),
+    ("grpc.http2.lookahead_bytes", (1 << 24) - 1),
+    ("grpc.experimental.tcp_read_chunk_size", 4 << 20),
+    ("grpc.experimental.tcp_min_read_chunk_size", 4 << 20),
+    ("grpc.experimental.tcp_max_read_chunk_size", 4 << 20),
+]
+
+
+def _bytes_of(x: NDArray) -> NDArray:
+    return x.reshape(-1).view(np.uint8)
+
+
+def _chunks(data: NDArray) -> Iterator[bytes]:
+    for start in range(0, data.size, _CHUNK_BYTES):
+        yield b"".join((_HEADER, data[start : start + _CHUNK_BYTES].data))
+
+
+def _gather(chunks: Iterator[bytes], target: NDArray) -> None:
+    at = 0
+    for chunk in chunks:
+        size = len(chunk) - len(_HEADER)
+        np.copyto(target[at : at + size], np.frombuffer(chunk, np.uint8, size, len(_HEADER)))
+        at += size
+
+
+class EchoServer:
+    """Keeps one warm buffer, of the size that was last sent."""
+
+    def __init__(self) -> None:
+        self._buffer = np.empty(0, np.uint8)
+
+    def unary(self, request: bytes, _: grpc.ServicerContext) -> bytes:
+        """Sends back what came."""
+        return request
+
+    def stream(self, requests: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
+        """Sends back what came, once all of it has."""
+        size = int.from_bytes(next(requests), "little")
+        if self._buffer.size != size:
+            self._buffer = np.ones(size, np.uint8)
+        _gather(requests, self._buffer)
+        yield from _chunks(self._buffer)
+
+
+def serve() -> None:
+    """Serves until told to end."""
+    echo = EchoServer()
+    handlers: dict[str, Any] = {
+        "Unary": grpc.unary_unary_rpc_method_handler(echo.unary),
+        "Stream": grpc.stream_stream_rpc_method_handler(echo.stream),
+    }
+    server = grpc.server(ThreadPoolExecutor(_THREADS), options=[*OPTIONS, ("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("echo.Echo", handlers)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "echo.sock"
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.add_insecure_port(f"unix:{path}")
+        server.start()
+        announce(f"127.0.0.1:{port} unix:{path}")
+        wait_for_end()
+        server.stop(0).wait()
+
+
+def _unary_job(channel: grpc.Channel) -> Callable[[NDArray], NDArray]:
+    call: Unary = channel.unary_unary(_UNARY)
+
+    def job(x: NDArray) -> NDArray:
+        return np.frombuffer(call(x.tobytes()), x.dtype).reshape(x.shape)
+
+    return job
+
+
+def _stream_job(channel: grpc.Channel) -> Callable[[NDArray], NDArray]:
+    call: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(_STREAM)
+
+    def requests(x: NDArray) -> Iterator[bytes]:
+        yield x.nbytes.to_bytes(8, "little")
+        yield from _chunks(_bytes_of(x))
+
+    def job(x: NDArray) -> NDArray:
+        out = warm(x.nbytes)
+        _gather(call(requests(x)), _bytes_of(out))
+        return out
+
+    return job
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Asks a bare gRPC server when told.")
+    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--load-seconds", type=float, default=2.0)
+    parser.add_argument("--addresses", help="of a server that runs, as another of these processes tells them")
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve()
+        return
+    own = started("peers.grpc_echo", "--serve")
+    with nullcontext(arguments.addresses) if arguments.addresses else own as line:
+        handlers: dict[str, Handler] = {"addresses": lambda _: {"addresses": line}}
+        for name, address in zip(("tcp", "uds"), line.split(), strict=True):
+            channel = grpc.insecure_channel(address, options=OPTIONS)
+            call: Unary = channel.unary_unary(_UNARY)
+            handlers[f"unary-{name}"] = Timed(_unary_job(channel), same)
+            handlers[f"stream-{name}"] = Timed(_stream_job(channel), same)
+            handlers[f"calls-{name}"] = repeated(partial(call, _CALL))
+            handlers[f"load-{name}"] = loaded(partial(call, _CALL), arguments.load_seconds)
+        answer(handlers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The peer without a server: JAX in the caller's own process, ordinary NumPy arrays in and out.
+
+    python -m peers.in_process_jax
+
+``diff`` is jax.numpy.diff; ``halo`` is the server's own program, as it compiles it. Both put, call and get.
+``calls-1`` and ``calls-8`` do the same with 64 bytes, which is what a small call costs without a server.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+import jax
+import numpy as np
+
+from harness.answering import NDArray, Timed, answer, repeated
+from peers import jax_job
+from shardcall_server.compilation.program import compile_program
+from shardcall_server.compilation.resolve import Request, resolve
+from shardcall_server.kernels.diff import Diff
+from shardcall_server.kernels.layout import ArrayType, MeshAxes
+
+_SMALL = np.arange(8.0).reshape(8, 1)
+
+
+def halo(x: NDArray, devices: int) -> NDArray:
+    """Runs the server's program."""
+    program = server_program(x.shape, x.dtype.name, devices)
+    array = jax.device_put(x, jax_job.split(devices))
+    return np.asarray(jax.tree.leaves(program(array, x.dtype.type(0)))[0])
+
+
+@cache
+def server_program(shape: tuple[int, ...], dtype: str, devices: int) -> jax.stages.Compiled:
+    """Compiles a difference as the server does."""
+    element = np.dtype(dtype)
+    request = Request(
+        parameters={"axis": 0},
+        operands=(ArrayType(shape, element), ArrayType((), element)),
+        mesh=MeshAxes((("x", devices),)),
+        device_ids=(),
+        in_specs=((("x",),),),
+        out_specs=(),
+        strategy="auto",
+    )
+    compiled = compile_program(resolve(Diff(), request, range(jax_job.DEVICES))).compiled
+    assert compiled is not None, "the array has elements"
+    return compiled
+
+
+def main() -> None:
+    jax_job.configure()
+    handlers = {
+        "diff": Timed(partial(jax_job.run, "diff")),
+        "halo": Timed(lambda x: halo(x, jax_job.devices_for(x))),
+    }
+    answer(handlers | {f"calls-{devices}": repeated(partial(halo, _SMALL, devices)) for devices in (1, 8)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The job as one writes it in JAX without a server; peers run it on their side. Needs JAX and NumPy, nothing of ours.
+
+``diff`` is `jax.numpy.diff`, the array split by rows before and after. ``halo`` is what a careful author writes:
+every device takes its own differences and asks its neighbour for one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from harness.answering import SPLIT_FROM_BYTES, NDArray
+
+DEVICES = 8
+NAMES = ("diff", "halo")
+_ROWS = PartitionSpec("x", None)
+
+
+def configure() -> None:
+    """Sets JAX as the server's worker has it."""
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+
+
+def run(name: str, x: NDArray) -> NDArray:
+    """Puts the array on the devices, takes its difference, gets the result."""
+    sharding = split(devices_for(x))
+    return np.asarray(_program(name, x.shape, x.dtype.name, sharding)(jax.device_put(x, sharding)))
+
+
+def devices_for(x: NDArray) -> int:
+    """On how many devices an array is computed."""
+    return DEVICES if x.nbytes >= SPLIT_FROM_BYTES else 1
+
+
+@cache
+def split(devices: int) -> NamedSharding:
+    """By rows over so many devices."""
+    mesh = jax.make_mesh((devices,), ("x",), (AxisType.Auto,), devices=jax.devices()[:devices])
+    return NamedSharding(mesh, _ROWS)
+
+
+@cache
+def _program(name: str, shape: tuple[int, ...], dtype: str, sharding: NamedSharding) -> Callable[[jax.Array], Any]:
+    jobs: dict[str, Callable[[jax.Array], Any]] = {
+        "diff": lambda x: jnp.diff(x, axis=0, prepend=x.dtype.type(0)),
+        "halo": jax.shard_map(partial(_halo, sharding.mesh.size), mesh=sharding.mesh, in_specs=_ROWS, out_specs=_ROWS),
+    }
+    argument = jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+    compiled: Callable[[jax.Array], Any] = jax.jit(jobs[name], out_shardings=sharding).lower(argument).compile()
+    return compiled
+
+
+def _halo(devices: int, block: jax.Array) -> jax.Array:
+    before = jax.lax.ppermute(block[-1:], "x", [(i, i + 1) for i in range(devices - 1)])
+    return block - jnp.concatenate([before, block[:-1]])

@@ -1,0 +1,277 @@
+"""What an array's way to the server and back costs, next to its floors and its peers.
+
+    python benchmarks/transfer.py [--sizes 4KiB,1MiB] [--rounds N] [--allocator tuned|default|both] [--output FILE.md]
+
+The job: a NumPy array in, its difference along the split axis taken on 8 devices, a NumPy array out. Every figure of a
+table comes from one run, taken in turns. It judges claims at the end and gates nothing. What each row means:
+benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import transfer_claims
+from harness import memory
+from harness.asking import (
+    PEERS_DIR,
+    Child,
+    Samples,
+    client_environment,
+    in_turns,
+    peer_python,
+    server,
+)
+from harness.report import claim_table, machine, milliseconds, parse_size, size_name, table
+
+SIZES = (4, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 128 << 20)
+LARGEST = 1 << 30
+_MIB = 1 << 20
+_ANY = 1 << 62
+
+
+@dataclass(frozen=True)
+class Way:
+    """A row: which child is asked for what.
+
+    Attributes:
+        title: of the row.
+        group: "ours", "floor" or "peer".
+        child: the module that is asked.
+        what: is asked of it.
+        most_bytes: the largest size that it is asked for.
+    """
+
+    title: str
+    group: str
+    child: str
+    what: str
+    most_bytes: int = _ANY
+
+
+_OURS = "shardcall_client"
+WAYS = {
+    "tcp": Way("TCP, as the client chooses", "ours", _OURS, "tcp"),
+    "tcp-stream": Way("TCP, stream", "ours", _OURS, "tcp-stream", most_bytes=_MIB),
+    "uds": Way("UDS, as the client chooses", "ours", _OURS, "uds"),
+    "uds-stream": Way("UDS, stream", "ours", _OURS, "uds-stream", most_bytes=_MIB),
+    "segment-in-place": Way("segment: copied in, read in place", "ours", _OURS, "segment-in-place"),
+    "segment-copied": Way("segment: copied in, copied out", "ours", _OURS, "segment-copied"),
+    "segment-empty": Way("segment: made there, read in place", "ours", _OURS, "segment-empty"),
+    "once-1": Way("floor: memcpy once, 1 thread", "floor", "floors", "once-1"),
+    "once-2": Way("floor: memcpy once, 2 threads", "floor", "floors", "once-2"),
+    "memcpy-1": Way("floor: memcpy in and out, 1 thread", "floor", "floors", "in-and-out-1"),
+    "memcpy-2": Way("floor: memcpy in and out, 2 threads", "floor", "floors", "in-and-out-2"),
+    "socket-tcp": Way("floor: TCP socket echo", "floor", "floors", "tcp"),
+    "socket-uds": Way("floor: UDS socket echo", "floor", "floors", "uds"),
+    "echo-unary-tcp": Way("floor: gRPC echo, TCP, unary", "floor", "grpc_echo", "unary-tcp", most_bytes=_MIB),
+    "echo-stream-tcp": Way("floor: gRPC echo, TCP, stream", "floor", "grpc_echo", "stream-tcp"),
+    "echo-unary-uds": Way("floor: gRPC echo, UDS, unary", "floor", "grpc_echo", "unary-uds", most_bytes=_MIB),
+    "echo-stream-uds": Way("floor: gRPC echo, UDS, stream", "floor", "grpc_echo", "stream-uds"),
+    "jax-diff": Way("peer: JAX in process, jnp.diff", "peer", "in_process_jax", "diff"),
+    "jax-halo": Way("peer: JAX in process, the server's halo", "peer", "in_process_jax", "halo"),
+    **{
+        f"{child}-{what}": Way(f"peer: {title}, {told}", "peer", child, what)
+        for child, title in (
+            ("arrow_flight", "Arrow Flight"),
+            ("ray_actor", "Ray actor"),
+            ("triton_server", "Triton shared memory"),
+        )
+        for what, told in (("echo", "echo"), ("diff", "jnp.diff"), ("halo", "halo by shard_map"))
+    },
+}
+_HERE = (_OURS, "floors", "grpc_echo", "in_process_jax")
+_PEERS = ("arrow_flight", "ray_actor", "triton_server")
+_TOGETHER_BYTES = 256 * _MIB
+"""Larger arrays are measured one process after the other: together they would not fit into memory."""
+Measured = Mapping[int, Mapping[str, Samples]]
+
+
+@contextmanager
+def children(tuned: bool, modules: Iterable[str], peers_dir: Path) -> Iterator[dict[str, Child]]:
+    """Starts what is asked, and the server where our client is; all that is asked with the same environment."""
+    environment = client_environment(tuned)
+    with ExitStack() as stack:
+        asked = {}
+        for module in modules:
+            arguments: list[str] = []
+            if module == _OURS:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                running = stack.enter_context(server(Path(folder), tuned=tuned))
+                unix = ["--unix-address", running.unix_address] if running.unix_address else []
+                arguments = [running.address, *unix]
+            python = peer_python(peers_dir, module) if module in _PEERS else Path(sys.executable)
+            asked[module] = Child(f"peers.{module}", *arguments, environment=environment, python=python)
+            stack.callback(asked[module].stop)
+        yield asked
+
+
+def measure(tuned: bool, arguments: argparse.Namespace) -> Measured:
+    """Asks every way for every size, the smallest first."""
+    modules = (*_HERE, *arguments.peers)
+    sizes = sorted(arguments.sizes)
+    measured: dict[int, dict[str, Samples]] = {}
+    with children(tuned, modules, arguments.peers_dir) as asked:
+        for size in (size for size in sizes if size <= _TOGETHER_BYTES):
+            measured[size] = in_turns(_ways(asked, size), size, arguments.rounds, size_name(size))
+    for size in (size for size in sizes if size > _TOGETHER_BYTES):
+        measured[size] = {}
+        for module in modules:
+            with children(tuned, [module], arguments.peers_dir) as asked:
+                note = f"{size_name(size)}, {module}"
+                measured[size] |= in_turns(_ways(asked, size), size, arguments.rounds, note)
+    return measured
+
+
+def _ways(asked: Mapping[str, Child], size: int) -> dict[str, tuple[Child, str]]:
+    return {
+        name: (asked[way.child], way.what)
+        for name, way in WAYS.items()
+        if way.child in asked and size <= way.most_bytes
+    }
+
+
+def times(measured: Measured) -> list[str]:
+    """Median milliseconds of every way, by size, and the kernel's own."""
+    rows = [["what, ms", *map(size_name, measured)]]
+    for name, way in WAYS.items():
+        cells = [_cell(samples.get(name)) for samples in measured.values()]
+        if any(cells):
+            rows.append([way.title, *cells])
+    rows.append(["the kernel alone, on the server", *(_ms(transfer_claims.kernel(s)) for s in measured.values())])
+    return table(rows)
+
+
+def _cell(samples: Samples | None) -> str:
+    if samples is None:
+        return ""
+    if samples.error:
+        return "-"
+    return milliseconds(statistics.median(samples.seconds)) + ("" if samples.right else " WRONG")
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else milliseconds(seconds)
+
+
+def failures(measured: Measured) -> list[str]:
+    """Why rows have no figure, each reason once."""
+    told = {
+        f"* {WAYS[name].title}: {samples.error}"
+        for by_way in measured.values()
+        for name, samples in by_way.items()
+        if samples.error
+    }
+    return ["", "No figure:", "", *sorted(told)] if told else []
+
+
+def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
+    """All that is said about one setting of the allocator."""
+    lines = [f"## The allocator {'tuned' if tuned else 'as it is'}", ""]
+    if arguments.memory != "only":
+        measured = measure(tuned, arguments)
+        lines += [*times(measured), *failures(measured), "", *transfer_claims.ratios(measured), ""]
+        lines += [*claim_table(transfer_claims.claims(measured)), ""]
+        if arguments.output:
+            lines += [draw(measured, tuned, arguments), ""]
+    if arguments.memory != "no":
+        for figures, claims in (
+            memory.by_size(arguments.sizes, tuned),
+            memory.by_count(arguments.memory_calls, tuned),
+        ):
+            lines += [*figures, "", *claim_table(claims), ""]
+    return lines
+
+
+def draw(measured: Measured, tuned: bool, arguments: argparse.Namespace) -> str:
+    """Draws the times beside the report, and gives the line that shows them."""
+    name = f"{arguments.output.stem}-{'tuned' if tuned else 'default'}.svg"
+    lines = []
+    for key, way in WAYS.items():
+        found = {size: samples[key].seconds for size, samples in measured.items() if key in samples}
+        points = [(size, statistics.median(seconds)) for size, seconds in found.items() if seconds]
+        if points and not key.startswith("once"):
+            lines.append({"name": way.title, "group": way.group, "points": points})
+    figure = {
+        "title": f"NumPy in, difference on 8 devices, NumPy out; allocator {'tuned' if tuned else 'as it is'}",
+        "x": "size of the array",
+        "ticks": list(measured),
+        "tick_names": [size_name(size) for size in measured],
+        "lines": lines,
+    }
+    python = peer_python(arguments.peers_dir, "plots")
+    if not python.exists():
+        return "No plot: matplotlib is not installed; see install_peers.py."
+    target = arguments.output.resolve().with_name(name)
+    command = [str(python), "-m", "harness.plots", str(target)]
+    subprocess.run(command, input=json.dumps(figure), text=True, check=True, cwd=Path(__file__).parent)
+    return f"![Times over sizes]({name})"
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(parse_size(part) for part in text.split(","))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measures an array's way to the server and back.")
+    parser.add_argument("--sizes", type=_sizes, default=SIZES, help="such as 4KiB,1MiB (4 B to 128 MiB)")
+    parser.add_argument("--largest", action="store_true", help="1 GiB too")
+    parser.add_argument("--rounds", type=int, default=9, help="how often each way is asked (9)")
+    parser.add_argument("--allocator", choices=("tuned", "default", "both"), default="tuned")
+    parser.add_argument(
+        "--memory", choices=("no", "too", "only"), default="no", help="the server's memory, from 16 MiB"
+    )
+    parser.add_argument(
+        "--memory-calls", type=int, default=1000, help="of 16 MiB, after which memory is looked at (1000)"
+    )
+    parser.add_argument("--peers", nargs="*", default=_PEERS, choices=_PEERS, help="which are asked (all)")
+    parser.add_argument("--peers-dir", type=Path, default=PEERS_DIR, help="where install_peers.py has put them")
+    parser.add_argument("--output", type=Path, help="write the report there too, and plots beside it")
+    arguments = parser.parse_args()
+    if arguments.largest:
+        arguments.sizes = (*arguments.sizes, LARGEST)
+    return arguments
+
+
+def main() -> int:
+    """Measures, prints, and returns 0 whatever the figures are."""
+    arguments = _arguments()
+    settings = {"tuned": [True], "default": [False], "both": [True, False]}[arguments.allocator]
+    report = [
+        "# An array's way to the server and back",
+        "",
+        f"NumPy in, difference along the split axis on 8 devices (one below 4 KiB), NumPy out; medians of "
+        f"{arguments.rounds} rounds.",
+        *machine(("jax", "numpy", "grpcio", "protobuf"), peer_versions(arguments)),
+        "",
+    ]
+    for tuned in settings:
+        report += section(tuned, arguments)
+    print("\n".join(report))
+    if arguments.output:
+        arguments.output.write_text("\n".join(report).rstrip() + "\n")
+    return 0
+
+
+def peer_versions(arguments: argparse.Namespace) -> dict[str, str]:
+    """The versions of the peers that are installed."""
+    versions = {}
+    for peer, package in zip(_PEERS, ("pyarrow", "ray", "nvidia-pytriton"), strict=True):
+        python = peer_python(arguments.peers_dir, peer)
+        if peer in arguments.peers and python.exists():
+            command = [str(python), "-c", f"from importlib.metadata import version; print(version('{package}'))"]
+            versions[package] = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return versions
+
+
+if __name__ == "__main__":
+    sys.exit(main())

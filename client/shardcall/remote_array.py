@@ -1,0 +1,164 @@
+"""Arrays that stay on the mesh."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from shardcall.arrays import Array, NDArray
+from shardcall.deadline import DEFAULT_TIMEOUT_S
+from shardcall.element_types import DType
+from shardcall.errors import ArrayLostError
+from shardcall.mesh import Mesh
+from shardcall.plan import Placement
+from shardcall.sizes import human
+from shardcall.specs import PartitionSpec
+
+SHORT_TIMEOUT_S = 10.0
+"""What a call without arrays may take where its caller does not say."""
+
+
+class Owner(Protocol):
+    """The client that an array came to."""
+
+    def get(self, array: RemoteArray, /, *, timeout: float | None) -> NDArray:
+        """Copies its values from the mesh."""
+
+    def delete(self, /, *arrays: RemoteArray, timeout: float | None) -> int:
+        """Deletes it from the mesh."""
+
+
+class RemoteArray:
+    """An array that stays on the mesh between calls, an operand of any kernel.
+
+    Made by `Client.put` and by calls with ``keep=True``. It stays until `delete`, the end of a ``with`` block over
+    it, or `Client.close`; losing the object deletes nothing at once, but its client does so with the next renewal of
+    its lease. What is told here needs no round trip; ``numpy.asarray`` and `get` copy the values.
+    """
+
+    def __init__(self, owner: Owner, handle: bytes, placement: Placement, mesh: Mesh, device_bytes: int) -> None:
+        self._owner = owner  # which must not end, and its server with it, while an array is left
+        self._handle = handle
+        self._placement = placement
+        self._mesh = mesh
+        self._device_bytes = device_bytes
+        self._lost = ""
+
+    @property
+    def handle(self) -> str:
+        """What the server calls it, hexadecimal; who has it may use the array."""
+        return self._handle.hex()
+
+    @property
+    def type(self) -> Array:
+        """Its shape and element type."""
+        return self._placement.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each axis."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.type.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its values."""
+        return self.type.nbytes
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices that it lies on."""
+        return self._mesh
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """How it is split over the mesh."""
+        return self._placement.spec
+
+    @property
+    def padded_shape(self) -> tuple[int, ...]:
+        """Its shape on the devices: each split axis rounded up to a multiple of its devices."""
+        return self._placement.padded_shape
+
+    @property
+    def device_bytes(self) -> int:
+        """The bytes that the devices hold, copies on several of them counted."""
+        return self._device_bytes
+
+    @property
+    def lost(self) -> bool:
+        """Whether this client has deleted it or was closed; a server may have lost it without that."""
+        return bool(self._lost)
+
+    def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
+        """Copies its values from the mesh.
+
+        Args:
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if it is no longer there.
+            ShardcallError: of the class that fits.
+        """
+        return self._owner.get(self, timeout=timeout)
+
+    def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
+        """Deletes it from the mesh; may be repeated.
+
+        Args:
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        if not self._lost:
+            self._owner.delete(self, timeout=timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        self.delete()
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
+        if copy is False:
+            raise ValueError("the values of a RemoteArray are on the mesh and cannot be had without a copy")
+        return np.asarray(self.get(), dtype=dtype)
+
+    def __repr__(self) -> str:
+        gone = f", {self._lost}" if self._lost else ""
+        return f"<RemoteArray {self.type} {self.spec} on {self.mesh}, {human(self.device_bytes)}{gone}>"
+
+
+def mark_lost(array: RemoteArray, why: str) -> None:
+    """Lets every later use of an array say why it is gone: ``deleted``, for one."""
+    array._lost = why
+
+
+def check_there(array: RemoteArray, field: str) -> None:
+    """Checks that an array has not been given up by this client.
+
+    Raises:
+        ArrayLostError: if it has.
+    """
+    if array._lost:
+        raise ArrayLostError(
+            f"{field} is {array.type}, {array._lost}; put it anew with Client.put, or keep it for longer", field=field
+        )

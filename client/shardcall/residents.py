@@ -1,0 +1,176 @@
+"""Putting arrays on the mesh, asking about them, and copying them back."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias
+
+from shardcall import download, mesh, plan, specs
+from shardcall.arrays import NDArray
+from shardcall.deadline import Deadline
+from shardcall.download import Answer, Kept, array_answer
+from shardcall.errors import InvalidOperandError, ShardcallError
+from shardcall.execution import check_size, chunk_bytes
+from shardcall.lease import Lease
+from shardcall.mesh import Mesh
+from shardcall.remote_array import SHORT_TIMEOUT_S, Owner, RemoteArray, check_there, mark_lost
+from shardcall.server_info import Limits
+from shardcall.sharing import Shared, Sharing, run_shared
+from shardcall.specs import SpecLike
+from shardcall.transport import Transport
+from shardcall.upload import pack, stream_requests
+from shardcall.v1 import array_service_pb2
+
+_MOST_HANDLES = 1024
+_CLOSE_TIMEOUT_S = 2.0
+_DEFAULT_LEASE_S = 60.0
+
+Handle: TypeAlias = RemoteArray | str
+"""An array on the mesh: the object, or its handle as the object tells it."""
+
+
+class Residents:
+    """The arrays that a client has on the mesh; safe to use from several threads at once.
+
+    Args:
+        transport: to the server.
+        limits: of the server.
+        sharing: of memory with it; None where that cannot be.
+    """
+
+    def __init__(self, transport: Transport, limits: Limits, sharing: Sharing | None) -> None:
+        self._transport = transport
+        self._limits = limits
+        self._sharing = sharing
+        # The thread of the lease must not keep the client, or it would never be collected.
+        self._lease = Lease(
+            limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), partial(_delete, transport)
+        )
+
+    @property
+    def lease_id(self) -> bytes:
+        """Whose the arrays are."""
+        return self._lease.lease_id
+
+    def put(
+        self, owner: Owner, array: NDArray, over: Mesh | None, spec: SpecLike | None, until: Deadline
+    ) -> RemoteArray:
+        """Puts an array of any layout on the mesh."""
+        check_size(array.nbytes, self._limits.max_call_bytes)
+        header = array_service_pb2.PutArrayHeader(
+            mesh=None if over is None else mesh.to_proto(over), spec=specs.to_proto(spec), lease_id=self.lease_id
+        )
+
+        def put(shared: Shared | None) -> array_service_pb2.PutArrayResponse:
+            regions = {} if shared is None else shared.regions
+            packed = pack([array], inline_bytes=self._limits.max_inline_bytes, regions=regions)
+            header.array.CopyFrom(packed.messages[0])
+            chunk = chunk_bytes(self._limits)
+            requests = partial(stream_requests, array_service_pb2.PutArrayRequest, header, packed.streamed, chunk)
+            return self._transport.put_array(requests, until)
+
+        description = run_shared(self._sharing, [array], 0, until, put).array
+        return self._lease.hold(description.handle, partial(_described, owner, description))
+
+    def get(self, array: Handle, until: Deadline) -> NDArray:
+        """Copies an array from the mesh."""
+        (handle,) = _handles([array])
+
+        def get(shared: Shared | None) -> NDArray:
+            room = None if shared is None else shared.room
+            space = None if room is None else room.message()
+            request = array_service_pb2.GetArrayRequest(handle=handle, result_space=space)
+            read = partial(array_answer, most_bytes=self._limits.max_call_bytes, room=room)
+            return self._transport.get_array(request, read, until)
+
+        return run_shared(self._sharing, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get)
+
+    def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
+        """Asks about an array, of this client or another."""
+        request = array_service_pb2.DescribeArrayRequest(handle=_handles([array])[0])
+        answer = self._transport.unary(self._transport.arrays.DescribeArray, request, until).array
+        describe = partial(_described, owner, answer)
+        return self._lease.hold(answer.handle, describe) if self._lease.holds(answer.handle) else describe()
+
+    def all(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
+        """Asks for all arrays of this client, oldest first."""
+        request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id)
+        answer = self._transport.unary(self._transport.arrays.ListArrays, request, until)
+        return [self._lease.hold(item.handle, partial(_described, owner, item)) for item in answer.arrays]
+
+    def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
+        """Deletes arrays, passing over those that were deleted before; returns how many of them were there."""
+        there = [array for array in arrays if not (isinstance(array, RemoteArray) and array.lost)]
+        handles = _handles(there)
+        deleted = _delete(self._transport, handles, until)
+        for array in (*there, *self._lease.release(handles)):
+            if isinstance(array, RemoteArray):
+                mark_lost(array, "which was deleted")
+        return deleted
+
+    def kept(self, owner: Owner, answer: Answer) -> tuple[NDArray | RemoteArray, ...]:
+        """Returns a call's results, those that stay on the mesh as objects."""
+        results: list[NDArray | RemoteArray] = []
+        for index, result in enumerate(answer.results):
+            if isinstance(result, Kept):
+                results.append(self._lease.hold(result.handle, partial(_from_plan, owner, result, index, answer)))
+            else:
+                results.append(result)
+        return tuple(results)
+
+    def close(self) -> None:
+        """Deletes all arrays, if the server can be reached, and ends the lease's thread."""
+        handles, arrays = self._lease.close()
+        for array in arrays:
+            mark_lost(array, "whose client was closed")
+        with contextlib.suppress(ShardcallError):  # they go when the lease ends
+            _delete(self._transport, handles, Deadline(_CLOSE_TIMEOUT_S))
+
+
+def _described(owner: Owner, answer: array_service_pb2.ArrayDescription) -> RemoteArray:
+    placement = plan.placement(answer.placement)
+    if placement is None:
+        raise download.broken("an array has no element type")
+    return RemoteArray(owner, answer.handle, placement, mesh.from_proto(answer.mesh), answer.device_bytes)
+
+
+def _from_plan(owner: Owner, result: Kept, index: int, answer: Answer) -> RemoteArray:
+    placement = plan.placement(answer.plan.results[index]) if index < len(answer.plan.results) else None
+    if placement is None:
+        raise download.broken(f"result {index} stays on the mesh, and the plan does not tell how")
+    over = mesh.from_proto(answer.plan.mesh)
+    device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
+    return RemoteArray(owner, result.handle, placement, over, device_bytes)
+
+
+def _handles(arrays: Sequence[Handle]) -> list[bytes]:
+    return [_handle(array) for array in arrays]
+
+
+def _handle(array: Handle) -> bytes:
+    if isinstance(array, RemoteArray):
+        check_there(array, "the array")
+        return bytes.fromhex(array.handle)
+    try:
+        return bytes.fromhex(array)
+    except (TypeError, ValueError):
+        raise InvalidOperandError(
+            f"{array!r} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits", field="array"
+        ) from None
+
+
+def _renew(transport: Transport, lease_id: bytes) -> None:
+    request = array_service_pb2.RenewLeaseRequest(lease_id=lease_id)
+    transport.unary(transport.arrays.RenewLease, request, Deadline(SHORT_TIMEOUT_S))
+
+
+def _delete(transport: Transport, handles: Sequence[bytes], until: Deadline | None = None) -> int:
+    until = until or Deadline(SHORT_TIMEOUT_S)
+    deleted = 0
+    for begin in range(0, len(handles), _MOST_HANDLES):
+        request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MOST_HANDLES])
+        deleted += transport.unary(transport.arrays.DeleteArrays, request, until).deleted_count
+    return deleted

@@ -1,0 +1,273 @@
+"""Memory for the arrays of calls, shared with the mesh worker and kept warm from one call to the next.
+
+Touching fresh memory costs several times what copying into it does. So a call's region is a whole memory file,
+of huge pages where the kernel has them, and goes back to a pool when its last user is done with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from shardcall.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.budget import MemoryBudget
+
+ALIGNMENT_BYTES = 64
+"""XLA aliases host memory that begins at a multiple of this, and copies other memory."""
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+"""A file that shrinks under a mapping kills whoever reads there."""
+
+_STEP_BYTES = 32 << 20
+_NO_BYTES = np.empty(0, np.uint8)
+
+
+class MemoryFile(Protocol):
+    """What the worker can be told to map."""
+
+    memory_id: int
+    fd: int
+    nbytes: int
+
+
+@dataclass(eq=False)
+class _Block:
+    """A memory file and this process's mapping of it.
+
+    Attributes:
+        memory_id: what the worker calls it.
+        fd: the file.
+        nbytes: its size.
+        memory: uint8[nbytes].
+        present_bytes: how much of it has pages, from the beginning.
+        generation: how often it has been handed out.
+        returned: when it last came back, on the monotonic clock.
+    """
+
+    memory_id: int
+    fd: int
+    nbytes: int
+    memory: np.ndarray
+    present_bytes: int = 0
+    generation: int = 0
+    returned: float = 0.0
+
+
+class Region:
+    """A block in the hands of one call: for its generation, no longer.
+
+    Memory is taken, and counted against the budget, only as far as bytes come: what a sender merely claims costs
+    no more than what is warm and idle already.
+    """
+
+    def __init__(self, arena: Arena, block: _Block, owner: str) -> None:
+        self._arena = arena
+        self._block = block
+        self._generation = block.generation
+        self._owner = owner
+        self._users = 1
+        self._lock = threading.Lock()
+        self.memory_id, self.fd, self.nbytes = block.memory_id, block.fd, block.nbytes
+
+    def view(self, begin: int, nbytes: int) -> np.ndarray:
+        """The bytes of a part, without a copy.
+
+        Raises:
+            RuntimeError: the region has gone back to the pool; a later call may have it.
+        """
+        if not self._users or self._generation != self._block.generation:
+            raise RuntimeError("a region was used after its last user had closed it")
+        return self._block.memory[begin : begin + nbytes]
+
+    def reserve(self, end: int, check: Callable[[], None]) -> None:
+        """Makes sure that there is memory for the bytes below ``end``.
+
+        Args:
+            end: a byte of the region, or its size.
+            check: called before every step; raises if the call has ended.
+
+        Raises:
+            CallError: other calls hold too much, or the host has none left.
+        """
+        while self._block.present_bytes < end:
+            check()
+            self._arena.extend(self._block, self._owner)
+
+    def hold(self) -> None:
+        """Adds a user; each user closes the region once."""
+        with self._lock:
+            self._users += 1
+
+    def close(self) -> None:
+        """Lets go of it; with its last user it goes back to the pool."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+        self._arena.take_back(self._block, self._owner)
+
+
+@dataclass
+class Arena:
+    """The pool of regions: by size class, the last one returned handed out first.
+
+    Args:
+        budget: what regions in use count against; idle ones go before anybody is refused.
+        next_id: gives every file an id that no other of the front end's life has.
+        on_gone: told the id of a file that is no longer used, so that the worker lets go of it too.
+    """
+
+    budget: MemoryBudget
+    next_id: Callable[[], int]
+    on_gone: Callable[[int], None]
+    in_use: int = field(default=0, init=False)
+    idle_bytes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._idle: dict[int, list[_Block]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self.budget.idle_bytes = lambda: self.idle_bytes
+        self.budget.drop_idle = self.drop
+
+    def take(self, owner: str, nbytes: int) -> Region:
+        """A region of at least so many bytes, 1 or more.
+
+        What it holds is left over from other calls: its user writes every byte that it reads.
+
+        Raises:
+            CallError: others hold too much, or the host has no memory or descriptors left.
+        """
+        size = size_class(nbytes)
+        block = self._pop(size)
+        if block is None:
+            with memory_errors(nbytes):
+                block = _new_block(size, self.next_id())
+        try:
+            self.budget.take(owner, block.present_bytes)
+        except BaseException:
+            self._push(block)
+            raise
+        with self._lock:
+            self.in_use += 1
+        block.generation += 1
+        return Region(self, block, owner)
+
+    def extend(self, block: _Block, owner: str) -> None:
+        """Makes the next step of a block present."""
+        begin = block.present_bytes
+        end = min(begin + _STEP_BYTES, block.nbytes)
+        self.budget.take(owner, end - begin)
+        try:
+            with memory_errors(block.nbytes):
+                make_present(block.memory, block.fd, begin, end)
+        except BaseException:
+            self.budget.give_back(owner, end - begin)
+            raise
+        block.present_bytes = end
+
+    def take_back(self, block: _Block, owner: str) -> None:
+        """Puts a block back into the pool."""
+        self.budget.give_back(owner, block.present_bytes)
+        with self._lock:
+            self.in_use -= 1
+        self._push(block)
+
+    def drop(self, nbytes: int) -> None:
+        """Lets go of at least so many idle bytes, those that were idle longest first, or of all."""
+        while nbytes > 0 and (block := self._pop_oldest()) is not None:
+            nbytes -= block.present_bytes
+            self._let_go(block)
+
+    def drop_unused_since(self, moment: float) -> None:
+        """Lets go of what has been idle since a moment of the monotonic clock."""
+        while (block := self._pop_oldest(moment)) is not None:
+            self._let_go(block)
+
+    def _pop(self, size: int) -> _Block | None:
+        with self._lock:
+            blocks = self._idle.get(size)
+            if not blocks:
+                return None
+            block = blocks.pop()
+            self.idle_bytes -= block.present_bytes
+            return block
+
+    def _pop_oldest(self, before: float = float("inf")) -> _Block | None:
+        with self._lock:
+            oldest = min((blocks for blocks in self._idle.values() if blocks), key=_returned, default=None)
+            if oldest is None or oldest[0].returned > before:
+                return None
+            block = oldest.pop(0)
+            self.idle_bytes -= block.present_bytes
+            return block
+
+    def _push(self, block: _Block) -> None:
+        if not block.present_bytes:
+            self._let_go(block)
+            return
+        block.returned = time.monotonic()
+        with self._lock:
+            self._idle[block.nbytes].append(block)
+            self.idle_bytes += block.present_bytes
+
+    def _let_go(self, block: _Block) -> None:
+        os.close(block.fd)
+        block.memory = _NO_BYTES  # the mapping goes, whoever still knows of the block
+        self.on_gone(block.memory_id)
+
+
+def size_class(nbytes: int) -> int:
+    """The size of the region that a call of so many bytes gets: at most an eighth more, or 2 MiB."""
+    step = max(HUGE_PAGE_BYTES, (1 << (nbytes.bit_length() - 1)) // 8)
+    return round_up(nbytes, step)
+
+
+def aligned(nbytes: int) -> int:
+    """The next multiple of the alignment."""
+    return round_up(nbytes, ALIGNMENT_BYTES)
+
+
+def _returned(blocks: list[_Block]) -> float:
+    return blocks[0].returned
+
+
+def _new_block(nbytes: int, memory_id: int) -> _Block:
+    fd = os.memfd_create("shardcall-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, nbytes)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        return _Block(memory_id, fd, nbytes, map_file(fd, nbytes, populate=False))
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+@contextmanager
+def memory_errors(nbytes: int) -> Iterator[None]:
+    """Makes a `CallError` of what the system says when it has no memory or descriptors left."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOMEM, errno.ENOSPC}:
+            raise CallError(
+                Reason.OUT_OF_HOST_MEMORY,
+                f"the server's host has no memory for the {nbytes} bytes of this call; repeat it later, or split "
+                "the work",
+                field="operands",
+            ) from error
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise CallError(
+                Reason.SERVER_BUSY, "the server has no file descriptors left at present; repeat the call later"
+            ) from error
+        raise

@@ -1,0 +1,183 @@
+"""The service of arrays that stay on the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardcall.chunk_codec import Chunk
+from shardcall.v1 import array_service_pb2, kernel_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.execution import default_mesh, hand_over
+from shardcall_server.frontend.intake import Intake, check_operand
+from shardcall_server.frontend.residents import Reservation, Resident, Residents, array_lost
+from shardcall_server.frontend.results import Results
+from shardcall_server.frontend.running import Running
+from shardcall_server.frontend.session import SessionEndedError
+from shardcall_server.frontend.storage import Given, Storage, Stores
+from shardcall_server.frontend.supervisor import Mesh, MeshSupervisor
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape
+from shardcall_server.settings import Settings
+from shardcall_server.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
+from shardcall_worker.v1 import link_pb2
+
+
+class ArrayServicer:
+    """`shardcall.v1.ArrayService`; methods take a `Call` where gRPC's own take a context.
+
+    Args:
+        supervisor: keeps the mesh.
+        stores: makes room for arrays on their way.
+        residents: the arrays on the mesh.
+        settings: the server's.
+    """
+
+    def __init__(self, supervisor: MeshSupervisor, stores: Stores, residents: Residents, settings: Settings) -> None:
+        self._supervisor = supervisor
+        self._stores = stores
+        self._residents = residents
+        self._settings = settings
+
+    def PutArray(  # noqa: N802  # the contract's name
+        self, requests: Iterator[Chunk | array_service_pb2.PutArrayRequest], call: Call
+    ) -> array_service_pb2.PutArrayResponse:
+        """Puts an array on the mesh."""
+        first = next(requests, None)
+        if first is None or isinstance(first, Chunk) or first.WhichOneof("message") != "header":
+            raise CallError(
+                Reason.MALFORMED_REQUEST, "a stream begins with its header; send that first", field="header"
+            )
+        header = first.header
+        given = self._check_put(header)
+        mesh = self._supervisor.mesh(call)
+        if not header.HasField("mesh"):
+            header.mesh.CopyFrom(encode_mesh(default_mesh(self._settings, mesh.ready)))
+        with (
+            self._residents.reserve(header.lease_id, _device_bytes(given, header)) as reservation,
+            self._stores.allocate(call, [given], []) as storage,
+        ):
+            intake = Intake([given], storage, call, self._settings.max_chunk_bytes)
+            with call.phase("receive"):
+                intake.take_inline([header.array])
+                intake.take_chunks([header.array], requests)
+            resident = self._put(call, header, reservation, storage)
+        return array_service_pb2.PutArrayResponse(array=resident.describe(), timing=call.finish())
+
+    def GetArray(  # noqa: N802
+        self, request: array_service_pb2.GetArrayRequest, call: Call
+    ) -> Iterator[array_service_pb2.GetArrayResponse | bytes]:
+        """Copies an array from the mesh."""
+        resident = self._residents.find(request.handle)
+        mesh = self._supervisor.mesh(call)
+        space = request.result_space if request.HasField("result_space") else None
+        with self._stores.allocate(call, [], [resident.type], space=space) as storage:
+            if storage.region is not None:
+                storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the array"))
+            command = link_pb2.GetArray(array_id=resident.array_id, result=storage.results[0], tell_gathered=True)
+            running = Running(call)
+            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), storage, running)
+            running.wait_for(1)
+            results = Results([resident.type], storage)
+            with call.phase("send"):
+                header = array_service_pb2.GetArrayHeader(array=results.announced()[0])
+                yield array_service_pb2.GetArrayResponse(header=header)
+                chunk_bytes = self._settings.max_chunk_bytes
+                yield from results.chunks(array_service_pb2.GetArrayResponse, running, chunk_bytes)
+            running.finish()
+        yield array_service_pb2.GetArrayResponse(timing=call.finish())
+
+    def DescribeArray(  # noqa: N802
+        self, request: array_service_pb2.DescribeArrayRequest, call: Call
+    ) -> array_service_pb2.DescribeArrayResponse:
+        """Tells about an array."""
+        return array_service_pb2.DescribeArrayResponse(array=self._residents.find(request.handle).describe())
+
+    def ListArrays(  # noqa: N802
+        self, request: array_service_pb2.ListArraysRequest, call: Call
+    ) -> array_service_pb2.ListArraysResponse:
+        """Tells of all arrays of a lease."""
+        arrays = [resident.describe() for resident in self._residents.of_lease(request.lease_id)]
+        return array_service_pb2.ListArraysResponse(arrays=arrays)
+
+    def DeleteArrays(  # noqa: N802
+        self, request: array_service_pb2.DeleteArraysRequest, call: Call
+    ) -> array_service_pb2.DeleteArraysResponse:
+        """Deletes arrays."""
+        return array_service_pb2.DeleteArraysResponse(deleted_count=len(self._residents.delete(request.handles)))
+
+    def RenewLease(  # noqa: N802
+        self, request: array_service_pb2.RenewLeaseRequest, call: Call
+    ) -> array_service_pb2.RenewLeaseResponse:
+        """Makes a lease last longer."""
+        return array_service_pb2.RenewLeaseResponse(found=self._residents.renew(request.lease_id))
+
+    def _check_put(self, header: array_service_pb2.PutArrayHeader) -> Given:
+        # As the parts of a call, the mesh and the spec are refused in the same words.
+        check_counts(kernel_pb2.KernelCall(mesh=header.mesh, in_specs=[header.spec]), 1)
+        if header.array.WhichOneof("source") == "resident":
+            raise CallError(Reason.MALFORMED_REQUEST, "the array is on the mesh already; use its handle", field="array")
+        given = check_operand(header.array, "operand 0", self._residents, may_stream=True)
+        if given.type is None:
+            raise CallError(Reason.MALFORMED_REQUEST, "the array has no type; set its type and data", field="array")
+        if given.type.nbytes > self._settings.max_call_bytes:
+            raise CallError(
+                Reason.CALL_TOO_LARGE,
+                f"the array is {given.type.nbytes} bytes and one call may have {self._settings.max_call_bytes}; split "
+                "it, or start the server with a larger --max-call-bytes",
+                field="array",
+            )
+        return given
+
+    def _put(
+        self, call: Call, header: array_service_pb2.PutArrayHeader, reservation: Reservation, storage: Storage
+    ) -> Resident:
+        """Hands the array to the mesh that is there now; if that ended before, to the next."""
+        kind = check_operand(header.array, "operand 0", self._residents, may_stream=True).type
+        assert kind is not None
+        while True:
+            mesh = self._supervisor.mesh(call)
+            command = link_pb2.PutArray(
+                array_id=reservation.array_id,
+                type=encode_array_type(kind),
+                mesh=header.mesh,
+                spec=header.spec,
+                data=storage.operands[0],
+            )
+            running = Running(call)
+            try:
+                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running)
+            except SessionEndedError:
+                continue
+            with running.forgotten_unless_done([reservation.array_id]):
+                put = running.finish().array_put
+                nbytes = ArrayType(tuple(put.placement.block_shape), kind.dtype).nbytes * len(put.mesh.device_ids)
+                return reservation.commit(running.epoch, kind, put.mesh, put.placement, nbytes)
+
+
+def _send_to_holder(
+    resident: Resident, mesh: Mesh, message: link_pb2.FrontEndMessage, storage: Storage, running: Running
+) -> None:
+    """Sends a command about an array to the mesh that holds it."""
+    if resident.epoch != mesh.session.epoch:
+        raise array_lost(resident.handle)
+    try:
+        hand_over(mesh.session, message, storage, running)
+    except SessionEndedError:
+        raise array_lost(resident.handle) from None
+
+
+def _device_bytes(given: Given, header: array_service_pb2.PutArrayHeader) -> int:
+    """What an array will take on the devices; at a guess where its mesh or spec are wrong, as the mesh will say."""
+    assert given.type is not None
+    axes: MeshAxes = decode_mesh(header.mesh)
+    names = dict(axes.axes)
+    if not all(size > 0 for size in names.values()):
+        return given.type.nbytes
+    spec = [tuple(entry.axis_names) for entry in header.spec.spec.entries]
+    if not header.spec.HasField("spec") and given.type.ndim:
+        spec = [axes.names]
+    if len(spec) > given.type.ndim or not all(name in names for entry in spec for name in entry):
+        return given.type.nbytes
+    complete = tuple(spec) + ((),) * (given.type.ndim - len(spec))
+    block = block_shape(given.type.shape, complete, axes)
+    return ArrayType(block, given.type.dtype).nbytes * axes.device_count

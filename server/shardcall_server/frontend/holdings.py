@@ -1,0 +1,84 @@
+"""What the front end holds for its clients: memory of calls, shared memory, arrays on the mesh."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from shardcall_server.frontend.arena import Arena
+from shardcall_server.frontend.budget import MemoryBudget
+from shardcall_server.frontend.companion import make_companion
+from shardcall_server.frontend.residents import LeaseTimer, Resident, Residents
+from shardcall_server.frontend.segments import Segments
+from shardcall_server.frontend.session import MeshSession
+from shardcall_server.frontend.storage import Stores
+from shardcall_server.settings import Settings
+from shardcall_worker.v1 import link_pb2
+
+
+class Holdings:
+    """Makes and ends all of it, and gives back what has not been used for a while.
+
+    Args:
+        settings: the server's.
+        session: the mesh's present session; None while there is none.
+
+    Attributes:
+        budget: what regions and segments may hold.
+        arena: memory of calls.
+        segments: memory that clients share.
+        companion: hands segments to their clients; None where they are off.
+        residents: arrays on the mesh.
+        stores: makes room for a call's arrays.
+    """
+
+    def __init__(self, settings: Settings, session: Callable[[], MeshSession | None]) -> None:
+        self._session = session
+        self._trim_after_s = settings.trim_after_s
+        self._ended = threading.Event()
+        memory_ids = itertools.count(1).__next__
+        self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_connection)
+        self.arena = Arena(self.budget, memory_ids, self._detach)
+        self.segments = Segments(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
+        self.companion = make_companion() if settings.segments else None
+        self.residents = Residents(
+            settings.max_resident_bytes, settings.max_resident_bytes_per_lease, settings.lease_s, self._delete
+        )
+        self.stores = Stores(self.arena, self.segments)
+        self._lease_timer = LeaseTimer(self.residents)
+        self._trimmer = threading.Thread(target=self._trim, name="trim", daemon=True)
+        self._trimmer.start()
+
+    def close(self) -> None:
+        """Ends it all; the mesh has ended before."""
+        self._ended.set()
+        self._lease_timer.close()
+        if self.companion is not None:
+            self.companion.close()
+        self.segments.close()
+        self.arena.drop(self.arena.idle_bytes)
+
+    def _detach(self, memory_id: int) -> None:
+        if (session := self._session()) is not None:
+            session.detach(memory_id)
+
+    def _delete(self, residents: Sequence[Resident]) -> None:
+        session = self._session()
+        if session is not None:
+            array_ids = [resident.array_id for resident in residents if resident.epoch == session.epoch]
+            session.tell(link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids)))
+
+    def _trim(self) -> None:
+        """Gives idle regions back, and once nothing is left of them, the allocators' free memory too."""
+        trimmed = True
+        while not self._ended.wait(self._trim_after_s / 2):
+            self.arena.drop_unused_since(time.monotonic() - self._trim_after_s)
+            idle = not self.budget.used_bytes and not self.arena.idle_bytes
+            if idle and not trimmed:
+                ctypes.CDLL(None).malloc_trim(0)
+                if (session := self._session()) is not None:
+                    session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
+            trimmed = idle

@@ -1,0 +1,75 @@
+"""The service that tells about the server."""
+
+from __future__ import annotations
+
+import os
+
+from shardcall.v1 import server_info_service_pb2
+from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.execution import default_mesh
+from shardcall_server.frontend.holdings import Holdings
+from shardcall_server.frontend.supervisor import MeshSupervisor
+from shardcall_server.settings import Settings
+from shardcall_server.wire import MAX_RANK, encode_mesh
+
+_MIN_SEGMENT_BYTES = 256 << 10
+
+
+class ServerInfoServicer:
+    """`shardcall.v1.ServerInfoService`.
+
+    Args:
+        supervisor: keeps the mesh.
+        settings: the server's.
+        holdings: what it holds for its clients.
+    """
+
+    def __init__(self, supervisor: MeshSupervisor, settings: Settings, holdings: Holdings) -> None:
+        self._supervisor = supervisor
+        self._settings = settings
+        self._holdings = holdings
+
+    def GetUsage(  # noqa: N802
+        self, request: server_info_service_pb2.GetUsageRequest, call: Call
+    ) -> server_info_service_pb2.GetUsageResponse:
+        """Tells what the server holds."""
+        holdings = self._holdings
+        return server_info_service_pb2.GetUsageResponse(
+            regions=holdings.arena.in_use,
+            bytes_in_use=holdings.budget.used_bytes,
+            bytes_high_water=holdings.budget.high_water_bytes,
+            bytes_idle=holdings.arena.idle_bytes,
+            segments=holdings.segments.count,
+            leases=holdings.residents.leases,
+            arrays=holdings.residents.count,
+            array_bytes=holdings.residents.device_bytes,
+            descriptors=len(os.listdir("/proc/self/fd")),
+        )
+
+    def GetServerInfo(  # noqa: N802
+        self, request: server_info_service_pb2.GetServerInfoRequest, call: Call
+    ) -> server_info_service_pb2.GetServerInfoResponse:
+        """Tells the devices, limits and versions."""
+        mesh = self._supervisor.mesh(call)
+        settings = self._settings
+        return server_info_service_pb2.GetServerInfoResponse(
+            devices=mesh.ready.devices,
+            platform=mesh.ready.platform,
+            default_mesh=encode_mesh(default_mesh(settings, mesh.ready)),
+            limits=server_info_service_pb2.Limits(
+                max_message_bytes=settings.max_message_bytes,
+                max_inline_bytes=settings.max_inline_bytes,
+                max_chunk_bytes=settings.max_chunk_bytes,
+                max_call_bytes=settings.max_call_bytes,
+                max_call_seconds=settings.max_call_s,
+                max_rank=MAX_RANK,
+                max_concurrent_calls=settings.max_concurrent_calls,
+                max_cached_programs=settings.max_cached_programs,
+                max_segment_bytes=self._holdings.segments.max_bytes if self._holdings.companion else 0,
+                min_segment_bytes=_MIN_SEGMENT_BYTES,
+                lease_seconds=settings.lease_s,
+                max_resident_bytes=settings.max_resident_bytes_per_lease,
+            ),
+            versions=mesh.ready.versions,
+            epoch=mesh.session.epoch,
+        )

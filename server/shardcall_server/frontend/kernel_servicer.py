@@ -1,0 +1,176 @@
+"""The service that runs kernels: what a method does, in terms of an execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from shardcall.chunk_codec import Chunk
+from shardcall.v1 import kernel_service_pb2
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.execution import Execution, Prepared
+from shardcall_server.frontend.intake import Intake, check_operands
+from shardcall_server.frontend.residents import Reservation, Residents
+from shardcall_server.frontend.results import Results, commit, reserved
+from shardcall_server.frontend.storage import Given, Storage, Stores
+from shardcall_server.frontend.supervisor import MeshSupervisor
+from shardcall_server.settings import Settings
+from shardcall_server.wire import check_counts, decode_operand_types
+
+_TEXT_RESERVE_BYTES = 64 << 10
+
+
+class KernelServicer:
+    """`shardcall.v1.KernelService`; methods take a `Call` where gRPC's own take a context.
+
+    Args:
+        supervisor: keeps the mesh.
+        execution: finds and runs programs.
+        stores: makes room for arrays.
+        residents: the arrays on the mesh.
+        settings: the server's.
+    """
+
+    def __init__(
+        self,
+        supervisor: MeshSupervisor,
+        execution: Execution,
+        stores: Stores,
+        residents: Residents,
+        settings: Settings,
+    ) -> None:
+        self._supervisor = supervisor
+        self._execution = execution
+        self._stores = stores
+        self._residents = residents
+        self._settings = settings
+
+    def ListKernels(  # noqa: N802  # the contract's name
+        self, request: kernel_service_pb2.ListKernelsRequest, call: Call
+    ) -> kernel_service_pb2.ListKernelsResponse:
+        """Tells which kernels there are."""
+        return kernel_service_pb2.ListKernelsResponse(kernels=self._supervisor.mesh(call).ready.kernels)
+
+    def DescribeKernel(  # noqa: N802
+        self, request: kernel_service_pb2.DescribeKernelRequest, call: Call
+    ) -> kernel_service_pb2.DescribeKernelResponse:
+        """Tells all about one kernel."""
+        kernels = self._supervisor.mesh(call).kernels
+        if request.kernel not in kernels:
+            raise CallError(
+                Reason.KERNEL_NOT_FOUND,
+                f"there is no kernel {shorten(request.kernel)!r}; {did_you_mean(request.kernel, kernels)}",
+                field="kernel",
+            )
+        return kernel_service_pb2.DescribeKernelResponse(kernel=kernels[request.kernel])
+
+    def Plan(  # noqa: N802
+        self, request: kernel_service_pb2.PlanRequest, call: Call
+    ) -> kernel_service_pb2.PlanResponse:
+        """Tells what a call would do."""
+        check_counts(request.call, len(request.operands))
+        operands = [Given(kind) for kind in decode_operand_types(request.operands)]
+        prepared = self._execution.prepare(call, request.call, operands)
+        found = prepared.found
+        return kernel_service_pb2.PlanResponse(plan=found.plan, cache=found.answer, timing=call.finish())
+
+    def Compile(  # noqa: N802
+        self, request: kernel_service_pb2.CompileRequest, call: Call
+    ) -> kernel_service_pb2.CompileResponse:
+        """Compiles a call ahead of time."""
+        check_counts(request.call, len(request.operands))
+        operands = [Given(kind) for kind in decode_operand_types(request.operands)]
+        prepared = self._execution.prepare(call, request.call, operands)
+        text = ""
+        if request.include_text:
+            limit_bytes = self._settings.max_message_bytes - _TEXT_RESERVE_BYTES
+            text = self._execution.compiled_text(call, prepared, limit_bytes)
+        return kernel_service_pb2.CompileResponse(
+            plan=prepared.found.plan,
+            cache=prepared.found.answer,
+            timing=call.finish(),
+            compiled_text=text,
+        )
+
+    def Execute(  # noqa: N802
+        self, request: kernel_service_pb2.ExecuteRequest, call: Call
+    ) -> kernel_service_pb2.ExecuteResponse:
+        """Runs a kernel on small arrays, or on such as do not travel."""
+        check_counts(request.call, len(request.operands))
+        with call.phase("receive"):
+            operands = check_operands(request.operands, self._residents, may_stream=False)
+        self._refuse_large("operands", sum(operand.travelling_bytes for operand in operands))
+        prepared = self._execution.prepare(call, request.call, operands)
+        plan = prepared.found.plan
+        with self._running(call, request, prepared) as (results, kept):
+            self._refuse_large("results", results.travelling_bytes)
+            with call.phase("receive"):
+                self._intake(call, operands, results.storage).take_inline(request.operands)
+            running = self._execution.start(call, prepared, results.storage)
+            sent = commit(running, kept, plan) if kept else results.inline(running.finish().executed)
+        return kernel_service_pb2.ExecuteResponse(
+            results=sent, plan=plan, cache=prepared.found.answer, timing=call.finish()
+        )
+
+    def ExecuteStream(  # noqa: N802
+        self, requests: Iterator[Chunk | kernel_service_pb2.ExecuteStreamRequest], call: Call
+    ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
+        """Runs a kernel on arrays of any size."""
+        first = next(requests, None)
+        if first is None or isinstance(first, Chunk) or first.WhichOneof("message") != "header":
+            raise CallError(
+                Reason.MALFORMED_REQUEST, "a stream begins with its header; send that first", field="header"
+            )
+        header = first.header
+        check_counts(header.call, len(header.operands))
+        operands = check_operands(header.operands, self._residents, may_stream=True)
+        prepared = self._execution.prepare(call, header.call, operands)
+        with self._running(call, header, prepared) as (results, kept):
+            intake = self._intake(call, operands, results.storage)
+            with call.phase("receive"):
+                intake.take_inline(header.operands)
+                intake.take_chunks(header.operands, requests)
+            running = self._execution.start(call, prepared, results.storage, tell_gathered=True)
+            # What goes wrong in the kernel is said instead of the header.
+            running.wait_for(1)
+            sent = commit(running, kept, prepared.found.plan) if kept else results.announced()
+            answer = kernel_service_pb2.ExecuteResponse(
+                results=sent, plan=prepared.found.plan, cache=prepared.found.answer
+            )
+            with call.phase("send"):
+                yield kernel_service_pb2.ExecuteStreamResponse(header=answer)
+                if not kept:
+                    yield from results.chunks(
+                        kernel_service_pb2.ExecuteStreamResponse, running, self._settings.max_chunk_bytes
+                    )
+            running.finish()
+        yield kernel_service_pb2.ExecuteStreamResponse(timing=call.finish())
+
+    @contextmanager
+    def _running(
+        self, call: Call, request: kernel_service_pb2.ExecuteRequest, prepared: Prepared
+    ) -> Iterator[tuple[Results, list[Reservation]]]:
+        """Makes room for a call's operands and results while its body takes them in and hands them back."""
+        plan, types = prepared.found.plan, prepared.found.program.results
+        space = request.result_space if request.HasField("result_space") else None
+        with (
+            reserved(self._residents, request.lease_id, plan, keep=request.keep_results) as kept,
+            self._stores.allocate(
+                call, prepared.operands, types, space=space, kept=[item.array_id for item in kept]
+            ) as storage,
+        ):
+            yield Results(types, storage), kept
+
+    def _intake(self, call: Call, operands: Sequence[Given], storage: Storage) -> Intake:
+        return Intake(operands, storage, call, self._settings.max_chunk_bytes)
+
+    def _refuse_large(self, what: str, nbytes: int) -> None:
+        if nbytes > self._settings.max_inline_bytes:
+            raise CallError(
+                Reason.STREAM_REQUIRED,
+                f"the {what} are {nbytes} bytes together and a unary call takes {self._settings.max_inline_bytes}; "
+                "send the same call by ExecuteStream",
+                field=what,
+                metadata={"bytes": str(nbytes), "limit": str(self._settings.max_inline_bytes)},
+            )

@@ -1,0 +1,194 @@
+"""Arrays that stay on the mesh, the leases that keep them, and the room that they have."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.layout import ArrayType
+
+MAX_LEASE_ARRAYS = 1 << 16
+_LEASE_ID_BYTES = range(16, 65)
+
+
+@dataclass(frozen=True, eq=False)
+class Resident:
+    """An array that stays.
+
+    Attributes:
+        handle: what clients call it.
+        array_id: what the mesh calls it; no other array of the front end's life has it.
+        epoch: the session that holds it.
+        lease: what keeps it.
+        type: what clients see.
+        mesh: the mesh, with its device ids.
+        placement: how it lies there.
+        device_bytes: what the devices hold, copies on several of them counted.
+    """
+
+    handle: bytes
+    array_id: int
+    epoch: int
+    lease: Lease
+    type: ArrayType
+    mesh: mesh_pb2.Mesh
+    placement: kernel_pb2.ArrayPlacement
+    device_bytes: int
+
+    @property
+    def lease_id(self) -> bytes:
+        """Whose it is."""
+        return self.lease.lease_id
+
+    def describe(self) -> array_service_pb2.ArrayDescription:
+        """All that clients are told of it."""
+        return array_service_pb2.ArrayDescription(
+            handle=self.handle, mesh=self.mesh, placement=self.placement, device_bytes=self.device_bytes
+        )
+
+
+class Room:
+    """The arrays that may stay together, by number and by bytes on the devices.
+
+    Args:
+        whose: what they are, for the error message.
+        max_arrays: how many of them.
+        max_bytes: how many bytes.
+        setting: what sets the bytes.
+    """
+
+    def __init__(self, whose: str, max_arrays: int, max_bytes: int, setting: str) -> None:
+        self._whose = whose
+        self._max_arrays = max_arrays
+        self._max_bytes = max_bytes
+        self._setting = setting
+        self.arrays = 0
+        self.nbytes = 0
+
+    def count(self, arrays: int, nbytes: int) -> None:
+        """Counts arrays that come, or go where negative; unchecked."""
+        self.arrays += arrays
+        self.nbytes += nbytes
+
+    def check(self, nbytes: int) -> None:
+        """Makes sure that there is room for one more array.
+
+        Raises:
+            CallError: RESIDENT_LIMIT.
+        """
+        if self.arrays >= self._max_arrays:
+            raise CallError(
+                Reason.RESIDENT_LIMIT,
+                f"{self._whose} are {self.arrays}, as many as may stay on the mesh; delete some that are not needed",
+                metadata={"limit": "arrays", "held_arrays": str(self.arrays), "limit_arrays": str(self._max_arrays)},
+            )
+        if self.nbytes + nbytes > self._max_bytes:
+            raise CallError(
+                Reason.RESIDENT_LIMIT,
+                f"the array takes {nbytes} bytes on the devices, and {self._whose} hold {self.nbytes} of the "
+                f"{self._max_bytes} that they may; delete arrays that are not needed, or start the server with a "
+                f"larger --{self._setting.replace('_', '-')}",
+                metadata={
+                    "limit": self._setting,
+                    "bytes": str(nbytes),
+                    "held_bytes": str(self.nbytes),
+                    "limit_bytes": str(self._max_bytes),
+                },
+            )
+
+
+@dataclass(eq=False)
+class Lease:
+    """What keeps the arrays of one client.
+
+    Attributes:
+        lease_id: what its client calls it.
+        room: counts its arrays, and those on their way.
+        arrays: its arrays by handle, oldest first.
+        ends: when it is over, by the clock.
+    """
+
+    lease_id: bytes
+    room: Room
+    arrays: dict[bytes, Resident] = field(default_factory=dict)
+    ends: float = 0.0
+
+
+class Leases:
+    """The leases that keep something, or are to.
+
+    Args:
+        lease_s: how long a lease lasts after it was last renewed.
+        max_bytes: the most bytes on the devices of one lease's arrays.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, lease_s: float, max_bytes: int, clock: Callable[[], float]) -> None:
+        self.lease_s = lease_s
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._leases: OrderedDict[bytes, Lease] = OrderedDict()  # all last equally long: the first ends first
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def find(self, lease_id: bytes) -> Lease | None:
+        """A lease that is there, renewed."""
+        lease = self._leases.get(lease_id)
+        if lease is not None:
+            self.renew(lease)
+        return lease
+
+    def find_or_begin(self, lease_id: bytes) -> Lease:
+        """A lease, renewed; it begins if it is not there."""
+        if lease_id not in self._leases:
+            room = Room("the arrays of this lease", MAX_LEASE_ARRAYS, self._max_bytes, "max_resident_bytes_per_lease")
+            self._leases[lease_id] = Lease(lease_id, room)
+        lease = self._leases[lease_id]
+        self.renew(lease)
+        return lease
+
+    def renew(self, lease: Lease) -> None:
+        """Makes a lease that is there last its full time from now."""
+        lease.ends = self._clock() + self.lease_s
+        self._leases.move_to_end(lease.lease_id)
+
+    def hold(self, lease: Lease) -> bool:
+        """Whether it is this lease that is there, not one that took its name when it had ended."""
+        return self._leases.get(lease.lease_id) is lease
+
+    def drop_if_empty(self, lease: Lease) -> None:
+        """Ends a lease that keeps nothing."""
+        if not lease.room.arrays and self.hold(lease):
+            del self._leases[lease.lease_id]
+
+    def pop_over(self) -> Lease | None:
+        """Takes out a lease that is over; None if there is none."""
+        first = next(iter(self._leases.values()), None)
+        if first is None or first.ends > self._clock():
+            return None
+        return self._leases.pop(first.lease_id)
+
+    def next_end_s(self) -> float:
+        """Seconds until any lease can be over; one that begins meanwhile is not over sooner."""
+        first = next(iter(self._leases.values()), None)
+        return self.lease_s if first is None else max(0.0, first.ends - self._clock())
+
+
+def check_lease_id(lease_id: bytes) -> None:
+    """Refuses a lease id of the wrong length.
+
+    Raises:
+        CallError: MALFORMED_REQUEST.
+    """
+    if len(lease_id) not in _LEASE_ID_BYTES:
+        allowed = f"{_LEASE_ID_BYTES[0]} to {_LEASE_ID_BYTES[-1]}"
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"lease_id has {len(lease_id)} bytes; name a lease with {allowed} random bytes of your own",
+            field="lease_id",
+            metadata={"bytes": str(len(lease_id)), "allowed": allowed},
+        )

@@ -1,0 +1,131 @@
+"""Results on their way to the caller: in a message, in chunks, in the caller's segment, or kept on the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shardcall.chunk_codec import CarrierClass, encode_chunk
+from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall_server.frontend.residents import Reservation, Resident, Residents
+from shardcall_server.frontend.running import Running
+from shardcall_server.frontend.storage import Storage
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.wire import decode_operand_types, encode_array_type
+from shardcall_worker.v1 import link_pb2
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a command will have made.
+
+    Attributes:
+        types: of the results.
+        storage: where they go.
+    """
+
+    types: Sequence[ArrayType]
+    storage: Storage
+
+    @property
+    def travelling_bytes(self) -> int:
+        """The bytes of them that go in messages."""
+        in_messages = not self.storage.segment_id and not any(to.HasField("array_id") for to in self.storage.results)
+        return sum(kind.nbytes for kind in self.types) if in_messages else 0
+
+    def inline(self, executed: link_pb2.Executed) -> list[kernel_service_pb2.Result]:
+        """The results as parts of one message."""
+        if self.storage.segment_id:
+            return self.announced()
+        return [
+            kernel_service_pb2.Result(
+                type=encode_array_type(kind),
+                inline=kernel_service_pb2.InlineTensor(data=self._bytes(i, executed).tobytes()),
+            )
+            for i, kind in enumerate(self.types)
+        ]
+
+    def announced(self) -> list[kernel_service_pb2.Result]:
+        """The results without their bytes: they are in the segment, or come as chunks."""
+        if not self.storage.segment_id:
+            streamed = kernel_service_pb2.StreamedTensor()
+            return [kernel_service_pb2.Result(type=encode_array_type(kind), streamed=streamed) for kind in self.types]
+        return [
+            kernel_service_pb2.Result(
+                type=encode_array_type(kind),
+                segment=kernel_service_pb2.SegmentRegion(segment_id=self.storage.segment_id, offset=to.span.offset),
+            )
+            for kind, to in zip(self.types, self.storage.results, strict=True)
+        ]
+
+    def chunks(self, carrier: CarrierClass, running: Running, chunk_bytes: int) -> Iterator[bytes]:
+        """Yields the bytes of the messages that hold the results, as soon as those are in place."""
+        if self.storage.segment_id:
+            return
+        before = 0
+        for index, (kind, to) in enumerate(zip(self.types, self.storage.results, strict=True)):
+            if not to.HasField("span"):
+                data = self._bytes(index, running.finish().executed)
+                yield from _pieces(partial(encode_chunk, carrier, index), data, chunk_bytes)
+                continue
+            for offset in range(0, kind.nbytes, chunk_bytes):
+                size = min(chunk_bytes, kind.nbytes - offset)
+                running.wait_for(before + offset + size)
+                piece = self.storage.view(to.span, kind.nbytes)[offset : offset + size]
+                yield encode_chunk(carrier, index, offset, piece)
+            before += kind.nbytes
+
+    def _bytes(self, index: int, executed: link_pb2.Executed) -> np.ndarray:
+        to = self.storage.results[index]
+        if to.HasField("span"):
+            return self.storage.view(to.span, self.types[index].nbytes)
+        return np.frombuffer(executed.inline_results[index], np.uint8)
+
+
+def _pieces(encode: Any, data: np.ndarray, chunk_bytes: int) -> Iterator[bytes]:
+    for offset in range(0, data.size, chunk_bytes):
+        yield encode(offset, data[offset : offset + chunk_bytes])
+
+
+@contextmanager
+def reserved(
+    residents: Residents, lease_id: bytes, plan: kernel_pb2.Plan, *, keep: bool
+) -> Iterator[list[Reservation]]:
+    """Room for the results that are to stay: one reservation each; those not committed in the body are cancelled."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(residents.reserve(lease_id, placed_bytes(result, plan)))
+            for result in (plan.results if keep else ())
+        ]
+
+
+def commit(
+    running: Running, reservations: Sequence[Reservation], plan: kernel_pb2.Plan
+) -> list[kernel_service_pb2.Result]:
+    """Waits for results that stay, and tells what they are called."""
+    kinds = decode_operand_types([result.type for result in plan.results])
+    with running.forgotten_unless_done([reservation.array_id for reservation in reservations]):
+        running.finish()
+        kept: list[Resident] = [
+            reservation.commit(running.epoch, kind, plan.mesh, placement, placed_bytes(placement, plan))
+            for reservation, kind, placement in zip(reservations, kinds, plan.results, strict=True)
+            if kind is not None
+        ]
+    return [
+        kernel_service_pb2.Result(
+            type=resident.placement.type, resident=kernel_service_pb2.ResidentArray(handle=resident.handle)
+        )
+        for resident in kept
+    ]
+
+
+def placed_bytes(placement: kernel_pb2.ArrayPlacement, plan: kernel_pb2.Plan) -> int:
+    """The bytes that an array takes on the devices, copies on several of them counted."""
+    (kind,) = decode_operand_types([placement.type])
+    assert kind is not None
+    return ArrayType(tuple(placement.block_shape), kind.dtype).nbytes * len(plan.mesh.device_ids)

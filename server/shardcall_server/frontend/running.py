@@ -1,0 +1,114 @@
+"""A command that the mesh works on, and how far its results are."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.session import MeshSession
+from shardcall_worker.v1 import link_pb2
+
+_DOING = "running the kernel"
+
+
+class Running:
+    """The answer to come, for the one thread that handles the call.
+
+    Args:
+        call: whose it is; the worker's phases are added to its timing.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._began = time.monotonic()
+        self._answered = math.inf
+        self._accounted = False
+        self._session: MeshSession | None = None
+        self._answer: Future[link_pb2.WorkerMessage] = Future()
+        self._lock = threading.Lock()
+        self._gathered: float = 0
+        self._wanted: float = 0
+        self._reached: Future[None] = Future()
+
+    def sent(self, session: MeshSession, answer: Future[link_pb2.WorkerMessage]) -> None:
+        """Tells that the command is with a worker, and what its answer will be in."""
+        self._session = session
+        self._answer = answer
+        answer.add_done_callback(self._finished)
+
+    def advance(self, byte_count: float) -> None:
+        """Tells how many bytes of the results are in place."""
+        with self._lock:
+            self._gathered = max(self._gathered, byte_count)
+            if self._gathered >= self._wanted and not self._reached.done():
+                self._reached.set_result(None)
+
+    def wait_for(self, byte_count: int) -> None:
+        """Waits until so many bytes of the results are in place.
+
+        Raises:
+            CallError: the command failed, the deadline passed or the caller left.
+        """
+        with self._lock:
+            if self._gathered < byte_count:
+                self._wanted, self._reached = byte_count, Future()
+                waiting = self._reached
+            else:
+                waiting = None
+        if waiting is not None:
+            self._call.wait(waiting, _DOING)
+        if self._answer.done():
+            self._answer.result()
+
+    def finish(self) -> link_pb2.WorkerMessage:
+        """Waits for the answer, and accounts for the time the first time that it is asked.
+
+        Raises:
+            CallError: as `wait_for`.
+        """
+        try:
+            return self._call.wait(self._answer, _DOING)
+        finally:
+            if not self._accounted:
+                self._accounted = True
+                self._account()
+
+    def _account(self) -> None:
+        """Adds the worker's phases; what it did not use was waiting for the mesh."""
+        worked_s = 0.0
+        if self._answer.done() and self._answer.exception() is None:
+            answer = self._answer.result()
+            spent = answer.executed
+            phases = {"place": spent.place_seconds, "execute": spent.execute_seconds, "gather": spent.gather_seconds}
+            phases["place"] += answer.array_put.place_seconds
+            for phase, seconds in phases.items():
+                self._call.add(phase, seconds)
+            worked_s = sum(phases.values())
+        took_s = min(self._answered, time.monotonic()) - self._began
+        self._call.add("queue", max(0.0, took_s - worked_s))
+
+    @property
+    def epoch(self) -> int:
+        """The session that works on it."""
+        assert self._session is not None
+        return self._session.epoch
+
+    @contextmanager
+    def forgotten_unless_done(self, array_ids: Sequence[int]) -> Iterator[None]:
+        """Has the mesh forget arrays that the command keeps, if the body fails: nobody would ever name them."""
+        try:
+            yield
+        except BaseException:
+            delete = link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids))
+            if (session := self._session) is not None:  # a command sent while the array is put would come too early
+                self._answer.add_done_callback(lambda _: session.tell(delete))
+            raise
+
+    def _finished(self, _: Future[link_pb2.WorkerMessage]) -> None:
+        self._answered = time.monotonic()
+        self.advance(math.inf)

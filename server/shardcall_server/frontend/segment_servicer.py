@@ -1,0 +1,51 @@
+"""`shardcall.v1.SegmentService`: shared memory for clients on this host."""
+
+from __future__ import annotations
+
+from shardcall.v1 import segment_service_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.companion import Companion
+from shardcall_server.frontend.segments import Segments
+
+
+class SegmentServicer:
+    """`shardcall.v1.SegmentService`; its method takes a `Call` where gRPC's own takes a context.
+
+    Args:
+        segments: makes them.
+        companion: hands them out; None where segments are turned off or cannot be had.
+    """
+
+    def __init__(self, segments: Segments, companion: Companion | None) -> None:
+        self._segments = segments
+        self._companion = companion
+
+    def OpenSegment(  # noqa: N802  # the contract's name
+        self, request: segment_service_pb2.OpenSegmentRequest, call: Call
+    ) -> segment_service_pb2.OpenSegmentResponse:
+        """Makes a segment and a ticket for it."""
+        companion = self._companion
+        if companion is None:
+            raise CallError(
+                Reason.NOT_SUPPORTED, "this server shares no memory with its clients; send the arrays as a stream"
+            )
+        if not request.size_bytes:
+            raise CallError(
+                Reason.MALFORMED_REQUEST, "a segment of 0 bytes was asked for; ask for 1 or more", field="size_bytes"
+            )
+        segment = self._segments.open(call.owner, request.size_bytes, lambda: call.check("a segment was made"))
+        try:
+            call.check("a segment was made")
+            ticket = companion.offer(segment)
+        except BaseException:
+            segment.end_lease()
+            raise
+        return segment_service_pb2.OpenSegmentResponse(
+            segment_id=segment.segment_id,
+            size_bytes=segment.nbytes,
+            socket_path=companion.socket_path,
+            ticket=ticket,
+            ticket_seconds=companion.ticket_s,
+            timing=call.finish(),
+        )

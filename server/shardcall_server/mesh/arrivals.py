@@ -1,0 +1,85 @@
+"""Arrays that are put on the mesh to stay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
+from shardcall_server.compilation.resolve import check_mesh, check_spec
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
+from shardcall_server.mesh.placement import Copier, place
+from shardcall_server.mesh.plans import describe_placement
+from shardcall_server.mesh.requests import decode_spec
+from shardcall_server.mesh.residents import Residents
+from shardcall_server.mesh.sizes import check_memory, check_placed
+from shardcall_server.wire import decode_array_type, decode_mesh, encode_mesh
+from shardcall_worker.v1 import link_pb2
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An array on its way to the devices.
+
+    Attributes:
+        array_id: what it will be called.
+        type: what it is.
+        mesh: the axes that it is split over.
+        device_ids: the devices.
+        spec: how it is split.
+    """
+
+    array_id: int
+    type: ArrayType
+    mesh: MeshAxes
+    device_ids: tuple[int, ...]
+    spec: Spec
+
+
+class Arrivals:
+    """Puts arrays on the devices.
+
+    Args:
+        residents: keeps them.
+        copier: copies.
+        devices: the ids of the devices that there are.
+    """
+
+    def __init__(self, residents: Residents, copier: Copier, devices: Sequence[int]) -> None:
+        self._residents = residents
+        self._copier = copier
+        self._devices = devices
+
+    def prepare(self, command: link_pb2.PutArray) -> Arrival:
+        """Checks where an array is to go.
+
+        Raises:
+            CallError: mesh or spec are wrong, or the devices have no room.
+        """
+        kind = decode_array_type(command.type, "array")
+        mesh = decode_mesh(command.mesh)
+        device_ids = check_mesh(mesh, command.mesh.device_ids, self._devices)
+        spec = decode_spec(command.spec)
+        if spec is None:
+            spec = split(kind.ndim, 0, mesh.names) if kind.ndim else replicated(0)
+        spec = check_spec("spec", "the array", spec, kind, mesh)
+        check_memory(check_placed(kind, spec, mesh))
+        return Arrival(command.array_id, kind, mesh, device_ids, spec)
+
+    def finish(self, put: Arrival, source: np.ndarray) -> link_pb2.ArrayPut:
+        """Copies an array to the devices and keeps it; afterwards nothing of it lies in ``source``."""
+        began = time.monotonic()
+        sharding = named_sharding(build_mesh(put.mesh, put.device_ids), put.spec)
+        placement = Placement(padded_shape(put.type.shape, put.spec, put.mesh), sharding)
+        array = place(source, placement, self._copier, may_alias=False)
+        jax.block_until_ready(array)
+        self._residents.keep(put.array_id, put.type, array)
+        return link_pb2.ArrayPut(
+            mesh=encode_mesh(put.mesh, put.device_ids),
+            placement=describe_placement(put.type, placement, put.spec, put.mesh),
+            place_seconds=time.monotonic() - began,
+        )

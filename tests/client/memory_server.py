@@ -1,0 +1,291 @@
+"""The part of a server that shares memory and keeps arrays, as segment_service.proto and array_service.proto say."""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+import numpy as np
+
+from shardcall import arrays
+from shardcall.shared_memory import map_file
+from shardcall.v1 import (
+    array_pb2,
+    array_service_pb2,
+    array_service_pb2_grpc,
+    kernel_pb2,
+    kernel_service_pb2,
+    mesh_pb2,
+    segment_service_pb2,
+    segment_service_pb2_grpc,
+    timing_pb2,
+)
+
+MIB = 2**20
+STEP = 2 * MIB
+TIMING = timing_pb2.Timing(total_seconds=1.0)
+MESH = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=4)], device_ids=[0, 1, 2, 3])
+ROWS = mesh_pb2.PartitionSpec(entries=[mesh_pb2.PartitionSpecEntry(axis_names=["x"])])
+
+
+@dataclass
+class Stored:
+    """An array that stays."""
+
+    description: Any
+    data: bytes
+    lease_id: bytes
+
+
+@dataclass
+class MemoryServer:
+    """Segments by real sockets and memory files, arrays in a dict, and a kernel that returns its operands.
+
+    ``calls`` are the requests that came, ``ended`` the ids of segments whose lease ended.
+    """
+
+    folder: Path
+    calls: list[Any] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
+    ended: SimpleQueue = field(default_factory=SimpleQueue)
+    segments: dict[bytes, np.ndarray] = field(default_factory=dict)
+    stored: dict[bytes, Stored] = field(default_factory=dict)
+    renewed: SimpleQueue = field(default_factory=SimpleQueue)
+    deleted: SimpleQueue = field(default_factory=SimpleQueue)
+    tickets: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    server: Any = None
+    info: Any = None
+    abort: Any = None
+    before: Any = lambda request, context: None
+    before_opening: Any = lambda request, context: None
+
+    def __enter__(self):
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.path = self.folder / "s"
+        self.listener.bind(str(self.path))
+        self.listener.listen()
+        self.threads = [threading.Thread(target=self.accept)]
+        self.threads[0].start()
+        return self
+
+    def __exit__(self, *error):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for thread in self.threads:
+            thread.join(20)
+            assert not thread.is_alive(), "a lease has not ended"
+        for _, fd in self.tickets.values():
+            os.close(fd)
+
+    def begin(self, server, info, abort):
+        self.server, self.info, self.abort = server, info, abort
+        info.limits.max_segment_bytes = 256 * MIB
+        info.limits.min_segment_bytes = MIB
+        info.limits.lease_seconds = 60
+        server.info = lambda request, context: info
+        server.execute, server.execute_stream = self.execute, self.execute_stream
+
+    def add_to(self, grpc_server):
+        segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(_Segments(self), grpc_server)
+        array_service_pb2_grpc.add_ArrayServiceServicer_to_server(_Arrays(self), grpc_server)
+
+    # The companion socket.
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.threads.append(threading.Thread(target=self.serve, args=(connection,)))
+            self.threads[-1].start()
+
+    def serve(self, connection):
+        with connection:
+            ticket = connection.recv(32, socket.MSG_WAITALL)
+            if ticket not in self.tickets:
+                return
+            segment_id, fd = self.tickets.pop(ticket)
+            socket.send_fds(connection, [b"\x01"], [fd])
+            os.close(fd)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+            self.segments.pop(segment_id, None)
+            self.ended.put(segment_id)
+
+    def open(self, request, context):
+        self.before_opening(request, context)
+        size = -(-request.size_bytes // STEP) * STEP
+        fd = os.memfd_create("segment", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        ticket, segment_id = secrets.token_bytes(32), secrets.token_bytes(16)
+        self.segments[segment_id] = map_file(fd, size, populate=False)
+        self.tickets[ticket] = (segment_id, fd)
+        self.opened.append(size)
+        return segment_service_pb2.OpenSegmentResponse(
+            segment_id=segment_id, size_bytes=size, socket_path=str(self.path), ticket=ticket, ticket_seconds=5
+        )
+
+    # The kernel.
+
+    def execute(self, request, context):
+        self.calls.append(request)
+        self.before(request, context)
+        return self.answer(request, {}, context, streamed=None)
+
+    def execute_stream(self, requests, context):
+        header = next(requests).header
+        self.calls.append(header)
+        self.before(header, context)
+        chunks: dict[int, bytearray] = {}
+        for request in requests:
+            chunks.setdefault(request.chunk.index, bytearray()).extend(request.chunk.data)
+        streamed: list[bytes] = []
+        answer = kernel_service_pb2.ExecuteStreamResponse
+        yield answer(header=self.answer(header, chunks, context, streamed=streamed))
+        for index, data in streamed:
+            for offset in range(0, len(data), MIB):
+                piece = array_pb2.TensorChunk(index=index, offset=offset, data=data[offset : offset + MIB])
+                yield answer(chunk=piece)
+        yield answer(timing=TIMING)
+
+    def answer(self, request, chunks, context, *, streamed):
+        present = [
+            (operand.type, self.value(operand, chunks.get(i), context))
+            for i, operand in enumerate(request.operands)
+            if operand.type.element_type
+        ]
+        kinds = [arrays.from_proto(kind) for kind, _ in present]
+        room, needed = request.result_space, sum(-(-kind.nbytes // 64) * 64 for kind in kinds)
+        fits = room.segment_id and needed <= room.size_bytes
+        results, offset = [], room.offset
+        for index, ((kind, data), described) in enumerate(zip(present, kinds, strict=True)):
+            result = kernel_service_pb2.Result(type=kind)
+            if request.keep_results:
+                stored = self.store(kind, data, request.lease_id)
+                result.resident.handle = stored.description.handle
+            elif fits:
+                self.memory(room.segment_id, context)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+                result.segment.segment_id, result.segment.offset = room.segment_id, offset
+                offset += -(-described.nbytes // 64) * 64
+            elif streamed is not None:
+                result.streamed.SetInParent()
+                streamed.append((index, data))
+            elif len(data) > MIB:
+                self.fail(context, grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED")
+            else:
+                result.inline.data = data
+            results.append(result)
+        plan = kernel_pb2.Plan(kernel="echo", mesh=MESH, results=[placement(kind) for kind, _ in present])
+        return kernel_service_pb2.ExecuteResponse(results=results, plan=plan, timing=TIMING)
+
+    def value(self, operand, chunks, context):
+        source = operand.WhichOneof("source")
+        if source == "inline":
+            return operand.inline.data
+        if source == "resident":
+            return self.find(operand.resident.handle, context).data
+        if source == "segment":
+            size = arrays.from_proto(operand.type).nbytes
+            memory = self.memory(operand.segment.segment_id, context)
+            assert operand.segment.offset % 64 == 0
+            return memory[operand.segment.offset : operand.segment.offset + size].tobytes()
+        return bytes(chunks or b"")
+
+    # Arrays that stay.
+
+    def store(self, kind, data, lease_id, mesh=None, spec=None):
+        size = arrays.from_proto(kind).nbytes
+        description = array_service_pb2.ArrayDescription(
+            handle=secrets.token_bytes(16), mesh=mesh or MESH, placement=placement(kind, spec), device_bytes=size
+        )
+        self.stored[description.handle] = Stored(description, bytes(data), lease_id)
+        return self.stored[description.handle]
+
+    def find(self, handle, context):
+        if handle not in self.stored:
+            self.fail(context, grpc.StatusCode.NOT_FOUND, "ARRAY_LOST")
+        return self.stored[handle]
+
+    def memory(self, segment_id, context):
+        if segment_id not in self.segments:
+            self.fail(context, grpc.StatusCode.NOT_FOUND, "SEGMENT_NOT_FOUND")
+        return self.segments[segment_id]
+
+    def fail(self, context, status, reason):
+        self.abort(context, status, reason)
+
+
+def placement(kind, spec=None):
+    return kernel_pb2.ArrayPlacement(
+        type=kind, spec=spec or ROWS, padded_shape=kind.shape, block_shape=[-(-n // 4) for n in kind.shape]
+    )
+
+
+class _Segments(segment_service_pb2_grpc.SegmentServiceServicer):
+    def __init__(self, memory):
+        self._memory = memory
+
+    def OpenSegment(self, request, context):
+        return self._memory.open(request, context)
+
+
+class _Arrays(array_service_pb2_grpc.ArrayServiceServicer):
+    def __init__(self, memory):
+        self._memory = memory
+
+    def PutArray(self, request_iterator: Iterator[Any], context):
+        header = next(request_iterator).header
+        self._memory.calls.append(header)
+        self._memory.before(header, context)
+        data = b"".join(request.chunk.data for request in request_iterator)
+        value = self._memory.value(header.array, data, context)
+        spec = header.spec.spec if header.spec.HasField("spec") else None
+        mesh = header.mesh if header.HasField("mesh") else None
+        stored = self._memory.store(header.array.type, value, header.lease_id, mesh, spec)
+        return array_service_pb2.PutArrayResponse(array=stored.description, timing=TIMING)
+
+    def GetArray(self, request, context):
+        self._memory.calls.append(request)
+        stored = self._memory.find(request.handle, context)
+        result = kernel_service_pb2.Result(type=stored.description.placement.type)
+        room, data = request.result_space, stored.data
+        in_room = room.segment_id and len(data) <= room.size_bytes
+        if in_room:
+            memory = self._memory.memory(room.segment_id, context)
+            memory[room.offset : room.offset + len(data)] = np.frombuffer(data, np.uint8)
+            result.segment.segment_id, result.segment.offset = room.segment_id, room.offset
+        else:
+            result.streamed.SetInParent()
+        answer = array_service_pb2.GetArrayResponse
+        yield answer(header=array_service_pb2.GetArrayHeader(array=result))
+        for offset in range(0, 0 if in_room else len(data), MIB):
+            yield answer(chunk=array_pb2.TensorChunk(offset=offset, data=data[offset : offset + MIB]))
+        yield answer(timing=TIMING)
+
+    def DescribeArray(self, request, context):
+        stored = self._memory.find(request.handle, context)
+        return array_service_pb2.DescribeArrayResponse(array=stored.description)
+
+    def ListArrays(self, request, context):
+        ours = [item.description for item in self._memory.stored.values() if item.lease_id == request.lease_id]
+        return array_service_pb2.ListArraysResponse(arrays=ours)
+
+    def DeleteArrays(self, request, context):
+        self._memory.before(request, context)
+        there = [handle for handle in request.handles if self._memory.stored.pop(handle, None)]
+        self._memory.deleted.put(list(request.handles))
+        return array_service_pb2.DeleteArraysResponse(deleted_count=len(there))
+
+    def RenewLease(self, request, context):
+        self._memory.renewed.put(request.lease_id)
+        return array_service_pb2.RenewLeaseResponse(found=True)

@@ -1,0 +1,324 @@
+import asyncio
+import contextvars
+import gc
+import inspect
+import socket
+import sys
+import threading
+import weakref
+
+import grpc
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall import aio
+from shardcall.cancellation import Cancellation
+from shardcall.local_server import ServerProcess
+
+LARGE = np.arange(2**19, dtype=np.float64)
+PAIRS = [(aio.AsyncClient, shardcall.Client), (aio.AsyncCompiledKernel, shardcall.CompiledKernel)]
+
+
+def public(kind):
+    """The names that a class gives its users; entering and leaving count as the same in both worlds."""
+    renamed = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
+    names = [name for base in kind.__mro__[:-1] for name in vars(base)]
+    dunders = {"__call__", "__enter__", "__exit__"}
+    return {n for n in (renamed.get(n, n) for n in names) if not n.startswith("_") or n in dunders}
+
+
+def functions(kind):
+    return {name: item for name in public(kind) if inspect.isfunction(item := getattr(kind, name, None))}
+
+
+def with_client(server, use):
+    async def run():
+        async with aio.connect(server.address) as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+class Blocked:
+    """A handler that answers only when its caller has gone, and tells that it has."""
+
+    def __init__(self, ended):
+        self.ended = ended
+        self.came = threading.Semaphore(0)
+        self.gone = threading.Event()
+
+    def execute(self, request, context):
+        ended = self.ended(context)
+        self.came.release()
+        if ended.wait(20):
+            self.gone.set()
+        context.cancel()
+
+    def execute_stream(self, requests, context):
+        yield self.execute(next(requests), context)
+
+    async def has_come(self):
+        assert await asyncio.to_thread(self.came.acquire, timeout=20)
+
+
+@pytest.fixture
+def blocked(server, ended):
+    handler = Blocked(ended)
+    server.execute, server.execute_stream = handler.execute, handler.execute_stream
+    return handler
+
+
+async def cancel(task):
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(("awaited", "plain"), PAIRS)
+def test_both_worlds_have_the_same_names(awaited, plain):
+    assert public(awaited) == public(plain)
+
+
+def test_both_worlds_are_entered_by_the_same_functions():
+    for name in ("connect", "local"):
+        assert inspect.signature(getattr(aio, name)) == inspect.signature(getattr(shardcall, name))
+
+
+@pytest.mark.parametrize(("awaited", "plain"), PAIRS)
+def test_methods_take_the_same_arguments_and_say_the_same(awaited, plain):
+    theirs = functions(plain)
+    for name, method in functions(awaited).items():
+        if name.startswith("__") or name in {"close", "explain"}:
+            continue
+        assert inspect.iscoroutinefunction(method), name
+        assert inspect.signature(method) == inspect.signature(theirs[name]), name
+        assert method.__doc__ == theirs[name].__doc__, name
+
+
+def test_a_call_gives_what_the_other_client_gives(server, client):
+    async def use(asynchronous):
+        assert asynchronous.address == client.address
+        assert repr(asynchronous) == repr(client).replace("<Client", "<AsyncClient")
+        assert (await asynchronous.server_info()).epoch == 7
+        assert [kernel.name for kernel in await asynchronous.kernels()] == ["echo"]
+        assert (await asynchronous.plan("echo", [1.0])).kernel == "echo"
+        return await asynchronous.call("echo", [1.0, 2.0]), await asynchronous.diff(LARGE, axis=0)
+
+    small, large = with_client(server, use)
+    np.testing.assert_array_equal(small.array, [1.0, 2.0])
+    np.testing.assert_array_equal(large.array, LARGE)
+    assert isinstance(small, shardcall.Result)
+
+
+def test_a_compiled_kernel_is_awaited_too(server):
+    async def use(client):
+        kernel = await client.compile("echo", shardcall.Array(2, "float64"))
+        assert await kernel.as_text() == "HloModule echo"
+        assert kernel.operands == (shardcall.Array(2, "float64"),)
+        assert (kernel.cache_hit, kernel.key, kernel.plan.kernel) == (False, {}, "echo")
+        assert "axis was 0, is 1" in kernel.explain()
+        assert repr(kernel) == "<AsyncCompiledKernel echo(float64[2]) by 'plain'>"
+        return await kernel(np.ones(2))
+
+    np.testing.assert_array_equal(with_client(server, use).array, [1.0, 1.0])
+
+
+def test_calls_run_side_by_side(server):
+    together = threading.Barrier(4)
+    echo = server.execute
+
+    def execute(request, context):
+        together.wait(20)
+        return echo(request, context)
+
+    server.execute = execute
+
+    async def use(client):
+        return await asyncio.gather(*(client.call("echo", float(i)) for i in range(20)))
+
+    assert [float(result.array) for result in with_client(server, use)] == list(range(20))
+
+
+def test_errors_are_those_of_the_other_client(server, abort):
+    server.execute = lambda request, context: abort(context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND")
+    with pytest.raises(shardcall.KernelNotFoundError, match="told by the server"):
+        with_client(server, lambda client: client.call("echo", 1.0))
+    with pytest.raises(shardcall.InvalidParameterError, match="timeout"):
+        with_client(server, lambda client: client.diff([1.0], timeout=-1))
+
+
+@pytest.mark.parametrize("operand", [1.0, LARGE], ids=["message", "stream"])
+def test_a_cancelled_task_ends_its_call(server, blocked, operand):
+    execute = type(server)(server.address).execute
+
+    async def use(client):
+        task = asyncio.create_task(client.call("echo", operand))
+        await blocked.has_come()
+        await cancel(task)
+        assert await asyncio.to_thread(blocked.gone.wait, 20)
+        server.execute = execute
+        return await client.call("echo", 3.0)
+
+    assert float(with_client(server, use).array) == 3.0
+
+
+def test_a_timeout_of_asyncio_ends_a_call(server, blocked):
+    async def use(client):
+        async with asyncio.timeout(None) as patience:
+            task = asyncio.ensure_future(client.call("echo", 1.0))
+            await blocked.has_come()
+            patience.reschedule(0)
+            await task
+
+    with pytest.raises(TimeoutError) as caught:
+        with_client(server, use)
+    assert not isinstance(caught.value, shardcall.ShardcallError)
+    assert blocked.gone.wait(20)
+
+
+def test_a_call_between_two_rpcs_is_cancelled_at_the_next(server, client):
+    with Cancellation() as cancellation:
+        client.call("echo", 1.0)
+        cancellation.cancel()
+        with pytest.raises(shardcall.CallCancelledError):
+            client.call("echo", 1.0)
+    client.call("echo", 1.0)
+
+
+def test_closing_ends_the_calls_in_flight(server, blocked):
+    async def use(client):
+        task = asyncio.create_task(client.call("echo", 1.0))
+        await blocked.has_come()
+        await client.close()
+        await client.close()
+        with pytest.raises(shardcall.CallCancelledError):
+            await task
+        with pytest.raises(shardcall.ClientClosedError, match="make another"):
+            await client.call("echo", 1.0)
+
+    with_client(server, use)
+    assert blocked.gone.wait(20)
+
+
+def test_closing_leaves_no_thread(server):
+    def mine():
+        return [thread for thread in threading.enumerate() if thread.name.startswith("shardcall-aio")]
+
+    async def use(client):
+        await client.call("echo", 1.0)
+        assert mine()
+
+    with_client(server, use)
+    assert not mine()
+
+
+def test_connecting_can_be_awaited(server):
+    async def use():
+        client = await aio.connect(server.address)
+        async with client:
+            return await client.call("echo", 5.0)
+
+    assert float(asyncio.run(use()).array) == 5.0
+
+
+def test_a_cancelled_connection_is_given_up():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        silent.settimeout(20)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+
+        async def use():
+            async def connect():
+                await aio.connect(address, connect_timeout=600)
+
+            task = asyncio.create_task(connect())
+            accepted, _ = await asyncio.to_thread(silent.accept)
+            with accepted:
+                await cancel(task)
+
+        asyncio.run(use())
+
+
+def test_a_private_server_is_ended_while_it_starts():
+    server = ServerProcess([sys.executable, "-c", "input()"])
+    with Cancellation() as cancellation:
+        cancellation.watch(server)
+        cancellation.cancel()
+        with pytest.raises(shardcall.ServerUnavailableError, match="ended before it was ready"):
+            server.wait_until_ready(600)
+    server.stop()
+
+
+def test_no_server_says_how_to_start_one():
+    async def use():
+        async with aio.connect("localhost:1"):
+            pass
+
+    with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve"):
+        asyncio.run(use())
+
+
+def test_context_variables_are_those_of_the_caller():
+    name = contextvars.ContextVar("name", default="nobody's")
+
+    async def use():
+        name.set("mine")
+        return await aio.Threads().run(name.get)
+
+    assert asyncio.run(use()) == "mine"
+
+
+def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
+    release, begun = threading.Event(), []
+
+    async def use():
+        threads = aio.Threads()
+        busy = [asyncio.create_task(threads.run(lambda: release.wait(20))) for _ in range(32)]
+        waiting = asyncio.create_task(threads.run(lambda: begun.append(1)))
+        await asyncio.sleep(0)
+        await cancel(waiting)
+        release.set()
+        assert all(await asyncio.gather(*busy))
+
+    asyncio.run(use())
+    assert not begun
+
+
+def test_a_value_that_came_too_late_is_given_back():
+    began, release, dropped = threading.Event(), threading.Event(), []
+
+    def work():
+        began.set()
+        release.wait(20)
+        return "value"
+
+    async def use():
+        task = asyncio.create_task(aio.Threads().run(work, dropped.append))
+        await asyncio.to_thread(began.wait, 20)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()  # impatience changes nothing
+        await asyncio.sleep(0)
+        assert not task.done()
+        release.set()
+        await cancel(task)
+
+    asyncio.run(use())
+    assert dropped == ["value"]
+
+
+def test_an_error_holds_its_operands_no_longer_than_itself(server):
+    async def use(client):
+        operand = np.ones(3)
+        with pytest.raises(shardcall.InvalidParameterError):
+            await client.diff(operand, timeout=-1)
+        return weakref.ref(operand)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert with_client(server, use)() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,343 @@
+import itertools
+import os
+import pty
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall.progress import SILENT, Meters, Progress
+
+SETUP = """
+    import sys, threading
+    from shardcall.progress import Meters, SILENT
+    from shardcall.progress_bars import Bar
+    meters = Meters(True, show_after_s=0)
+    def wait(): sys.stdin.readline()
+"""
+SHOW_CURSOR, HIDE_CURSOR, ERASE_LINE = "\x1b[?25h", "\x1b[?25l", "\x1b[2K"
+
+
+class Terminal:
+    """A program whose standard error is a terminal, and what it drew there."""
+
+    def __init__(self, code, **environment):
+        mine, theirs = pty.openpty()
+        self.drawn = ""
+        self._screen = mine
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(SETUP) + textwrap.dedent(code)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment},
+        )
+        os.close(theirs)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.process.kill()
+        self.process.communicate()
+        os.close(self._screen)
+
+    def until(self, text):
+        """Reads what is drawn until a text comes; whatever comes before it is kept too."""
+        start = len(self.drawn)
+        while text not in self.drawn[start:]:
+            drawn = self._read()
+            assert drawn, f"the program ended without {text!r}; it drew {self.drawn!r}"
+        return self.drawn[start:]
+
+    def go_on(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """Waits for the program's end; gives what it drew and what it printed."""
+        while self._read():
+            pass
+        printed, _ = self.process.communicate(timeout=60)
+        return self.drawn, printed
+
+    def _read(self):
+        try:
+            drawn = os.read(self._screen, 65536).decode(errors="replace")
+        except OSError:  # the program closed its end
+            return ""
+        self.drawn += drawn
+        return drawn
+
+
+def test_a_function_is_told_of_each_phase_at_its_end():
+    told = []
+    with Meters(told.append).start() as meter:
+        meter.compile()
+        meter.upload(6)
+        meter.add(2)
+        meter.add(4)
+        meter.download(0)
+        meter.download(3)
+        meter.add(3)
+    assert [(one.phase, one.done_bytes, one.total_bytes) for one in told] == [
+        ("compile", 0, 0),
+        ("upload", 6, 6),
+        ("download", 3, 3),
+    ]
+    assert all(one.elapsed_s >= 0 for one in told)
+
+
+def test_a_function_is_told_ten_times_a_second_at_most():
+    told: list[Progress] = []
+    began = time.monotonic()
+    with Meters(told.append).start() as meter:
+        meter.upload(10**9)
+        while len(told) < 3:
+            meter.add(1)
+        meter.add(10**9)
+    assert len(told) <= 10 * (time.monotonic() - began) + 1
+    done = [one.done_bytes for one in told]
+    assert done == sorted(set(done))
+    assert all(later.elapsed_s >= sooner.elapsed_s for sooner, later in itertools.pairwise(told))
+
+
+def upload(listener, *chunks, fails_by=None):
+    with Meters(listener).start() as meter:
+        meter.upload(sum(chunks))
+        for chunk in chunks:
+            meter.add(chunk)
+        if fails_by is not None:
+            raise fails_by
+
+
+def fail(progress):
+    raise LookupError("mine")
+
+
+def test_a_call_that_fails_is_not_told_to_have_ended():
+    told = []
+    with pytest.raises(KeyError):
+        upload(told.append, 2, fails_by=KeyError())
+    assert [one.phase for one in told] == ["upload"]
+    meter = Meters(told.append).start()
+    meter.compile()
+    meter.close(done=False)
+    assert len(told) == 1
+
+
+def test_the_error_of_a_function_comes_when_the_call_is_done_and_silences_it():
+    calls = []
+
+    def listen(progress):
+        calls.append(progress)
+        fail(progress)
+
+    meter = Meters(listen).start()
+    for _ in range(2):
+        meter.upload(1)
+        meter.add(1)
+    with pytest.raises(LookupError, match="mine"):
+        meter.close(done=True)
+    assert len(calls) == 1
+
+
+def test_the_error_of_a_function_does_not_hide_that_of_the_call():
+    with pytest.raises(KeyError):
+        upload(fail, 1, fails_by=KeyError())
+
+
+def test_nobody_is_told_where_nobody_asks():
+    assert Meters(False).start() is SILENT
+    with SILENT as meter:
+        meter.upload(5)
+        meter.compile()
+        meter.add(5)
+
+
+@pytest.mark.parametrize("progress", [None, "yes", 1])
+def test_other_wishes_are_refused(progress):
+    with pytest.raises(shardcall.InvalidParameterError, match="give a function") as caught:
+        Meters(progress)
+    assert caught.value.field == "progress"
+
+
+def test_nothing_is_shown_in_a_pipe():
+    code = "assert meters.start() is SILENT; assert 'rich' not in sys.modules; assert threading.active_count() == 1"
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SETUP) + code], capture_output=True, check=True, timeout=60
+    )
+    assert (ran.stdout, ran.stderr) == (b"", b"")
+
+
+def test_a_terminal_shows_a_bar_and_is_left_clean():
+    code = """
+        with meters.start() as meter:
+            meter.upload(64 * 2**20)
+            meter.add(2**20); wait()
+            meter.add(31 * 2**20); wait()
+            meter.compile(); wait()
+            meter.download(16 * 2**20)
+            meter.add(2**20); wait()
+        print("done", threading.active_count())
+    """
+    with Terminal(code) as terminal:
+        assert HIDE_CURSOR in terminal.until("1 MiB of 64 MiB")
+        for text in ("32 MiB of 64 MiB", "compile", "1 MiB of 16 MiB"):
+            terminal.go_on()
+            terminal.until(text)
+        terminal.go_on()
+        drawn, printed = terminal.end()
+    assert "upload" in drawn
+    assert drawn.rpartition(HIDE_CURSOR)[2].count(SHOW_CURSOR) == 1
+    assert drawn.endswith(ERASE_LINE)
+    assert printed.startswith("done ")
+
+
+def test_a_call_under_a_second_shows_nothing_and_does_not_load_rich():
+    code = """
+        from shardcall.progress import SHOW_AFTER_S
+        with Meters(True, show_after_s=SHOW_AFTER_S * 600).start() as meter:
+            meter.upload(64 * 2**20)
+            meter.add(64 * 2**20)
+        assert "rich" not in sys.modules
+    """
+    with Terminal(code) as terminal:
+        drawn, _ = terminal.end()
+    assert drawn == ""
+    assert terminal.process.returncode == 0
+
+
+def test_a_small_transfer_starts_no_thread():
+    code = """
+        with meters.start() as meter:
+            meter.upload(2**20)
+            print(threading.active_count())
+    """
+    with Terminal(code) as terminal:
+        assert terminal.end() == ("", "1\n")
+
+
+def test_without_rich_nothing_is_shown():
+    code = """
+        sys.modules["rich"] = None
+        Bar(lambda: None).show()
+        with meters.start() as meter:
+            meter.upload(64 * 2**20)
+            meter._timer.join()
+    """
+    with Terminal(code) as terminal:
+        drawn, _ = terminal.end()
+    assert drawn == ""
+    assert terminal.process.returncode == 0
+
+
+def test_ctrl_c_takes_the_bar_away():
+    code = """
+        try:
+            with meters.start() as meter:
+                meter.upload(64 * 2**20)
+                threading.Event().wait(60)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    with Terminal(code) as terminal:
+        terminal.until("of 64 MiB")
+        terminal.process.send_signal(signal.SIGINT)
+        drawn, printed = terminal.end()
+    assert printed == "interrupted\n"
+    assert drawn.rpartition(HIDE_CURSOR)[2].count(SHOW_CURSOR) == 1
+    assert drawn.endswith(ERASE_LINE)
+
+
+def test_calls_of_several_threads_share_the_terminal():
+    code = """
+        def call(size, over):
+            with meters.start() as meter:
+                meter.upload(size * 2**20)
+                over.wait(60)
+        first, second = threading.Event(), threading.Event()
+        threads = [threading.Thread(target=call, args=pair) for pair in ((100, first), (200, second))]
+        for thread in threads: thread.start()
+        wait(); first.set(); threads[0].join()
+        wait(); second.set(); threads[1].join()
+    """
+    with Terminal(code) as terminal:
+        while not ("100 MiB" in (frame := terminal.until("of 200 MiB")) and HIDE_CURSOR in terminal.drawn):
+            assert frame
+        terminal.go_on()
+        terminal.until("of 200 MiB")
+        terminal.go_on()
+        drawn, _ = terminal.end()
+    assert drawn.count(HIDE_CURSOR) == drawn.count(SHOW_CURSOR) == 1
+    assert drawn.endswith(ERASE_LINE)
+    assert terminal.process.returncode == 0
+
+
+def test_a_bar_that_comes_after_its_call_is_not_drawn():
+    code = """
+        bar = Bar(lambda: None)
+        bar.hide()
+        bar.show()
+        bar.hide()
+    """
+    with Terminal(code) as terminal:
+        drawn, _ = terminal.end()
+    assert drawn == ""
+    assert terminal.process.returncode == 0
+
+
+def test_what_a_program_prints_into_a_file_stays_there():
+    code = """
+        with meters.start() as meter:
+            meter.upload(64 * 2**20); wait()
+            print("for the file")
+            print("for the terminal", file=sys.stderr)
+    """
+    with Terminal(code) as terminal:
+        terminal.until("of 64 MiB")
+        terminal.go_on()
+        drawn, printed = terminal.end()
+    assert printed == "for the file\n"
+    assert "for the terminal" in drawn
+
+
+@pytest.mark.parametrize(
+    ("kernel", "drawable", "shown"), [("1", "1", True), ("None", "1", False), ("1", "None", False)]
+)
+def test_a_notebook_is_told_by_its_kernel(kernel, drawable, shown):
+    code = f"""
+        import types, importlib.machinery
+        from shardcall.progress_bars import in_notebook
+        shell = types.SimpleNamespace(kernel={kernel})
+        sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: shell)
+        sys.modules["ipywidgets"] = {drawable} and types.ModuleType("ipywidgets")
+        if {drawable}: sys.modules["ipywidgets"].__spec__ = importlib.machinery.ModuleSpec("ipywidgets", None)
+        print(in_notebook(), meters.start() is not SILENT)
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SETUP) + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert ran.stdout == f"{shown} {shown}\n"
+
+
+def test_a_client_tells_of_what_it_moves(server):
+    told = []
+    x = np.arange(2**19, dtype=np.float64)
+    with shardcall.connect(server.address, progress=told.append) as client:
+        client.call("echo", 1.0)
+        assert not told
+        client.call("echo", x)
+        client.compile("echo", shardcall.Array(2, "float64"))
+    ends = [(one.phase, one.done_bytes) for one in told if one.done_bytes == one.total_bytes]
+    assert ends == [("upload", x.nbytes), ("download", x.nbytes), ("compile", 0)]

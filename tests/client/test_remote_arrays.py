@@ -1,0 +1,311 @@
+"""Arrays that stay, on a server that keeps them in a dict."""
+
+import gc
+
+import grpc
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall import Array, Mesh, P
+
+MIB = 2**20
+
+
+@pytest.fixture(params=[True, False], ids=["shared memory", "messages"])
+def client(request, memory):
+    with shardcall.connect(memory.server.address, shared_memory=request.param) as connected:
+        yield connected
+
+
+@pytest.fixture
+def quick(memory):
+    """A client whose lease is short, and so its thread's rounds."""
+    memory.info.limits.lease_seconds = 0.2
+    with shardcall.connect(memory.server.address) as connected:
+        yield connected
+
+
+INPUTS = {
+    "scalar": lambda: 3,
+    "list": lambda: [[1.0, 2.0], [3.0, 4.0]],
+    "no elements": lambda: np.zeros((0, 3)),
+    "rides along": lambda: np.arange(100.0),
+    "streamed": lambda: np.arange(100_000.0),
+    "large": lambda: np.arange(3 * MIB, dtype=np.float64).reshape(3, -1),
+    "Fortran": lambda: np.asfortranarray(np.arange(MIB, dtype=np.float64).reshape(1024, -1)),
+    "big-endian": lambda: np.arange(MIB, dtype=">i4"),
+    "every other": lambda: np.arange(2 * MIB, dtype=np.int32)[::2],
+    "bool": lambda: np.arange(2 * MIB) % 3 == 0,
+    "buffer": lambda: memoryview(bytes(range(256))),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_what_is_put_comes_back(client, kind):
+    x = INPUTS[kind]()
+    h = client.put(x)
+    for back in (h.get(), client.get(h), client.get(h.handle), np.asarray(h)):
+        np.testing.assert_array_equal(back, np.asarray(x))
+        assert back.dtype == np.asarray(x).dtype.newbyteorder("=")
+        assert back.flags.writeable
+
+
+def test_an_array_tells_what_it_is_without_a_round_trip(memory, client):
+    h = client.put(np.zeros((4, 3), np.float32), mesh=Mesh(x=2, device_ids=[1, 0]), spec=P("x"))
+    memory.calls.clear()
+    assert (h.shape, h.dtype, h.ndim, h.size, h.nbytes) == ((4, 3), np.float32, 2, 12, 48)
+    assert (h.mesh, h.spec, h.padded_shape) == (Mesh(x=2, device_ids=[1, 0]), P("x"), (4, 3))
+    assert h.device_bytes == 48
+    assert bytes.fromhex(h.handle) in memory.stored
+    assert repr(h) == "<RemoteArray float32[4,3] P('x') on Mesh(x=2, device_ids=[1, 0]), 48 bytes>"
+    assert memory.calls == []
+
+
+def test_what_has_no_values_is_not_put(client):
+    h = client.put([1.0])
+    for value in (h, Array(3, "int8")):
+        with pytest.raises(shardcall.InvalidOperandError, match="has no values here"):
+            client.put(value)
+
+
+def test_what_is_too_large_is_not_put(memory, client):
+    with pytest.raises(shardcall.ResourceExhaustedError):
+        client.put(np.broadcast_to(np.float64(1), (2**20, 2**20)))
+    assert memory.calls == []
+
+
+def test_an_array_is_an_operand_of_any_call(memory, client):
+    h = client.put(np.arange(6.0).reshape(2, 3))
+    memory.calls.clear()
+    result = client.call("echo", 1.0, h, in_specs=[P()])
+    np.testing.assert_array_equal(result.arrays[1], np.arange(6.0).reshape(2, 3))
+    client.diff(h, prepend=h)
+    client.matmul(np.ones((2, 2)), h)
+    for call in memory.calls:
+        assert "resident" in [operand.WhichOneof("source") for operand in call.operands]
+        assert call.call.mesh.axes[0].name == "x"
+        assert list(call.call.mesh.device_ids) == [0, 1, 2, 3]
+    specs = [[spec.HasField("spec") for spec in call.call.in_specs] for call in memory.calls]
+    assert specs == [[True, True], [True, True], [False, True]]
+
+
+def test_what_the_caller_says_comes_first(memory, client):
+    h = client.put(np.arange(8.0), mesh=Mesh(x=2, device_ids=[0, 1]), spec=P("x"))
+    memory.calls.clear()
+    client.call("echo", h, mesh=Mesh(x=4))
+    client.call("echo", h, mesh=Mesh(y=4))
+    client.call("echo", h, in_specs=[P()])
+    kept, other, replicated = (call.call for call in memory.calls)
+    assert kept.mesh.axes[0].size == 4
+    assert kept.in_specs[0].spec.entries[0].axis_names == ["x"]
+    assert not other.in_specs[0].HasField("spec")
+    assert not replicated.in_specs[0].spec.entries
+    assert replicated.mesh.axes[0].size == 2
+
+
+def test_its_type_stands_for_it_in_plans(server, client, memory):
+    h = client.put(np.zeros((2, 3)))
+    client.plan("diff", h)
+    kernel = client.compile("diff", Array((2, 3), "float64"), prepend=h)
+    result = kernel(h)
+    assert [array.shape for array in result.arrays] == [(2, 3), (2, 3)]
+    assert [operand.WhichOneof("source") for operand in memory.calls[-1].operands] == ["resident", "resident"]
+    with pytest.raises(shardcall.InvalidOperandError, match=r"shape \(1,\)"):
+        kernel(client.put([1.0]))
+    with pytest.raises(shardcall.InvalidOperandError, match=r"bound by value .*: prepend float64\[2,3\]"):
+        kernel(h, h)
+
+
+def test_results_may_stay(memory, client):
+    result = client.call("echo", np.arange(8.0), keep=True)
+    assert isinstance(result.array, shardcall.RemoteArray)
+    assert (result.array.shape, result.array.spec, result.array.mesh.size) == ((8,), P("x"), 4)
+    assert result.array.device_bytes == 64
+    assert "kept on the mesh" in repr(result)
+    np.testing.assert_array_equal(result, np.arange(8.0))
+    call = memory.calls[0]
+    assert call.keep_results
+    assert len(call.lease_id) == 32
+    assert not call.HasField("result_space")
+    large = np.arange(3 * MIB, dtype=np.float64)
+    two = client.call("echo", large, 1.0, keep=True)
+    np.testing.assert_array_equal(two.arrays[0], large)
+    for method in (client.diff, lambda x, keep: client.matmul(x, x, keep=keep), client.compile("echo", Array(1, "f8"))):
+        assert isinstance(method(np.ones(1), keep=True).arrays[0], shardcall.RemoteArray)
+    assert len({call.lease_id for call in memory.calls if hasattr(call, "lease_id")}) == 1
+
+
+def test_a_deleted_array_says_so_everywhere(memory, client):
+    first, second, third = (client.put([float(i)]) for i in range(3))
+    first.delete()
+    first.delete()
+    assert client.delete(second.handle, third, first) == 2
+    assert memory.stored == {}
+    memory.calls.clear()
+    for h in (first, second, third):
+        assert h.lost
+        for use in (
+            h.get,
+            lambda h=h: client.call("echo", h),
+            lambda h=h: client.describe(h),
+            lambda h=h: np.asarray(h),
+        ):
+            with pytest.raises(shardcall.ArrayLostError, match=r"which was deleted; put it anew with Client.put"):
+                use()
+        assert "deleted" in repr(h)
+    assert memory.calls == []
+
+
+def test_a_with_block_deletes(memory, client):
+    with client.put([1.0]) as h:
+        assert len(memory.stored) == 1
+    assert memory.stored == {}
+    assert h.lost
+
+
+def test_an_array_that_the_server_lost_says_so(memory, abort, client):
+    h = client.put([1.0])
+    memory.stored.clear()
+    for use in (h.get, lambda: client.call("echo", h), lambda: client.describe(h)):
+        with pytest.raises(shardcall.ArrayLostError):
+            use()
+
+
+def test_all_arrays_are_listed_as_the_objects_that_they_are(memory, client):
+    assert client.list() == []
+    first, second = client.put([1.0]), client.call("echo", 2.0, keep=True).array
+    assert client.list() == [first, second]
+    assert client.describe(first) is first
+    with shardcall.connect(memory.server.address) as other:
+        assert other.list() == []
+
+
+def test_a_handle_is_enough_for_another_client(memory, client):
+    h = client.put(np.arange(3.0), spec=P("x"))
+    with shardcall.connect(memory.server.address) as other:
+        seen = other.describe(h.handle)
+        assert (seen.shape, seen.spec, seen.handle) == (h.shape, h.spec, h.handle)
+        np.testing.assert_array_equal(other.call("echo", seen).array, np.arange(3.0))
+        np.testing.assert_array_equal(other.call("echo", h).array, np.arange(3.0))
+        del seen
+    assert len(memory.stored) == 1, "only its own client deletes it on closing"
+
+
+@pytest.mark.parametrize("handle", ["xyz", b"123", None, 7])
+def test_what_is_no_handle_is_refused(client, handle):
+    for use in (client.get, client.describe, client.delete):
+        with pytest.raises(shardcall.InvalidOperandError, match="is no array on the mesh"):
+            use(handle)
+
+
+def test_closing_deletes_all_arrays(memory):
+    with shardcall.connect(memory.server.address) as client:
+        held = client.put([1.0])
+        client.put([2.0])
+    assert memory.stored == {}
+    with pytest.raises(shardcall.ArrayLostError, match="whose client was closed"):
+        held.get()
+    held.delete()
+    client.close()
+
+
+def test_the_lease_is_renewed_while_arrays_are_held(memory, quick):
+    h = quick.put([1.0])
+    assert memory.renewed.get(timeout=20) == memory.calls[0].lease_id
+    assert memory.renewed.get(timeout=20)
+    assert h.get() == [1.0]
+    assert memory.deleted.empty()
+
+
+def test_an_array_whose_object_is_lost_is_deleted_in_the_next_round(memory, quick):
+    kept, lost = quick.put([1.0]), quick.put([2.0])
+    handle = bytes.fromhex(lost.handle)
+    del lost
+    gc.collect()
+    assert memory.deleted.get(timeout=20) == [handle]
+    assert kept.get() == [1.0]
+
+
+def test_the_thread_ends_with_the_last_array_and_begins_with_the_next(memory, quick):
+    def thread():
+        return quick._residents._lease._thread
+
+    first = quick.put([1.0])
+    old = thread()
+    first.delete()
+    old.join(20)
+    assert not old.is_alive()
+    second = quick.put([2.0])
+    while not memory.renewed.empty():
+        memory.renewed.get()
+    assert memory.renewed.get(timeout=20)
+    new = thread()
+    quick.close()
+    new.join(20)
+    assert not new.is_alive()
+    assert second.lost
+
+
+def test_a_client_is_collected_with_its_arrays(memory):
+    memory.info.limits.lease_seconds = 0.2
+    client = shardcall.connect(memory.server.address)
+    h = client.put([1.0])
+    del client
+    gc.collect()
+    assert h.get() == [1.0]
+    handle = bytes.fromhex(h.handle)
+    del h
+    gc.collect()
+    assert memory.deleted.get(timeout=20) == [handle]
+
+
+def test_a_server_that_is_away_for_a_round_is_asked_in_the_next(memory, abort, quick):
+    refused = []
+
+    def refuse_once(request, context):
+        if hasattr(request, "handles") and not refused:
+            refused.extend(request.handles)
+            abort(context, grpc.StatusCode.UNAVAILABLE, "MESH_NOT_READY")
+
+    memory.before = refuse_once
+    kept, lost = quick.put([1.0]), quick.put([2.0])
+    handle = bytes.fromhex(lost.handle)
+    del lost
+    gc.collect()
+    assert memory.deleted.get(timeout=20) == [handle]
+    assert refused == [handle]
+    assert kept.get() == [1.0]
+
+
+def test_a_result_that_comes_back_though_it_should_stay_is_an_error(server, client):
+    with shardcall.connect(server.address) as other, pytest.raises(shardcall.ProtocolError, match="shall stay"):
+        other.call("echo", 1.0, keep=True)
+
+
+def test_large_arrays_go_and_come_through_shared_memory(memory, sharing):
+    x = np.arange(MIB, dtype=np.float64)
+    h = sharing.put(x)
+    assert memory.calls[-1].array.WhichOneof("source") == "segment"
+    back = h.get()
+    assert memory.calls[-1].result_space.size_bytes == x.nbytes
+    np.testing.assert_array_equal(back, x)
+    memory.segments.clear()
+    np.testing.assert_array_equal(sharing.put(x).get(), x)
+
+
+def test_a_refused_put_is_told(memory, abort, client):
+    memory.before = lambda request, context: abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "RESIDENT_LIMIT")
+    for x in ([1.0], np.zeros(4 * MIB)):
+        with pytest.raises(shardcall.ResourceExhaustedError):
+            client.put(x)
+
+
+def test_usage_is_told(client):
+    usage = client.usage()
+    assert (usage.regions, usage.arrays, usage.descriptors, usage.leases) == (1, 2, 30, 0)
+
+
+def test_a_server_that_keeps_none_says_so(server):
+    with shardcall.connect(server.address) as client, pytest.raises(shardcall.NotSupportedError):
+        client.put([1.0])

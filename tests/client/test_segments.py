@@ -1,0 +1,223 @@
+"""The allocator over segments that are ordinary memory, with a lease that a test can see."""
+
+import gc
+import itertools
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from shardcall.arrays import Array
+from shardcall.deadline import Deadline
+from shardcall.errors import ServerUnavailableError
+from shardcall.segment import CannotShareError, Segment
+from shardcall.segments import Segments
+
+MIB = 2**20
+
+
+class Source:
+    """Makes segments of ordinary memory; ``open`` tells which leases last."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.leases = []
+        self.fails = None
+        self.segments = Segments(self.make, 128 * MIB, clock=lambda: self.now)
+
+    def make(self, nbytes, deadline):
+        if self.fails:
+            raise self.fails
+        lease, end = os.pipe()
+        self.leases.append((lease, nbytes))
+        memory = np.zeros(nbytes, np.uint8)
+        return Segment(len(self.leases).to_bytes(16, "big"), memory, end)
+
+    @property
+    def open(self):
+        """The sizes, in MiB, of the segments whose lease lasts: the pipe's other end is open."""
+        lasting = []
+        for lease, nbytes in self.leases:
+            os.set_blocking(lease, False)
+            try:
+                os.read(lease, 1)
+            except BlockingIOError:
+                lasting.append(nbytes // MIB)
+        return lasting
+
+    def reserve(self, *sizes):
+        return self.segments.reserve(sizes, Deadline(10))
+
+
+@pytest.fixture
+def source():
+    made = Source()
+    yield made
+    made.segments.close()
+    for lease, _ in made.leases:
+        os.close(lease)
+
+
+def test_blocks_do_not_overlap_and_are_aligned(source):
+    blocks = source.reserve(1, 65, 3 * MIB, 100)
+    ranges = sorted((block.offset, block.offset + block.nbytes) for block in blocks)
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(ranges))
+    assert all(block.offset % 64 == 0 for block in blocks)
+    assert blocks[2].offset % (2 * MIB) == 0
+    assert [block.nbytes for block in blocks] == [64, 128, 3 * MIB, 128]
+    assert source.open == [32]
+
+
+def test_a_segment_is_as_large_as_it_must_be(source):
+    held = source.reserve(33 * MIB, 2 * MIB)
+    assert source.open == [36]
+    assert source.reserve(3 * MIB) is not None
+    assert source.open == [36, 32]
+    assert held
+
+
+def test_there_is_no_more_than_the_server_allows(source):
+    held = source.reserve(100 * MIB)
+    assert source.reserve(29 * MIB) is None
+    assert source.reserve(20 * MIB, 10 * MIB) is None
+    more = source.reserve(28 * MIB)
+    assert source.open == [100, 28]
+    assert held
+    assert more
+
+
+def test_the_last_view_of_an_array_frees_its_block(source):
+    (block,) = source.reserve(30 * MIB)
+    array = block.array(Array((30, MIB), "uint8"))
+    view = array[3:5].view(np.int16).T
+    del block, array
+    gc.collect()
+    assert source.reserve(30 * MIB)[0].segment_id != view.base.base.segment_id
+    segment_id = view.base.base.segment_id
+    del view
+    assert source.reserve(28 * MIB)[0].segment_id == segment_id
+
+
+def test_a_block_may_be_freed_within_the_allocator_itself(source):
+    held = [source.reserve(64)[0] for _ in range(100)]
+    with source.segments._lock:
+        held.clear()
+        gc.collect()
+    source.reserve(30 * MIB)
+    assert source.open == [32]
+
+
+def test_a_part_becomes_a_block_of_its_own(source):
+    (block,) = source.reserve(10 * MIB)
+    start = block.offset
+    part = block.carve(start + 64, 100)
+    assert (part.offset, part.nbytes) == (start + 64, 128)
+    assert (block.offset, block.nbytes) == (start + 192, 10 * MIB - 192)
+    block.release()
+    assert source.reserve(64)[0].offset == start
+    (rest,) = source.reserve(9 * MIB)
+    assert rest.offset + rest.nbytes <= 32 * MIB
+    assert part.offset not in range(rest.offset, rest.offset + rest.nbytes)
+
+
+def test_an_empty_segment_goes_when_a_larger_one_comes(source):
+    source.reserve(MIB)
+    held = source.reserve(120 * MIB)
+    assert source.open == [120]
+    assert held
+
+
+def test_an_empty_segment_goes_when_it_has_not_been_used_for_a_while(source):
+    first, second = source.reserve(30 * MIB), source.reserve(30 * MIB)
+    del second
+    source.reserve(64)
+    assert source.open == [32, 32]
+    source.now = 11.0
+    both = source.reserve(64, 30 * MIB)
+    assert source.open == [32, 32]
+    del both
+    source.reserve(64)
+    source.now = 22.0
+    source.reserve(64)
+    assert source.open == [32]
+    assert first
+
+
+def test_the_only_segment_stays(source):
+    source.reserve(MIB)
+    source.now = 100.0
+    source.reserve(64)
+    assert source.open == [32]
+
+
+def test_what_is_given_up_is_not_used_again(source):
+    (block,) = source.reserve(2 * MIB)
+    array = block.array(Array(2 * MIB, "uint8"))
+    assert source.segments.locate(array).offset == block.offset
+    source.segments.retire({block.segment_id})
+    assert source.segments.locate(array) is None
+    assert source.open == []
+    array[:] = 1
+    assert source.reserve(2 * MIB)[0].segment_id != block.segment_id
+
+
+@pytest.mark.parametrize("pick", [lambda a: a[1:], lambda a: a.T, lambda a: a[:, 1:]], ids=["offset", "T", "columns"])
+def test_what_cannot_be_named_is_not_located(source, pick):
+    (block,) = source.reserve(2 * MIB)
+    array = block.array(Array((5, 3), "float64"))
+    assert source.segments.locate(array) is not None
+    assert source.segments.locate(pick(array)) is None
+    assert source.segments.locate(np.zeros(3)) is None
+
+
+def test_what_cannot_be_is_tried_once(source):
+    source.fails = CannotShareError()
+    assert source.reserve(64) is None
+    source.fails, source.now = None, 1e9
+    assert source.reserve(64) is None
+    assert not source.segments.may_share
+
+
+@pytest.mark.parametrize("error", [ServerUnavailableError("gone"), OSError(12, "no memory")])
+def test_what_fails_for_now_is_tried_again_later(source, error):
+    source.fails = error
+    assert source.reserve(64) is None
+    source.fails = None
+    assert source.reserve(64) is None
+    source.now = 2.0
+    assert source.reserve(64) is not None
+
+
+def test_after_closing_there_are_no_blocks(source):
+    held = source.reserve(64)
+    source.segments.close()
+    assert source.open == []
+    assert source.reserve(64) is None
+    assert held
+
+
+def test_threads_that_wait_for_a_segment_share_it(source):
+    begin, make = threading.Barrier(4), source.make
+
+    def slow(nbytes, deadline):
+        waiting.wait(5)
+        return make(nbytes, deadline)
+
+    waiting = threading.Event()
+    source.segments._open_segment = slow
+    held = []
+
+    def run():
+        begin.wait(10)
+        held.extend(source.reserve(MIB))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    begin.wait(10)
+    waiting.set()
+    for thread in threads:
+        thread.join(10)
+    assert len({block.offset for block in held}) == 3
+    assert source.open == [32]

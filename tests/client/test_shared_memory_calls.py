@@ -1,0 +1,335 @@
+"""Calls whose arrays go through memory shared with the server, by real sockets and memory files."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import traceback
+
+import grpc
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall.segment import Block
+
+MIB = 2**20
+
+
+def ordinary(array):
+    """Whether an array's memory is its own."""
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return not isinstance(array, Block)
+
+
+def counted(nbytes, dtype="float64", start=0):
+    return np.arange(start, start + nbytes // np.dtype(dtype).itemsize, dtype=dtype)
+
+
+def sources(request):
+    return [operand.WhichOneof("source") for operand in request.operands]
+
+
+def test_large_arrays_go_in_and_out_through_shared_memory(memory, sharing):
+    x = counted(3 * MIB)
+    result = sharing.call("echo", x)
+    (call,) = memory.calls
+    assert sources(call) == ["segment"]
+    assert call.result_space.size_bytes >= x.nbytes
+    np.testing.assert_array_equal(result.array, x)
+    assert result.array.flags.writeable
+    assert not ordinary(result.array)
+    assert memory.opened == [32 * MIB]
+
+
+def test_small_calls_stay_one_message(memory, sharing):
+    sharing.call("echo", counted(MIB // 4))
+    assert sources(memory.calls[0]) == ["inline"]
+    assert memory.opened == []
+
+
+def test_what_is_small_rides_along(memory, sharing):
+    small, large = counted(1000), counted(2 * MIB)
+    result = sharing.call("echo", small, None, large, 7.0)
+    assert sources(memory.calls[0]) == ["inline", None, "segment", "inline"]
+    for array, sent in zip(result.arrays, (small, large, 7.0), strict=True):
+        np.testing.assert_array_equal(array, sent)
+
+
+LAYOUTS = {
+    "Fortran": lambda: np.asfortranarray(counted(2 * MIB).reshape(512, -1)),
+    "every other": lambda: counted(4 * MIB)[::2],
+    "backwards": lambda: counted(2 * MIB)[::-1],
+    "big-endian": lambda: counted(2 * MIB).astype(">f8"),
+    "broadcast": lambda: np.broadcast_to(np.float64(3), (600, 500)),
+    "one row": lambda: counted(16 * MIB).reshape(1, -1, 2),
+    "two threads": lambda: np.asfortranarray(counted(16 * MIB).reshape(1024, -1)),
+    "read-only": lambda: np.frombuffer(counted(2 * MIB).tobytes(), np.float64),
+    "bfloat16": lambda: counted(2 * MIB, "float32").astype(shardcall.Array((), "bfloat16").dtype),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_is_copied_as_it_is(memory, sharing, layout):
+    x = LAYOUTS[layout]()
+    result = sharing.call("echo", x).array
+    assert sources(memory.calls[0]) == ["segment"]
+    np.testing.assert_array_equal(result, x)
+    assert result.dtype == x.dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int4", "uint4"])
+def test_types_whose_bytes_are_checked_are_streamed(memory, sharing, dtype):
+    x = (counted(2 * MIB, "uint8") % 2).astype(shardcall.Array((), dtype).dtype)
+    y = counted(2 * MIB)
+    result = sharing.call("echo", x, y)
+    assert sources(memory.calls[0]) == ["streamed", "segment"]
+    for array, sent in zip(result.arrays, (x, y), strict=True):
+        np.testing.assert_array_equal(array, sent)
+    assert ordinary(sharing.empty(2 * MIB, dtype))
+
+
+def test_an_array_made_in_shared_memory_is_not_copied(memory, sharing):
+    x = sharing.empty((512, 512), np.float64)
+    x[...] = 5
+    sharing.call("echo", x)
+    sharing.call("echo", x[256:])
+    whole, half = (call.operands[0].segment for call in memory.calls)
+    assert half.offset - whole.offset == x.nbytes // 2
+    assert sharing.empty((2, 3)).shape == (2, 3)
+    sharing.call("echo", x.T)
+    assert memory.calls[2].operands[0].segment.offset != whole.offset
+
+
+def test_a_small_result_keeps_no_shared_memory(memory, sharing):
+    large, small = sharing.call("echo", counted(2 * MIB), counted(64 * 2**10)).arrays
+    assert memory.calls[0].result_space.size_bytes >= large.nbytes + small.nbytes
+    assert (ordinary(large), ordinary(small)) == (False, True)
+    np.testing.assert_array_equal(small, counted(64 * 2**10))
+
+
+def test_a_result_is_an_operand_without_a_copy(memory, sharing):
+    first = sharing.call("echo", counted(2 * MIB)).array
+    sharing.call("echo", first)
+    space = memory.calls[0].result_space
+    assert memory.calls[1].operands[0].segment.offset == space.offset
+
+
+def test_the_size_of_results_is_remembered(memory, sharing):
+    x = counted(2 * MIB)
+    sharing.call("echo", x)
+    sharing.call("echo", x)
+    sharing.call("echo", x, axis=1)
+    spaces = [call.result_space.size_bytes for call in memory.calls]
+    assert spaces[1] == x.nbytes
+    assert spaces[0] == spaces[2] > x.nbytes
+
+
+def test_results_that_do_not_fit_come_as_a_stream(memory, sharing):
+    answer = memory.answer
+
+    def shrink(request, chunks, context, *, streamed):
+        request.result_space.size_bytes = 64
+        return answer(request, chunks, context, streamed=streamed)
+
+    memory.answer = shrink
+    x = counted(2 * MIB)
+    result = sharing.call("echo", x).array
+    assert len(memory.calls) == 2
+    assert all(sources(call) == ["segment"] for call in memory.calls)
+    np.testing.assert_array_equal(result, x)
+    assert ordinary(result)
+
+
+def test_memory_is_used_again_when_results_are_let_go(memory, sharing):
+    x = counted(10 * MIB)
+    for i in range(10):
+        view = sharing.call("echo", x + i).array[100:]
+        assert view[0] == 100 + i
+        del view
+    assert memory.opened == [32 * MIB]
+
+
+def test_results_that_are_held_are_left_alone(memory, sharing):
+    results = [sharing.call("echo", counted(6 * MIB, start=i)).array for i in range(12)]
+    for i, result in enumerate(results):
+        np.testing.assert_array_equal(result, counted(6 * MIB, start=i))
+    assert len(memory.opened) > 1
+
+
+def test_with_all_memory_held_results_are_copied_out(memory):
+    memory.info.limits.max_segment_bytes = 32 * MIB
+    with shardcall.connect(memory.server.address) as client:
+        held = client.empty(20 * MIB, np.uint8)
+        x = counted(8 * MIB)
+        result = client.call("echo", x).array
+        assert sources(memory.calls[0]) == ["segment"]
+        assert ordinary(result)
+        np.testing.assert_array_equal(result, x)
+        assert ordinary(client.empty(20 * MIB, np.uint8))
+        assert not ordinary(held)
+
+
+def test_arrays_outlive_client_and_server(memory):
+    with shardcall.connect(memory.server.address) as client:
+        result = client.call("echo", counted(2 * MIB)).array
+        x = client.empty(MIB, np.uint8)
+    memory.ended.get(timeout=20)
+    x[:] = 1
+    result += 1
+    np.testing.assert_array_equal(result, counted(2 * MIB, start=1))
+
+
+def test_a_client_that_is_lost_gives_its_memory_back(memory):
+    client = shardcall.connect(memory.server.address)
+    held = client.call("echo", counted(2 * MIB)).array
+    del client
+    gc.collect()
+    memory.ended.get(timeout=20)
+    assert held[1] == 1
+
+
+def test_shared_memory_can_be_turned_off(memory):
+    with shardcall.connect(memory.server.address, shared_memory=False) as client:
+        client.call("echo", counted(2 * MIB))
+        assert sources(memory.calls[0]) == ["streamed"]
+        assert ordinary(client.empty(2 * MIB, np.uint8))
+
+
+def test_memory_is_shared_over_a_socket_of_this_host(memory):
+    assert memory.server.address.startswith("127.")
+    with shardcall.connect(memory.server.address.replace("127.0.0.1", "localhost")) as client:
+        client.call("echo", counted(2 * MIB))
+    assert sources(memory.calls[0]) == ["segment"]
+
+
+def unimplemented(memory, abort):
+    memory.before_opening = lambda request, context: abort(context, grpc.StatusCode.UNIMPLEMENTED, "NOT_SUPPORTED")
+
+
+def no_socket(memory, abort):
+    memory.path = memory.folder / "other"
+
+
+def a_stranger(memory, abort):
+    memory.serve = lambda connection: connection.close()
+
+
+def no_descriptor(memory, abort):
+    def serve(connection):
+        with connection:
+            connection.recv(32)
+            connection.sendall(b"\x01")
+
+    memory.serve = serve
+
+
+@pytest.mark.parametrize("wrong", [unimplemented, no_socket, a_stranger, no_descriptor])
+def test_what_cannot_be_shared_is_streamed_and_not_asked_for_again(memory, abort, wrong):
+    asked = []
+    wrong(memory, abort)
+    refuse = memory.before_opening
+    memory.before_opening = lambda request, context: (asked.append(request), refuse(request, context))
+    with shardcall.connect(memory.server.address) as client:
+        for _ in range(3):
+            assert client.call("echo", counted(2 * MIB)).array[7] == 7
+    assert [sources(call) for call in memory.calls] == [["streamed"]] * 3
+    assert len(asked) == 1
+
+
+def test_a_server_that_is_busy_is_asked_again_later(memory, abort, sharing):
+    memory.before_opening = lambda request, context: abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "SERVER_BUSY")
+    sharing.call("echo", counted(2 * MIB))
+    memory.before_opening = lambda request, context: None
+    sharing._sharing._segments._not_before = 0
+    sharing.call("echo", counted(2 * MIB))
+    assert [sources(call) for call in memory.calls] == [["streamed"], ["segment"]]
+
+
+def test_a_segment_that_the_server_forgot_is_given_up_and_the_call_streamed(memory, sharing):
+    sharing.call("echo", counted(2 * MIB))
+    memory.segments.clear()
+    result = sharing.call("echo", counted(2 * MIB)).array
+    assert [sources(call) for call in memory.calls] == [["segment"], ["segment"], ["streamed"]]
+    np.testing.assert_array_equal(result, counted(2 * MIB))
+    memory.ended.get(timeout=20)
+    sharing.call("echo", counted(2 * MIB))
+    assert sources(memory.calls[-1]) == ["segment"]
+
+
+def test_after_a_refusal_the_memory_is_used_again(memory, abort, sharing):
+    memory.before = lambda request, context: abort(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_OPERAND")
+    for _ in range(20):
+        with pytest.raises(shardcall.InvalidOperandError):
+            sharing.call("echo", counted(8 * MIB))
+    memory.before = lambda request, context: None
+    sharing.call("echo", counted(8 * MIB))
+    assert memory.opened == [32 * MIB]
+
+
+@pytest.mark.parametrize("reason", ["DEADLINE_EXCEEDED", "MESH_RESTARTED", "OUT_OF_DEVICE_MEMORY"])
+def test_after_a_call_that_may_still_run_the_memory_is_given_up(memory, abort, sharing, reason):
+    held = sharing.call("echo", counted(2 * MIB)).array
+    memory.before = lambda request, context: abort(context, grpc.StatusCode.ABORTED, reason)
+    with pytest.raises(shardcall.ShardcallError):
+        sharing.call("echo", counted(2 * MIB))
+    assert memory.ended.get(timeout=20) == memory.calls[0].result_space.segment_id
+    memory.before = lambda request, context: None
+    np.testing.assert_array_equal(sharing.call("echo", held).array, held)
+    first, _, third = (call.operands[0].segment.segment_id for call in memory.calls)
+    assert third != first
+
+
+def test_ctrl_c_gives_the_memory_up_and_leaves_the_client_whole(memory, sharing, ended):
+    def interrupt(request, context):
+        gone = ended(context)
+        while not waits_in_grpc():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        gone.wait(20)
+
+    memory.before = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        sharing.call("echo", counted(2 * MIB), timeout=25)
+    assert memory.ended.get(timeout=20)
+    memory.before = lambda request, context: None
+    assert sharing.call("echo", counted(2 * MIB)).array[1] == 1
+
+
+def waits_in_grpc():
+    """Whether the main thread is where an interrupt is safe: see test_stream_faults.py."""
+    stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
+    return any("next_event" in (frame.line or "") for frame in stack)
+
+
+def test_a_result_outside_its_room_is_an_error(memory, sharing):
+    answer = memory.answer
+
+    def elsewhere(request, chunks, context, *, streamed):
+        response = answer(request, chunks, context, streamed=streamed)
+        response.results[0].segment.offset = 2**40
+        return response
+
+    memory.answer = elsewhere
+    with pytest.raises(shardcall.ProtocolError, match=r"result 0 is told to lie where there is no room"):
+        sharing.call("echo", counted(2 * MIB))
+
+
+def test_threads_share_segments(memory, sharing):
+    failures = []
+
+    def run(start):
+        for i in range(10):
+            x = counted(2 * MIB, start=start + i)
+            if not np.array_equal(sharing.call("echo", x).array, x):
+                failures.append(start)
+
+    threads = [threading.Thread(target=run, args=(1000 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert sum(memory.opened) <= 256 * MIB

@@ -1,0 +1,193 @@
+"""Memory of calls: pooled, of huge pages, counted, and never another call's while a call has it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardcall.shared_memory import HUGE_PAGE_BYTES
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.arena import Arena, size_class
+from shardcall_server.frontend.budget import MemoryBudget
+
+MIB = 1 << 20
+
+
+def no_check() -> None:
+    pass
+
+
+@pytest.fixture
+def gone() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def arena(gone: list[int]) -> Iterator[Arena]:
+    arena = Arena(MemoryBudget(256 * MIB, 192 * MIB), itertools.count(1).__next__, gone.append)
+    yield arena
+    arena.drop(arena.idle_bytes)
+
+
+def present(region) -> None:
+    region.reserve(region.nbytes, no_check)
+
+
+def test_a_region_goes_back_to_the_pool_warm_and_the_next_call_gets_it(arena):
+    first = arena.take("a", 5 * MIB)
+    present(first)
+    memory_id = first.memory_id
+    assert arena.budget.used_bytes == first.nbytes == 6 * MIB
+    first.close()
+    assert (arena.budget.used_bytes, arena.idle_bytes, arena.in_use) == (0, 6 * MIB, 0)
+    second = arena.take("b", 5 * MIB + 1)
+    assert second.memory_id == memory_id
+    assert (arena.budget.used_bytes, arena.idle_bytes, arena.in_use) == (6 * MIB, 0, 1)
+    second.close()
+
+
+def test_a_region_lasts_until_its_last_user_closes_it(arena):
+    region = arena.take("a", 1)
+    present(region)
+    region.hold()
+    region.close()
+    other = arena.take("b", 1)
+    assert other.memory_id != region.memory_id
+    region.close()
+    assert arena.in_use == 1
+    other.close()
+    assert arena.in_use == 0
+
+
+def test_a_region_that_was_closed_shows_nothing_of_the_call_that_has_its_memory_now(arena):
+    stale = arena.take("a", 1)
+    present(stale)
+    stale.close()
+    with pytest.raises(RuntimeError):
+        stale.view(0, 1)
+    fresh = arena.take("b", 1)
+    assert fresh.memory_id == stale.memory_id
+    with pytest.raises(RuntimeError):
+        stale.view(0, 1)
+    fresh.view(0, 1)[0] = 7
+    fresh.close()
+
+
+def test_what_is_only_claimed_costs_nothing(arena):
+    region = arena.take("a", 100 * MIB)
+    assert arena.budget.used_bytes == 0
+    region.reserve(1, no_check)
+    assert arena.budget.used_bytes == 32 * MIB
+    region.close()
+    assert (arena.budget.used_bytes, arena.idle_bytes) == (0, 32 * MIB)
+
+
+def test_idle_regions_go_before_anybody_is_refused(arena, gone):
+    region = arena.take("a", 128 * MIB)
+    present(region)
+    region.close()
+    larger = arena.take("a", 160 * MIB)
+    present(larger)
+    assert gone == [region.memory_id]
+    assert (arena.budget.used_bytes, arena.idle_bytes) == (160 * MIB, 0)
+    larger.close()
+
+
+def test_one_connection_cannot_take_all(arena):
+    mine = arena.take("a", 128 * MIB)
+    present(mine)
+    more = arena.take("a", 128 * MIB)
+    with pytest.raises(CallError) as caught:
+        present(more)
+    assert caught.value.reason is Reason.SERVER_BUSY
+    assert caught.value.metadata["limit"] == "max_bytes_per_connection"
+    theirs = arena.take("b", 8 * MIB)
+    present(theirs)
+    for region in (mine, more, theirs):
+        region.close()
+    assert arena.budget.used_bytes == 0
+    assert arena.budget.high_water_bytes == (128 + 64 + 8) * MIB
+
+
+def test_a_refused_region_goes_back_whole(arena):
+    warm = arena.take("a", 128 * MIB)
+    present(warm)
+    warm.close()
+    blocker = arena.take("b", 96 * MIB)
+    present(blocker)
+    other = arena.take("b", 80 * MIB)
+    present(other)
+    with pytest.raises(CallError):
+        arena.take("b", 128 * MIB).reserve(128 * MIB, no_check)
+    blocker.close()
+    other.close()
+    assert arena.budget.used_bytes == 0
+
+
+def test_what_was_not_used_for_a_while_is_given_back(arena, gone):
+    before = set(os.listdir("/proc/self/fd"))
+    region = arena.take("a", 1)
+    present(region)
+    region.close()
+    arena.drop_unused_since(0.0)
+    assert not gone
+    arena.drop_unused_since(float("inf"))
+    assert gone == [region.memory_id]
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_file_of_a_region_can_be_neither_shrunk_nor_grown(arena):
+    region = arena.take("a", 1)
+    for size in (0, region.nbytes * 2):
+        with pytest.raises(PermissionError):
+            os.ftruncate(region.fd, size)
+    region.close()
+
+
+def test_regions_are_of_huge_pages_where_the_kernel_has_them(arena):
+    region = arena.take("a", 32 * MIB)
+    present(region)
+    view = region.view(0, region.nbytes)
+    assert view.ctypes.data % HUGE_PAGE_BYTES == 0
+    huge_kib = _shmem_pmd_mapped_kib(view.ctypes.data)
+    region.close()
+    if not huge_kib:
+        pytest.skip("this kernel makes no huge pages of shared memory")
+    assert huge_kib == region.nbytes // 1024
+
+
+def _shmem_pmd_mapped_kib(address: int) -> int:
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        head = line.split()[0]
+        if "-" in head:
+            low, high = (int(part, 16) for part in head.split("-"))
+            inside = low <= address < high
+        elif inside and head == "ShmemPmdMapped:":
+            return int(line.split()[1])
+    return 0
+
+
+def test_a_view_keeps_the_memory_that_its_region_has_let_go_of(arena):
+    region = arena.take("a", 1)
+    present(region)
+    view = region.view(0, 4)
+    view[:] = [1, 2, 3, 4]
+    region.close()
+    arena.drop(arena.idle_bytes)
+    np.testing.assert_array_equal(view, [1, 2, 3, 4])
+
+
+@given(st.integers(1, 1 << 50))
+def test_a_size_class_wastes_at_most_an_eighth_or_a_huge_page(nbytes):
+    size = size_class(nbytes)
+    assert size % HUGE_PAGE_BYTES == 0
+    assert nbytes <= size < nbytes + max(HUGE_PAGE_BYTES, nbytes / 8 + 1)
+    assert size_class(size) == size

@@ -1,0 +1,370 @@
+"""The companion socket: a ticket gives its segment once, to this user, in time; the connection is the lease."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import queue
+import secrets
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from shardcall.shared_memory import map_file
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.arena import SEALS
+from shardcall_server.frontend.budget import MemoryBudget
+from shardcall_server.frontend.companion import Companion, make_companion
+from shardcall_server.frontend.segments import Segment, Segments
+
+_MIB = 1 << 20
+_PATIENCE_S = 20.0  # for what comes at once; a test that waits so long has failed
+_FOREVER_S = 3600.0
+
+
+class Host:
+    """What a server has: segments, a companion in a directory below ``parent``, and what it was told to be gone."""
+
+    def __init__(self, parent: str, ticket_s: float) -> None:
+        self.budget = MemoryBudget(64 * _MIB, 64 * _MIB)
+        self.gone: queue.Queue[int] = queue.Queue()
+        self.segments = Segments(self.budget, 32 * _MIB, itertools.count(1).__next__, self.gone.put)
+        companion = make_companion([parent], ticket_s)
+        assert companion
+        self.companion = companion
+
+    def open(self) -> tuple[Segment, bytes]:
+        segment = self.segments.open("one", 2 * _MIB, lambda: None)
+        return segment, self.companion.offer(segment)
+
+    def connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_PATIENCE_S)
+        connection.connect(self.companion.socket_path)
+        return connection
+
+    def wait_gone(self, segment: Segment) -> None:
+        assert self.gone.get(timeout=_PATIENCE_S) == segment.memory_id
+        assert segment.fd == -1
+
+    def is_empty(self) -> bool:
+        segments = self.segments
+        return (segments.count, segments.nbytes, segments.leases, self.budget.used_bytes) == (0, 0, 0, 0)
+
+    def close(self) -> None:
+        self.companion.close()
+        self.segments.close()
+
+
+@pytest.fixture
+def parent() -> Iterator[str]:
+    """A directory with a short path: a socket's address holds 107 bytes."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield directory
+
+
+@pytest.fixture
+def start(parent: str) -> Iterator[Callable[..., Host]]:
+    with contextlib.ExitStack() as stack:
+
+        def started(ticket_s: float = _FOREVER_S) -> Host:
+            return stack.enter_context(contextlib.closing(Host(parent, ticket_s)))
+
+        yield started
+
+
+@pytest.fixture
+def host(start: Callable[..., Host]) -> Host:
+    return start()
+
+
+def received(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """What the server says, and the descriptors beside it."""
+    try:
+        data, descriptors, _, _ = socket.recv_fds(connection, 16, 4, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:  # it closed without having read all
+        return b"", []
+    return data, list(descriptors)
+
+
+@contextlib.contextmanager
+def redeemed(host: Host, ticket: bytes) -> Iterator[tuple[socket.socket, int]]:
+    """A lease and its segment's descriptor."""
+    with host.connect() as connection:
+        connection.sendall(ticket)
+        data, descriptors = received(connection)
+        assert data == b"\x01"
+        assert len(descriptors) == 1
+        try:
+            yield connection, descriptors[0]
+        finally:
+            os.close(descriptors[0])
+
+
+def yields_nothing(host: Host, *pieces: bytes) -> bool:
+    """Whether the server closes a connection that brings this, and sends nothing."""
+    with host.connect() as connection:
+        with contextlib.suppress(BrokenPipeError):  # it may have closed before the last piece
+            for piece in pieces:
+                connection.sendall(piece)
+        return received(connection) == (b"", [])
+
+
+def test_a_ticket_gives_its_segment_sealed(host: Host):
+    segment, ticket = host.open()
+    with redeemed(host, ticket) as (_, descriptor):
+        assert len(ticket) == 32
+        assert os.fstat(descriptor).st_ino == os.fstat(segment.fd).st_ino
+        assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == SEALS
+        for nbytes in (0, 4 * _MIB):
+            with pytest.raises(PermissionError):
+                os.ftruncate(descriptor, nbytes)
+        map_file(descriptor, segment.nbytes, populate=True)[:] = 7
+        assert set(os.pread(segment.fd, segment.nbytes, 0)) == {7}
+
+
+def test_tickets_give_each_its_own_segment(host: Host):
+    first, first_ticket = host.open()
+    second, second_ticket = host.open()
+    with redeemed(host, second_ticket) as (_, theirs), redeemed(host, first_ticket) as (_, ours):
+        assert os.fstat(ours).st_ino == os.fstat(first.fd).st_ino
+        assert os.fstat(theirs).st_ino == os.fstat(second.fd).st_ino
+
+
+def test_a_ticket_is_good_once(host: Host):
+    segment, ticket = host.open()
+    with redeemed(host, ticket):
+        assert yields_nothing(host, ticket)
+        assert host.segments.hold(segment.segment_id, 0, 64) is segment  # the lease that there is goes on
+        segment.close()
+
+
+def test_a_wrong_ticket_yields_nothing_and_spoils_no_other(host: Host):
+    _, ticket = host.open()
+    assert yields_nothing(host, secrets.token_bytes(32))
+    assert yields_nothing(host, ticket[:-1] + bytes([ticket[-1] ^ 1]))
+    with redeemed(host, ticket):
+        pass
+
+
+def test_a_ticket_may_come_in_pieces(host: Host):
+    _, ticket = host.open()
+    with host.connect() as connection:
+        for byte in ticket:
+            connection.sendall(bytes([byte]))
+        data, descriptors = received(connection)
+        assert (data, len(descriptors)) == (b"\x01", 1)
+        os.close(descriptors[0])
+
+
+def test_a_part_of_a_ticket_yields_nothing(host: Host):
+    _, ticket = host.open()
+    with host.connect() as connection:
+        connection.sendall(ticket[:31])
+        connection.shutdown(socket.SHUT_WR)
+        assert received(connection) == (b"", [])
+
+
+@pytest.mark.parametrize("brought", [0, 31])
+def test_who_does_not_bring_a_ticket_in_time_is_dropped(start: Callable[..., Host], brought: int):
+    host = start(ticket_s=0.05)
+    assert yields_nothing(host, bytes(brought))
+
+
+def test_a_late_ticket_yields_nothing_and_its_segment_is_gone(start: Callable[..., Host]):
+    host = start(ticket_s=0.05)
+    segment, ticket = host.open()
+    host.wait_gone(segment)
+    assert host.is_empty()
+    assert yields_nothing(host, ticket)
+
+
+def test_a_ticket_of_another_server_yields_nothing(host: Host, start: Callable[..., Host]):
+    _, ticket = host.open()
+    assert yields_nothing(start(), ticket)
+
+
+@pytest.mark.parametrize("how", ["close", "shutdown", "send"])
+def test_the_lease_ends_with_the_connection_or_whatever_comes_by_it(host: Host, how: str):
+    segment, ticket = host.open()
+    with redeemed(host, ticket) as (connection, _):
+        if how == "close":
+            connection.close()
+        elif how == "shutdown":
+            connection.shutdown(socket.SHUT_WR)
+        else:
+            connection.sendall(b"more")
+        host.wait_gone(segment)
+        assert host.is_empty()
+
+
+def test_the_lease_ends_when_its_process_is_killed(host: Host):
+    segment, ticket = host.open()
+    holder = (
+        "import socket, sys\n"
+        "connection = socket.socket(socket.AF_UNIX)\n"
+        "connection.connect(sys.argv[1])\n"
+        "connection.sendall(bytes.fromhex(sys.argv[2]))\n"
+        "print(socket.recv_fds(connection, 16, 4)[0], flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", holder, host.companion.socket_path, ticket.hex()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "b'\\x01'\n"
+        assert host.segments.leases == 1
+        process.kill()
+        host.wait_gone(segment)
+    assert host.is_empty()
+
+
+def test_an_execution_keeps_a_segment_whose_client_is_gone(host: Host):
+    segment, ticket = host.open()
+    with redeemed(host, ticket):
+        used = host.segments.hold(segment.segment_id, 0, 64)
+    other, other_ticket = host.open()
+    with redeemed(host, other_ticket):
+        pass
+    host.wait_gone(other)  # the one before it has been seen to by then
+    assert os.fstat(used.fd).st_size == segment.nbytes
+    assert (host.segments.count, host.segments.leases) == (1, 0)
+    used.close()
+    host.wait_gone(segment)
+    assert host.is_empty()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
+@pytest.mark.parametrize(("open_door", "outcome"), [(False, "PermissionError"), (True, "b''")])
+def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str, open_door: bool, outcome: str):
+    segment, ticket = host.open()
+    directory = Path(host.companion.socket_path).parent
+    os.chmod(parent, 0o755)
+    if open_door:  # so that nothing but the look at whose connection it is stands between
+        directory.chmod(0o755)
+        os.chmod(host.companion.socket_path, 0o666)
+    thief = (
+        "import os, socket, sys\n"
+        "os.setgroups([])\n"
+        "os.setresgid(65534, 65534, 65534)\n"
+        "os.setresuid(65534, 65534, 65534)\n"
+        "connection = socket.socket(socket.AF_UNIX)\n"
+        "try:\n"
+        "    connection.connect(sys.argv[1])\n"
+        "    connection.send(bytes.fromhex(sys.argv[2]))\n"
+        "    print(socket.recv_fds(connection, 16, 4)[0])\n"
+        "except (BrokenPipeError, ConnectionResetError):\n"
+        "    print(b'')\n"
+        "except PermissionError:\n"
+        "    print('PermissionError')\n"
+    )
+    command = [sys.executable, "-c", thief, host.companion.socket_path, ticket.hex()]
+    stolen = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert stolen.stdout.strip() == outcome
+    with redeemed(host, ticket) as (_, descriptor):
+        assert os.fstat(descriptor).st_ino == os.fstat(segment.fd).st_ino
+
+
+def test_silent_connections_are_bounded_and_in_nobodys_way(host: Host):
+    _, ticket = host.open()
+    before = len(os.listdir("/proc/self/fd"))
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(host.connect()) for _ in range(200)]
+        for connection in silent[:150]:
+            assert received(connection) == (b"", [])
+        with redeemed(host, ticket):
+            assert len(os.listdir("/proc/self/fd")) < before + 200 + 50
+
+
+def test_the_socket_is_this_users_alone_and_gone_at_the_end(host: Host, parent: str):
+    path = Path(host.companion.socket_path)
+    assert path.parent.parent == Path(parent)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    host.close()
+    assert os.listdir(parent) == []
+
+
+def test_the_end_of_the_companion_ends_every_lease(host: Host):
+    held, ticket = host.open()
+    offered, _ = host.open()
+    with redeemed(host, ticket) as (connection, _), host.connect() as silent:
+        host.companion.close()
+        assert received(connection) == received(silent) == (b"", [])
+    assert {host.gone.get(timeout=_PATIENCE_S) for _ in range(2)} == {held.memory_id, offered.memory_id}
+    assert host.is_empty()
+    late = host.segments.open("one", _MIB, lambda: None)
+    with pytest.raises(CallError) as refused:
+        host.companion.offer(late)
+    assert refused.value.reason is Reason.SERVER_DRAINING
+    assert host.segments.leases == 1  # still the caller's
+
+
+def test_nothing_leaves_descriptors_behind(parent: str):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with contextlib.closing(Host(parent, _FOREVER_S)) as host:
+            for _ in range(3):
+                _, ticket = host.open()
+                with redeemed(host, ticket):
+                    assert yields_nothing(host, ticket)
+            host.open()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_the_next_directory_is_taken_where_the_first_will_not_do(parent: str):
+    too_long = Path(parent, "a" * 100)
+    too_long.mkdir()
+    with contextlib.closing(cast(Companion, make_companion([f"{parent}/none", str(too_long), parent]))) as companion:
+        assert Path(companion.socket_path).parent.parent == Path(parent)
+        assert os.listdir(too_long) == []
+
+
+def test_there_is_no_companion_where_no_directory_will_do(parent: str):
+    before = len(os.listdir("/proc/self/fd"))
+    assert make_companion([f"{parent}/none", "/proc"]) is None
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_the_users_runtime_directory_comes_first(parent: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", parent)
+    with contextlib.closing(cast(Companion, make_companion())) as companion:
+        assert companion.socket_path.startswith(f"{parent}/shardcall-")
+
+
+@pytest.mark.parametrize("runtime", ["", "relative", "/nowhere", "/proc/1/root/none"])
+def test_a_runtime_directory_that_will_not_do_is_passed_over(monkeypatch: pytest.MonkeyPatch, runtime: str):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    with contextlib.closing(cast(Companion, make_companion())) as companion:
+        assert Path(companion.socket_path).parent.parent == Path(tempfile.gettempdir())
+
+
+def test_what_killed_servers_left_is_removed_and_nothing_else(start: Callable[..., Host], parent: str):
+    def left(name: str, age_s: float) -> str:
+        directory = Path(parent, name)
+        directory.mkdir()
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(directory / "segments"))
+        os.utime(directory, (time.time() - age_s,) * 2)
+        return name
+
+    left("shardcall-killed", 120)
+    kept = {left("shardcall-starting", 0), left("others", 120)}
+    served = start()
+    directory = Path(served.companion.socket_path).parent
+    os.utime(directory, (0, 0))
+    another = Path(start().companion.socket_path).parent
+    assert set(os.listdir(parent)) == {*kept, directory.name, another.name}
+    _, ticket = served.open()
+    with redeemed(served, ticket):  # which being looked at does not harm
+        pass

@@ -1,0 +1,349 @@
+"""The table of arrays that stay, by a clock that the tests set."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from shardcall.v1 import kernel_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend import leases, residents
+from shardcall_server.frontend.residents import LeaseTimer, Reservation, Resident, Residents
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape, split
+from shardcall_server.wire import encode_array_type, encode_mesh, encode_spec
+
+OURS, THEIRS = b"o" * 16, b"t" * 64
+EPOCH = 7
+MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
+
+TYPE = ArrayType((5, 2), np.dtype("int8"))
+AXES = MeshAxes((("x", 4),))
+MESH = encode_mesh(AXES, (0, 1, 2, 3))
+SPEC = split(2, 0, ["x"])
+PLACEMENT = kernel_pb2.ArrayPlacement(
+    type=encode_array_type(TYPE),
+    spec=encode_spec(SPEC),
+    padded_shape=padded_shape(TYPE.shape, SPEC, AXES),
+    block_shape=block_shape(TYPE.shape, SPEC, AXES),
+)
+
+
+class Table:
+    """A table, the clock it goes by, and what its mesh was told."""
+
+    def __init__(self, **limits: float) -> None:
+        self.now = 0.0
+        self.told: list[Resident] = []
+        limits = {"max_bytes": MAX_BYTES, "max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, **limits}
+        self.residents = Residents(**limits, on_delete=self.told.extend, clock=lambda: self.now)
+
+    def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH) -> Resident:
+        return commit(self.residents.reserve(lease_id, nbytes), nbytes, epoch)
+
+    def gauges(self) -> tuple[int, int, int, int]:
+        table = self.residents
+        return table.count, table.device_bytes, table.reserved_bytes, table.leases
+
+
+def commit(reservation: Reservation, nbytes: int | None = None, epoch: int = EPOCH) -> Resident:
+    return reservation.commit(epoch, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
+
+
+def refusal(do, *arguments) -> CallError:
+    with pytest.raises(CallError) as caught:
+        do(*arguments)
+    return caught.value
+
+
+def handles(found: Sequence[Resident]) -> list[bytes]:
+    return [resident.handle for resident in found]
+
+
+def test_an_array_is_found_and_told_as_it_was_put():
+    table = Table()
+    resident = table.put(nbytes=16)
+    assert table.residents.find(resident.handle) is resident
+    assert (resident.epoch, resident.lease_id, resident.type) == (EPOCH, OURS, TYPE)
+    told = resident.describe()
+    assert len(told.handle) == 16
+    assert (told.handle, told.mesh, told.placement, told.device_bytes) == (resident.handle, MESH, PLACEMENT, 16)
+    assert list(told.placement.padded_shape) == [8, 2]
+
+
+def test_leases_see_their_own_arrays_oldest_first():
+    table = Table()
+    ours = [table.put(OURS, 1), table.put(OURS, 2)]
+    theirs = [table.put(THEIRS, 3)]
+    early, late = table.residents.reserve(OURS, 4), table.residents.reserve(OURS, 5)
+    ours += [commit(late), commit(early)]
+    assert table.residents.of_lease(OURS) == ours
+    assert table.residents.of_lease(THEIRS) == theirs
+    assert table.residents.of_lease(b"u" * 16) == []
+    assert len({resident.array_id for resident in ours + theirs}) == 5
+
+
+@pytest.mark.parametrize("length", [0, 15, 65])
+def test_a_lease_id_of_the_wrong_length_is_refused(length):
+    table = Table().residents
+    for do in (lambda name: table.reserve(name, 1), table.of_lease, table.renew):
+        error = refusal(do, b"x" * length)
+        assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "lease_id")
+        assert f"{length} bytes" in error.message
+        assert "16 to 64" in error.message
+
+
+@pytest.mark.parametrize("length", [0, 15, 17])
+def test_a_handle_of_the_wrong_length_is_refused_and_nothing_deleted(length):
+    table = Table()
+    kept = table.put()
+    error = refusal(table.residents.find, b"x" * length, "operand 1")
+    assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 1")
+    error = refusal(table.residents.delete, [kept.handle, b"x" * length])
+    assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "handles")
+    assert table.residents.find(kept.handle) is kept
+
+
+def test_at_most_1024_arrays_are_deleted_at_once():
+    table = Table()
+    kept = table.put()
+    assert refusal(table.residents.delete, [kept.handle] * 1025).reason is Reason.MALFORMED_REQUEST
+    assert table.residents.delete([kept.handle] * 1024) == [kept]
+    assert table.told == [kept]
+
+
+def test_a_lost_array_is_told_in_one_sentence_without_its_whole_handle():
+    table = Table()
+    gone = table.put()
+    table.residents.delete([gone.handle])
+    error = refusal(table.residents.find, gone.handle, "operand 0")
+    assert (error.reason, error.field) == (Reason.ARRAY_LOST, "operand 0")
+    assert error.message == (
+        f"no array on the mesh has the handle {gone.handle.hex()[:8]}…: it was deleted, its lease ended or the mesh "
+        "restarted; put the array anew"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lease_id", "nbytes", "setting", "held", "limit"),
+    [
+        (OURS, 31, "max_resident_bytes_per_lease", 40, MAX_LEASE_BYTES),
+        (THEIRS, 21, "max_resident_bytes", 80, MAX_BYTES),
+    ],
+)
+def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, limit):
+    table = Table()
+    table.put(OURS, 30)
+    table.residents.reserve(OURS, 10)
+    table.put(THEIRS, 40)
+    before = table.gauges()
+    error = refusal(table.residents.reserve, lease_id, nbytes)
+    assert error.reason is Reason.RESIDENT_LIMIT
+    for word in (f"{nbytes} bytes", f"{held} of the {limit}", f"--{setting.replace('_', '-')}", "delete arrays"):
+        assert word in error.message
+    assert error.metadata == {
+        "limit": setting,
+        "bytes": str(nbytes),
+        "held_bytes": str(held),
+        "limit_bytes": str(limit),
+    }
+    assert table.gauges() == before
+    table.residents.reserve(lease_id, min(nbytes - 1, 20))
+
+
+def test_the_number_of_arrays_is_bounded_by_lease_and_in_all(monkeypatch):
+    assert (leases.MAX_LEASE_ARRAYS, residents.MAX_ARRAYS) == (65536, 262144)
+    monkeypatch.setattr(leases, "MAX_LEASE_ARRAYS", 3)
+    monkeypatch.setattr(residents, "MAX_ARRAYS", 5)
+    table = Table()
+    ours = [table.put(OURS, 0), table.put(OURS, 0)]
+    table.residents.reserve(OURS, 0)
+    assert "the arrays of this lease are 3" in refusal(table.put, OURS, 0).message
+    for _ in range(2):
+        table.put(THEIRS, 0)
+    error = refusal(table.put, THEIRS, 0)
+    assert error.reason is Reason.RESIDENT_LIMIT
+    assert "the arrays of all leases are 5" in error.message
+    table.residents.delete(handles(ours))
+    table.put(THEIRS, 0)
+
+
+def test_a_refused_first_array_begins_no_lease():
+    table = Table()
+    assert refusal(table.put, OURS, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
+    assert table.gauges() == (0, 0, 0, 0)
+
+
+def test_a_reservation_that_is_left_uncommitted_gives_its_room_back():
+    table = Table()
+    with suppress(KeyError), table.residents.reserve(OURS, 50):
+        assert table.gauges() == (0, 0, 50, 1)
+        raise KeyError
+    assert table.gauges() == (0, 0, 0, 0)
+    with table.residents.reserve(OURS, 50) as reservation:
+        kept = commit(reservation, 20)
+    assert table.gauges() == (1, 20, 0, 1)
+    assert table.residents.find(kept.handle) is kept
+    with pytest.raises(RuntimeError):
+        commit(reservation)
+    assert table.gauges() == (1, 20, 0, 1)
+
+
+@pytest.mark.parametrize("name", ["find", "of_lease", "renew", "reserve", "commit"])
+def test_whatever_names_a_lease_renews_it(name):
+    table = Table()
+    kept = table.put()
+    pending = table.residents.reserve(OURS, 1)
+    table.now = 9.0
+    {
+        "find": lambda: table.residents.find(kept.handle),
+        "of_lease": lambda: table.residents.of_lease(OURS),
+        "renew": lambda: table.residents.renew(OURS),
+        "reserve": lambda: table.residents.reserve(OURS, 1),
+        "commit": lambda: commit(pending),
+    }[name]()
+    table.now = 18.9
+    assert table.residents.expire() == []
+    table.now = 19.0
+    assert kept in table.residents.expire()
+
+
+def test_a_lease_that_is_over_is_over_before_the_timer_comes():
+    table = Table()
+    gone = table.put(OURS, 60)
+    table.now = LEASE_S
+    assert refusal(table.residents.find, gone.handle).reason is Reason.ARRAY_LOST
+    assert table.told == [gone]
+    table.put(OURS, 70)
+    assert table.told == [gone]
+
+
+def test_only_a_lease_that_holds_an_array_is_found_by_renewing_it():
+    table = Table()
+    assert not table.residents.renew(OURS)
+    pending = table.residents.reserve(OURS, 1)
+    table.now = 9.0
+    assert not table.residents.renew(OURS)
+    table.now = 18.0
+    commit(pending)
+    assert table.residents.renew(OURS)
+
+
+def test_an_array_that_comes_after_its_lease_ended_is_refused_and_the_mesh_told():
+    table = Table()
+    pending = table.residents.reserve(OURS, 10)
+    table.now = LEASE_S
+    anew = table.put(OURS, 5)
+    error = refusal(commit, pending)
+    assert error.reason is Reason.ARRAY_LOST
+    assert "10 s" in error.message
+    assert [resident.array_id for resident in table.told] == [pending.array_id]
+    assert table.residents.of_lease(OURS) == [anew]
+    assert table.gauges() == (1, 5, 0, 1)
+
+
+def test_an_epoch_that_ended_takes_its_arrays_and_no_others_and_no_mesh_is_told():
+    table = Table()
+    pending = table.residents.reserve(OURS, 10)
+    lost, kept = table.put(OURS, 5, epoch=1), table.put(OURS, 6, epoch=2)
+    table.residents.end_epoch(1)
+    assert refusal(table.residents.find, lost.handle).reason is Reason.ARRAY_LOST
+    assert table.residents.of_lease(OURS) == [kept]
+    assert refusal(commit, pending, 10, 1).reason is Reason.ARRAY_LOST
+    assert table.gauges() == (1, 6, 0, 1)
+    assert table.told == []
+
+
+def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
+    table = Table()
+    pending = table.residents.reserve(OURS, 10)
+    assert refusal(commit, pending, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
+    assert [resident.array_id for resident in table.told] == [pending.array_id]
+    assert table.gauges() == (0, 0, 0, 0)
+
+
+def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
+    table = Table()
+    assert table.residents.next_expiry_s() == LEASE_S
+    table.put(OURS)
+    table.now = 4.0
+    table.put(THEIRS)
+    assert table.residents.next_expiry_s() == 6.0
+    table.now = 5.0
+    table.residents.renew(OURS)
+    assert table.residents.next_expiry_s() == 9.0
+    table.now = 14.0
+    assert table.residents.next_expiry_s() == 0.0
+    assert [resident.lease_id for resident in table.residents.expire()] == [THEIRS]
+    assert table.residents.next_expiry_s() == 1.0
+
+
+def test_the_table_may_be_used_by_whoever_is_told():
+    seen: list[int] = []
+
+    def look(gone: Sequence[Resident]) -> None:
+        seen.append(len(table.of_lease(OURS)))
+
+    table = Residents(MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, look)
+    resident = commit(table.reserve(OURS, 1))
+    deleting = threading.Thread(target=table.delete, args=[[resident.handle]], daemon=True)
+    deleting.start()
+    deleting.join(30)
+    assert seen == [0]
+
+
+def test_a_timer_ends_leases_by_itself_and_goes_on_when_the_mesh_cannot_be_told():
+    now = 0.0
+    told = threading.Semaphore(0)
+
+    def fail(gone: Sequence[Resident]) -> None:
+        told.release()
+        raise OSError("the link is gone")
+
+    table = Residents(MAX_BYTES, MAX_LEASE_BYTES, 0.01, fail, clock=lambda: now)
+    timer = LeaseTimer(table)
+    try:
+        for _ in range(2):
+            commit(table.reserve(OURS, 1))
+            now += 1
+            assert told.acquire(timeout=30)
+            assert (table.count, table.device_bytes, table.leases) == (0, 0, 0)
+    finally:
+        timer.close()
+    assert "lease-timer" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_threads_together_take_no_more_than_there_is():
+    table = Residents(MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, lambda gone: None)
+    held: list[None] = []  # of what the table counts as held, never more than that
+    most: list[int] = []
+
+    def work(lease_id: bytes) -> None:
+        for _ in range(100):
+            try:
+                with table.reserve(lease_id, 20) as reservation:
+                    held.append(None)
+                    most.append(20 * len(held))
+                    resident = commit(reservation)
+            except CallError as error:
+                assert error.reason is Reason.RESIDENT_LIMIT  # noqa: PT017  # another thread holds the room
+            else:
+                held.pop()
+                table.delete([resident.handle])
+
+    threads = [threading.Thread(target=work, args=[lease_id]) for lease_id in (OURS, THEIRS) * 4]
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert max(most) <= MAX_BYTES
+    assert (table.count, table.device_bytes, table.reserved_bytes, table.leases) == (0, 0, 0, 0)

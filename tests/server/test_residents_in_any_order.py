@@ -1,0 +1,209 @@
+"""The table of arrays that stay, next to a plain reading of the contract: whatever is done, in whatever order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
+
+from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.residents import Reservation, Resident, Residents
+from shardcall_server.kernels.layout import ArrayType
+
+MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
+SIZES = st.integers(0, 40)
+NAMES = st.sampled_from([b"o" * 16, b"t" * 64])
+
+
+def commit(reservation: Reservation, nbytes: int, epoch: int) -> Resident:
+    array = ArrayType((nbytes,), np.dtype("int8"))
+    return reservation.commit(epoch, array, mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), nbytes)
+
+
+def refusal(do, *arguments) -> Reason:
+    with pytest.raises(CallError) as caught:
+        do(*arguments)
+    return caught.value.reason
+
+
+@dataclass(eq=False)
+class ModelLease:
+    """A lease as the contract has it: what it keeps and when it is over."""
+
+    ends: float
+    live: dict[bytes, Resident]
+    pending: dict[Reservation, int]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(resident.device_bytes for resident in self.live.values()) + sum(self.pending.values())
+
+
+class AnySequence(RuleBasedStateMachine):
+    """A table with two leases and a mesh that restarts.
+
+    Attributes:
+        leases: those that are there.
+        orphans: reservations whose lease is over, with their bytes.
+        settled: reservations that were committed or cancelled.
+        told: what the mesh is to be told.
+        ever: every handle and array id that was given.
+        waited: whether time has passed and nothing has looked at the clock since.
+    """
+
+    reservations = Bundle("reservations")
+    given = Bundle("given")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.mesh_was_told: list[Resident] = []
+        self.table = Residents(MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.mesh_was_told.extend, lambda: self.now)
+        self.leases: dict[bytes, ModelLease] = {}
+        self.orphans: dict[Reservation, int] = {}
+        self.settled: set[Reservation] = set()
+        self.told: list[Resident] = []
+        self.ever: set[bytes | int] = set()
+        self.waited = False
+        self.epoch = 0
+        self.restart()
+
+    def sweep(self) -> None:
+        """Every rule but `wait` begins with it."""
+        self.waited = False
+        for name, lease in list(self.leases.items()):
+            if lease.ends <= self.now:
+                self.told += lease.live.values()
+                self.orphans |= lease.pending
+                del self.leases[name]
+
+    def drop_empty(self) -> None:
+        self.leases = {name: lease for name, lease in self.leases.items() if lease.live or lease.pending}
+
+    def renew(self, name: bytes) -> None:
+        if name in self.leases:
+            self.leases[name].ends = self.now + LEASE_S
+
+    def fits(self, lease: ModelLease, nbytes: int) -> bool:
+        in_all = sum(each.nbytes for each in self.leases.values()) + sum(self.orphans.values())
+        return lease.nbytes + nbytes <= MAX_LEASE_BYTES and in_all + nbytes <= MAX_BYTES
+
+    @rule(seconds=st.sampled_from([0.5, 4.0, 9.5, 10.0]))
+    def wait(self, seconds):
+        self.now += seconds
+        self.waited = True
+
+    @rule(target=reservations, name=NAMES, nbytes=SIZES)
+    def reserve(self, name, nbytes):
+        self.sweep()
+        self.renew(name)
+        lease = self.leases.get(name) or ModelLease(self.now + LEASE_S, {}, {})
+        if not self.fits(lease, nbytes):
+            assert refusal(self.table.reserve, name, nbytes) is Reason.RESIDENT_LIMIT
+            return multiple()
+        reservation = self.table.reserve(name, nbytes)
+        assert reservation.array_id not in self.ever
+        self.ever.add(reservation.array_id)
+        self.leases[name] = lease
+        lease.pending[reservation] = nbytes
+        return reservation
+
+    @rule(reservation=reservations)
+    def cancel(self, reservation):
+        self.sweep()
+        reservation.cancel()
+        self.settled.add(reservation)
+        self.orphans.pop(reservation, None)
+        for lease in self.leases.values():
+            lease.pending.pop(reservation, None)
+        self.drop_empty()
+
+    @rule(target=given, reservation=reservations, nbytes=SIZES, late=st.booleans())
+    def commit(self, reservation, nbytes, late):
+        self.sweep()
+        epoch = self.epoch - late
+        if reservation in self.settled:
+            with pytest.raises(RuntimeError):
+                commit(reservation, nbytes, epoch)
+            return multiple()
+        self.settled.add(reservation)
+        lease = next((lease for lease in self.leases.values() if reservation in lease.pending), None)
+        (self.orphans if lease is None else lease.pending).pop(reservation)
+        if late or lease is None or not self.fits(lease, nbytes):
+            expected = Reason.ARRAY_LOST if late or lease is None else Reason.RESIDENT_LIMIT
+            assert refusal(commit, reservation, nbytes, epoch) is expected
+            if not late:
+                self.told.append(self.mesh_was_told[-1])
+                assert self.told[-1].array_id == reservation.array_id
+            self.drop_empty()
+            return multiple()
+        resident = commit(reservation, nbytes, epoch)
+        assert resident.handle not in self.ever
+        self.ever.add(resident.handle)
+        lease.live[resident.handle] = resident
+        self.renew(resident.lease_id)
+        return resident
+
+    @rule(resident=given)
+    def find(self, resident):
+        self.sweep()
+        lease = self.leases.get(resident.lease_id)
+        if lease is not None and resident.handle in lease.live:
+            assert self.table.find(resident.handle) is resident
+            self.renew(resident.lease_id)
+        else:
+            assert refusal(self.table.find, resident.handle) is Reason.ARRAY_LOST
+
+    @rule(chosen=st.lists(given, max_size=4))
+    def delete(self, chosen):
+        self.sweep()
+        there = []
+        for resident in dict.fromkeys(chosen):
+            lease = self.leases.get(resident.lease_id)
+            if lease is not None and lease.live.pop(resident.handle, None):
+                there.append(resident)
+        assert self.table.delete([resident.handle for resident in chosen]) == there
+        self.told += there
+        self.drop_empty()
+
+    @rule(name=NAMES)
+    def renew_by_name(self, name):
+        self.sweep()
+        found = self.table.renew(name)
+        assert found == (name in self.leases and bool(self.leases[name].live))
+        self.renew(name)
+
+    @rule()
+    def expire(self):
+        before = len(self.told)
+        self.sweep()
+        assert set(self.table.expire()) == set(self.told[before:])
+
+    @rule()
+    def restart(self):
+        self.table.end_epoch(self.epoch)
+        for lease in self.leases.values():
+            lease.live.clear()
+        self.drop_empty()
+        self.epoch += 1
+
+    @precondition(lambda self: not self.waited)
+    @invariant()
+    def holds_what_the_model_holds(self):
+        leases = self.leases.values()
+        live = [resident for lease in leases for resident in lease.live.values()]
+        pending = [self.orphans, *(lease.pending for lease in leases)]
+        assert (self.table.count, self.table.leases) == (len(live), len(leases))
+        assert self.table.device_bytes == sum(resident.device_bytes for resident in live)
+        assert self.table.reserved_bytes == sum(sum(each.values()) for each in pending)
+        assert set(self.mesh_was_told) == set(self.told)
+        assert len(self.mesh_was_told) == len(self.told)
+
+
+TestAnySequence = AnySequence.TestCase
+TestAnySequence.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -1,0 +1,126 @@
+"""OpenSegment over gRPC, with the companion's socket beside it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import cast
+
+import grpc
+import pytest
+
+from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
+from shardcall_server.frontend.budget import MemoryBudget
+from shardcall_server.frontend.companion import Companion, make_companion
+from shardcall_server.frontend.interceptor import CallInterceptor
+from shardcall_server.frontend.segment_servicer import SegmentServicer
+from shardcall_server.frontend.segments import Segments
+
+_MIB = 1 << 20
+_PATIENCE_S = 20.0  # for what comes at once; a test that waits so long has failed
+
+
+@dataclass
+class Server:
+    """A gRPC server of the one service.
+
+    Attributes:
+        stub: the way to it.
+        segments: its registry.
+        companion: what hands them out; None where it shares none.
+        gone: the memory ids of files that were closed.
+    """
+
+    stub: segment_service_pb2_grpc.SegmentServiceStub
+    segments: Segments
+    companion: Companion | None
+    gone: queue.Queue[int]
+
+    def open(self, size_bytes: int) -> segment_service_pb2.OpenSegmentResponse:
+        return self.stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=size_bytes))
+
+    def refusal(self, size_bytes: int) -> grpc.StatusCode:
+        with pytest.raises(grpc.RpcError) as refused:
+            self.open(size_bytes)
+        return refused.value.code()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[bool], Server]]:
+    with ExitStack() as stack:
+
+        def started(share: bool) -> Server:
+            gone: queue.Queue[int] = queue.Queue()
+            budget = MemoryBudget(64 * _MIB, 64 * _MIB)
+            segments = Segments(budget, 32 * _MIB, itertools.count(1).__next__, gone.put)
+            stack.callback(segments.close)
+            companion = None
+            if share:
+                companion = make_companion([stack.enter_context(tempfile.TemporaryDirectory())])
+                stack.enter_context(closing(cast(Companion, companion)))
+            server = grpc.server(
+                stack.enter_context(ThreadPoolExecutor(2)), interceptors=[CallInterceptor(_PATIENCE_S, 4)]
+            )
+            servicer = SegmentServicer(segments, companion)
+            segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
+                cast(segment_service_pb2_grpc.SegmentServiceServicer, servicer), server
+            )
+            port = server.add_insecure_port("127.0.0.1:0")
+            server.start()
+            stack.callback(lambda: server.stop(None).wait())
+            channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+            return Server(segment_service_pb2_grpc.SegmentServiceStub(channel), segments, companion, gone)
+
+        yield started
+
+
+def test_open_segment_tells_all_that_is_needed_to_get_it(start: Callable[[bool], Server]):
+    server = start(True)
+    opened = server.open(1)
+    assert (opened.size_bytes, opened.ticket_seconds) == (2 * _MIB, 5)
+    assert opened.timing.total_seconds > 0
+    with socket.socket(socket.AF_UNIX) as lease:
+        lease.settimeout(_PATIENCE_S)
+        lease.connect(opened.socket_path)
+        lease.sendall(opened.ticket)
+        data, (descriptor,), _, _ = socket.recv_fds(lease, 16, 1, socket.MSG_CMSG_CLOEXEC)
+        used = server.segments.hold(opened.segment_id, 0, opened.size_bytes)
+        assert data == b"\x01"
+        assert os.fstat(descriptor).st_ino == os.fstat(used.fd).st_ino
+        assert used.owner.startswith("ipv4:127.0.0.1:")
+        used.close()
+        os.close(descriptor)
+    assert server.gone.get(timeout=_PATIENCE_S) == used.memory_id
+    assert server.segments.count == 0
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "share", "status"),
+    [
+        (0, True, grpc.StatusCode.INVALID_ARGUMENT),
+        (33 * _MIB, True, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (2**64 - 1, True, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (1, False, grpc.StatusCode.UNIMPLEMENTED),
+    ],
+)
+def test_a_segment_that_cannot_be_had_is_refused(
+    start: Callable[[bool], Server], size_bytes: int, share: bool, status: grpc.StatusCode
+):
+    server = start(share)
+    assert server.refusal(size_bytes) is status
+    assert server.segments.count == 0
+
+
+def test_a_segment_that_can_be_offered_no_more_is_given_back(start: Callable[[bool], Server]):
+    server = start(True)
+    assert server.companion
+    server.companion.close()
+    assert server.refusal(1) is grpc.StatusCode.UNAVAILABLE
+    assert (server.segments.count, server.gone.qsize()) == (0, 1)

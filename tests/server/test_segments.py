@@ -1,0 +1,289 @@
+"""Segments as files: whole, sealed, counted, and gone with their last user."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import itertools
+import os
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardcall.shared_memory import HUGE_PAGE_BYTES, map_file
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.budget import MemoryBudget
+from shardcall_server.frontend.segments import MAX_OWNER_SEGMENTS, MAX_SEGMENTS, Segment, Segments
+
+_MIB = 1 << 20
+_MADV_COLLAPSE = 25
+_FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def on(*_: object) -> None:
+    """Says that a call goes on."""
+
+
+class Registry:
+    """Segments with a budget of their own, and the memory ids that were told to be gone."""
+
+    def __init__(self, max_bytes: int = 16 * _MIB, limit_bytes: int = 64 * _MIB) -> None:
+        self.budget = MemoryBudget(limit_bytes, limit_bytes)
+        self.gone: list[int] = []
+        self.segments = Segments(self.budget, max_bytes, itertools.count(7).__next__, self.gone.append)
+
+    def open(self, owner: str = "one", nbytes: int = 2 * _MIB) -> Segment:
+        return self.segments.open(owner, nbytes, on)
+
+    def is_empty(self) -> bool:
+        segments = self.segments
+        return (segments.count, segments.nbytes, segments.leases, self.budget.used_bytes) == (0, 0, 0, 0)
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def segment_files() -> int:
+    """How many descriptors of segments this process has."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            found += os.readlink(link).startswith("/memfd:shardcall-segment")
+        except FileNotFoundError:  # the listing's own
+            continue
+    return found
+
+
+def refusal(refused: Callable[[], object]) -> CallError:
+    with pytest.raises(CallError) as caught:
+        refused()
+    return caught.value
+
+
+def test_a_segment_has_whole_huge_pages_with_memory_behind_all_of_them(registry: Registry):
+    segment = registry.open(nbytes=3 * _MIB + 1)
+    found = os.fstat(segment.fd)
+    assert segment.nbytes == found.st_size == 4 * _MIB
+    assert found.st_blocks * 512 == 4 * _MIB
+    assert registry.budget.used_bytes == registry.segments.nbytes == 4 * _MIB
+
+
+def test_whoever_maps_a_segment_finds_huge_pages(registry: Registry):
+    skip_unless_shared_memory_collapses()
+    memory = map_file(registry.open(nbytes=4 * _MIB).fd, 4 * _MIB, populate=True)
+    maps = Path("/proc/self/smaps").read_text()
+    of_it = maps[maps.index(f"{memory.ctypes.data:x}-") :]
+    mapped_kib = re.search(r"ShmemPmdMapped: +([0-9]+) kB", of_it)
+    assert mapped_kib
+    assert int(mapped_kib[1]) == 4096
+
+
+def skip_unless_shared_memory_collapses() -> None:
+    fd = os.memfd_create("probe")
+    try:
+        os.ftruncate(fd, HUGE_PAGE_BYTES)
+        memory = map_file(fd, HUGE_PAGE_BYTES, populate=True)
+        if _LIBC.madvise(ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(HUGE_PAGE_BYTES), _MADV_COLLAPSE):
+            pytest.skip(f"this kernel makes no huge pages of shared memory: {os.strerror(ctypes.get_errno())}")
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("nbytes", [0, _MIB, 4 * _MIB])
+def test_a_segment_cannot_be_shrunk_or_grown(registry: Registry, nbytes: int):
+    segment = registry.open()
+    with pytest.raises(PermissionError):
+        os.ftruncate(segment.fd, nbytes)
+    assert os.fstat(segment.fd).st_size == 2 * _MIB
+
+
+@pytest.mark.parametrize("seal", [fcntl.F_SEAL_WRITE, fcntl.F_SEAL_SHRINK])
+def test_a_segment_takes_no_more_seals(registry: Registry, seal: int):
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(registry.open().fd, fcntl.F_ADD_SEALS, seal)
+
+
+def test_a_new_segment_shows_nothing_of_an_earlier_one(registry: Registry):
+    first = registry.open()
+    map_file(first.fd, first.nbytes, populate=True)[:] = 0xA5
+    first.end_lease()
+    second = registry.open("two")
+    assert not map_file(second.fd, second.nbytes, populate=True).any()
+
+
+def test_no_two_segments_share_an_id(registry: Registry):
+    segments = [registry.open() for _ in range(4)]
+    assert len({segment.segment_id for segment in segments}) == 4
+    assert [segment.memory_id for segment in segments] == [7, 8, 9, 10]
+    assert {len(segment.segment_id) for segment in segments} == {16}
+
+
+def test_the_end_of_the_lease_gives_all_back(registry: Registry):
+    before = segment_files()
+    segment = registry.open()
+    segment.end_lease()
+    assert registry.is_empty()
+    assert registry.gone == [segment.memory_id]
+    assert segment_files() == before
+
+
+def test_a_lease_ends_once_however_often_that_is_told(registry: Registry):
+    segment = registry.open()
+    used = registry.segments.hold(segment.segment_id, 0, 64)
+    segment.end_lease()
+    segment.end_lease()
+    assert os.fstat(used.fd).st_size == 2 * _MIB
+    used.close()
+    assert registry.gone == [segment.memory_id]
+
+
+def test_an_execution_keeps_its_segment_until_it_is_done(registry: Registry):
+    segment = registry.open()
+    used = registry.segments.hold(segment.segment_id, 64, 64)
+    used.hold()
+    segment.end_lease()
+    used.close()
+    assert os.fstat(used.fd).st_size == 2 * _MIB
+    assert (registry.segments.count, registry.segments.leases, registry.gone) == (1, 0, [])
+    used.close()
+    assert registry.is_empty()
+    assert registry.gone == [segment.memory_id]
+    with pytest.raises(RuntimeError, match="last user"):
+        used.hold()
+
+
+def test_calls_do_not_find_a_segment_whose_lease_has_ended(registry: Registry):
+    segment = registry.open()
+    used = registry.segments.hold(segment.segment_id, 0, 64)
+    segment.end_lease()
+    error = refusal(lambda: registry.segments.hold(segment.segment_id, 0, 64, "operand 1"))
+    assert (error.reason, error.field) == (Reason.SEGMENT_NOT_FOUND, "operand 1")
+    assert "as a stream" in error.message
+    assert segment.segment_id.hex() not in error.message
+    used.close()
+
+
+def test_an_unknown_segment_is_not_found(registry: Registry):
+    registry.open()
+    error = refusal(lambda: registry.segments.hold(secrets.token_bytes(16), 0, 64))
+    assert error.reason is Reason.SEGMENT_NOT_FOUND
+
+
+@pytest.mark.parametrize("segment_id", [b"", b"a" * 15, b"a" * 17])
+def test_an_id_of_another_length_is_malformed(registry: Registry, segment_id: bytes):
+    error = refusal(lambda: registry.segments.hold(segment_id, 0, 64, "result_space"))
+    assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_space")
+
+
+@pytest.mark.parametrize(
+    ("offset", "nbytes"),
+    [(1, 8), (8, 8), (0, 2 * _MIB + 1), (2 * _MIB, 1), (2 * _MIB - 64, 65), (2**64 - 64, 128), (64, 2**64 - 64)],
+)
+def test_an_array_must_begin_at_64_bytes_and_lie_inside(registry: Registry, offset: int, nbytes: int):
+    segment = registry.open()
+    error = refusal(lambda: registry.segments.hold(segment.segment_id, offset, nbytes, "operand 0"))
+    assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 0")
+    segment.end_lease()
+    assert registry.is_empty()  # what was refused holds nothing
+
+
+@pytest.mark.parametrize(("offset", "nbytes"), [(0, 2 * _MIB), (2 * _MIB - 64, 64), (2 * _MIB, 0), (64, 1)])
+def test_an_array_may_lie_anywhere_inside(registry: Registry, offset: int, nbytes: int):
+    segment = registry.open()
+    assert registry.segments.hold(segment.segment_id, offset, nbytes) is segment
+
+
+def test_each_owner_has_a_limit_of_its_own():
+    registry = Registry(max_bytes=5 * _MIB)
+    assert registry.segments.max_bytes == 4 * _MIB
+    first = registry.open("one", 4 * _MIB)
+    assert refusal(lambda: registry.open("one", 1)).reason is Reason.SERVER_BUSY
+    registry.open("two", 4 * _MIB)
+    first.end_lease()
+    registry.open("one", 1)
+
+
+def test_a_segment_over_its_owners_limit_is_too_large_for_ever():
+    registry = Registry(max_bytes=4 * _MIB)
+    for nbytes in (4 * _MIB + 1, 2**64 - 1):
+        error = refusal(lambda nbytes=nbytes: registry.open("one", nbytes))
+        assert (error.reason, error.field) == (Reason.CALL_TOO_LARGE, "size_bytes")
+    assert registry.is_empty()
+
+
+def test_a_segment_over_the_budget_takes_nothing():
+    registry = Registry(limit_bytes=4 * _MIB)
+    registry.open("one", 4 * _MIB).end_lease()
+    kept = registry.open("one")
+    assert refusal(lambda: registry.open("two", 4 * _MIB)).reason is Reason.SERVER_BUSY
+    assert registry.segments.nbytes == registry.budget.used_bytes == kept.nbytes
+
+
+def test_the_number_of_segments_is_bounded_by_owner_and_in_all():
+    registry = Registry(max_bytes=_MIB << 20, limit_bytes=_MIB << 20)
+    opened = [registry.open() for _ in range(MAX_OWNER_SEGMENTS)]
+    assert refusal(registry.open).reason is Reason.SERVER_BUSY
+    opened += [registry.open(f"of {n}") for n in range(MAX_SEGMENTS - MAX_OWNER_SEGMENTS)]
+    assert refusal(lambda: registry.open("another")).reason is Reason.SERVER_BUSY
+    opened.pop().end_lease()
+    opened.append(registry.open("another"))
+    registry.segments.close()
+    assert registry.is_empty()
+
+
+def test_a_call_that_ends_while_its_segment_is_made_leaves_nothing(registry: Registry):
+    before = segment_files()
+    files = []
+
+    def end() -> None:
+        files.append(segment_files())
+        raise CallError(Reason.CANCELLED, "the caller cancelled the call")
+
+    assert refusal(lambda: registry.segments.open("one", 2 * _MIB, end)).reason is Reason.CANCELLED
+    assert files == [before + 1]
+    assert segment_files() == before
+    assert registry.is_empty()
+
+
+def test_a_hole_in_one_segment_is_seen_in_no_other(registry: Registry):
+    harmed, other = registry.open("one"), registry.open("two")
+    harmed_memory, other_memory = (map_file(segment.fd, segment.nbytes, populate=True) for segment in (harmed, other))
+    harmed_memory[:] = other_memory[:] = 0x5A
+    mode, offset, nbytes = (
+        ctypes.c_int(_FALLOC_KEEP_SIZE | _FALLOC_PUNCH_HOLE),
+        ctypes.c_long(4096),
+        ctypes.c_long(8192),
+    )
+    assert _LIBC.fallocate(harmed.fd, mode, offset, nbytes) == 0
+    expected = np.full(harmed.nbytes, 0x5A, np.uint8)
+    assert np.array_equal(other_memory, expected)
+    expected[4096:12288] = 0
+    assert np.array_equal(harmed_memory, expected)
+    assert registry.budget.used_bytes == 4 * _MIB
+    harmed.end_lease()
+    other.end_lease()
+    assert registry.is_empty()
+
+
+def test_a_closed_registry_ends_all_leases_and_makes_no_more(registry: Registry):
+    segment = registry.open()
+    used = registry.segments.hold(segment.segment_id, 0, 64)
+    registry.open("two")
+    registry.segments.close()
+    assert registry.segments.count == 1
+    used.close()
+    assert registry.is_empty()
+    assert refusal(registry.open).reason is Reason.SERVER_DRAINING
+
+
+def test_a_segment_that_is_made_while_the_registry_closes_goes_with_it(registry: Registry):
+    make = lambda: registry.segments.open("one", 2 * _MIB, registry.segments.close)  # noqa: E731
+    assert refusal(make).reason is Reason.SERVER_DRAINING
+    assert registry.is_empty()
