@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from harness import cpu_time
-from harness.asking import BENCHMARKS, Child, Samples, Server, child_of, client_environment, in_turns, server, stop_all
+from harness.asking import BENCHMARKS, Child, Samples, Server, child_of, client_environment, in_turns, server
 from harness.processes import thread_seconds
 from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
 
@@ -83,7 +83,10 @@ def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
             "jax": [Child("peers.in_process_jax", environment=environment)],
         }
         yield Asked(running, children)
-        stop_all([child for several in children.values() for child in reversed(several)])
+        # The first of the echoes ends the server of all.
+        for several in children.values():
+            for child in reversed(several):
+                child.stop()
 
 
 def one_caller(asked: Asked, calls: int, rounds: int) -> dict[str, Samples]:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,9 +204,3 @@ def in_turns(ways: Mapping[str, tuple[Child, str]], number: int, rounds: int, no
 def peer_python(peers_dir: Path, peer: str) -> Path:
     """The interpreter of a peer's environment, whether or not it is installed."""
     return peers_dir / peer / "bin" / "python"
-
-
-def stop_all(children: Sequence[Child]) -> None:
-    """Ends every child."""
-    for child in children:
-        child.stop()

@@ -67,7 +67,7 @@ class Execution:
         size = operand_bytes(operands)
         check_size(size, self._limits.max_call_bytes)
         room = 0 if lease_id else self._room(call, operands, result_sizes)
-        large = result_sizes is not None and sum(result_sizes) > self._limits.max_inline_bytes
+        large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
         small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
         request = kernel_service_pb2.ExecuteRequest(call=call, keep_results=bool(lease_id), lease_id=lease_id)
 
