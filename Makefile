@@ -17,7 +17,7 @@ venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint lint-protos format bench protos lock clean venv venv-protos
+.PHONY: help demo test test-all lint lint-protos format bench bench-peers bench-transfer bench-calls protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
@@ -54,6 +54,15 @@ format: $(venv) ## format the Python and mend what ruff can mend
 bench: $(venv) ## measure the first question against its floors, on this machine
 	@echo 'Running benchmarks/first_question.py'
 	@$(run) benchmarks/first_question.py $(ARGS)
+
+bench-peers: $(venv) ## install the benchmarks' peers, each into an environment of its own
+	@$(run) benchmarks/install_peers.py $(ARGS)
+
+bench-transfer: $(venv) ## measure an array's way to the server and back, next to floors and peers
+	@$(run) benchmarks/transfer.py $(ARGS)
+
+bench-calls: $(venv) ## measure small calls, next to a bare gRPC echo
+	@$(run) benchmarks/calls.py $(ARGS)
 
 protos: $(venv_protos) ## generate the committed stubs from protos/
 	protos/generate .venv-protos/bin/python

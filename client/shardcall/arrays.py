@@ -64,7 +64,7 @@ class Array:
             sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
         except TypeError:
             raise InvalidOperandError(f"shape is {shape!r}; give integers, 0 or more", field="shape") from None
-        if any(not 0 <= size < 2**63 for size in sizes):
+        if sizes and not 0 <= min(sizes) <= max(sizes) < 2**63:
             raise InvalidOperandError(f"shape is {sizes}; sizes are 0 or more and fit 63 bits", field="shape")
         object.__setattr__(self, "shape", sizes)
         object.__setattr__(self, "dtype", parse_dtype(dtype))
@@ -116,8 +116,8 @@ def type_of(array: HasType) -> Array:
     return Array(array.shape, array.dtype)
 
 
-def to_proto(value: Array | None) -> array_pb2.ArrayType:
-    """Returns the wire form of a type; None, an operand left out, has no element type."""
+def to_proto(value: HasType | None) -> array_pb2.ArrayType:
+    """Returns the wire form of an array's type; None, an operand left out, has no element type."""
     if value is None:
         return array_pb2.ArrayType()
     return array_pb2.ArrayType(element_type=to_element_type(value.dtype), shape=value.shape)
@@ -135,6 +135,11 @@ def as_bytes_view(array: NDArray) -> npt.NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8)
 
 
+def from_bytes(data: bytes, kind: Array) -> NDArray:
+    """Returns a fresh array of a type whose bytes came from the wire, as many as it needs."""
+    return native(np.ndarray(kind.shape, _little_endian(kind.dtype), data).copy())
+
+
 def empty(kind: Array) -> NDArray:
     """Returns a fresh array to be filled with bytes from the wire; `native` finishes it."""
     return np.empty(kind.shape, _little_endian(kind.dtype))
@@ -147,7 +152,7 @@ def native(array: NDArray) -> NDArray:
 
 def _to_numpy(value: OperandLike, field: str) -> NDArray:
     try:
-        if isinstance(value, SupportsDLPack) and not hasattr(value, "__array__"):
+        if not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):
             return np.from_dlpack(value)
         return np.asarray(value)
     except Exception as error:  # `value` is foreign code and may raise anything
@@ -156,5 +161,7 @@ def _to_numpy(value: OperandLike, field: str) -> NDArray:
 
 
 def _little_endian(dtype: DType) -> DType:
+    if dtype.isnative and sys.byteorder == "little":
+        return dtype
     # Types of one byte, and those of ml_dtypes, have no byte order to set.
     return dtype if dtype.itemsize == 1 or dtype.isbuiltin == 2 else dtype.newbyteorder("<")

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardcall import arrays
 from shardcall.arrays import Array, NDArray
-from shardcall.chunk_codec import Bytes, Chunk
+from shardcall.chunk_codec import Chunk
 from shardcall.errors import ProtocolError
 from shardcall.progress import SILENT, Meter
 from shardcall.room import Room
@@ -49,10 +49,7 @@ def unary_answer(response: kernel_service_pb2.ExecuteResponse, room: Room | None
     Raises:
         ProtocolError: if a result is streamed or its bytes are not those that its type needs.
     """
-    for index, result in enumerate(response.results):
-        if result.WhichOneof("source") in ("streamed", None):
-            raise broken(f"result {index} is streamed, in an answer of one message")
-    results = tuple(_Assembly(i, result, room).finish() for i, result in enumerate(response.results))
+    results = tuple(_whole(i, result, room) for i, result in enumerate(response.results))
     return Answer(results, response.plan, response.cache, response.timing)
 
 
@@ -133,22 +130,16 @@ class _Assembly:
 
     def __init__(self, index: int, result: kernel_service_pb2.Result, room: Room | None) -> None:
         self._index = index
-        kind = _type(index, result)
-        source = result.WhichOneof("source")
+        self._to_fill = self._filled = 0
         self._result: NDArray | Kept
-        if source == "resident":
-            self._result = Kept(kind, result.resident.handle)
-        elif source == "segment":
-            self._result = _in_room(index, result, kind, room)
+        source = result.WhichOneof("source")
+        if source in ("streamed", None):
+            self._result = arrays.empty(_type(index, result))
+            self._to_fill = self._result.nbytes
         else:
-            inline = len(result.inline.data)
-            if source == "inline" and inline != kind.nbytes:  # refused before memory is taken
-                raise broken(f"result {index} came with {inline} of {kind.nbytes} bytes")
-            self._result = arrays.empty(kind)
-        self._to_fill = kind.nbytes if source in ("inline", "streamed", None) else 0
-        self._filled = 0
-        if source == "inline":
-            self._append(np.frombuffer(result.inline.data, np.uint8))
+            self._result = _whole(index, result, room)
+            if source == "inline":
+                self._to_fill = self._filled = len(result.inline.data)
 
     @property
     def missing_bytes(self) -> int:
@@ -157,19 +148,32 @@ class _Assembly:
     def add(self, chunk: Chunk) -> None:
         if chunk.offset != self._filled:
             raise broken(f"a chunk of result {self._index} is for byte {chunk.offset}, not {self._filled}")
-        self._append(chunk.data)
+        end = self._filled + chunk.data.size
+        if isinstance(self._result, Kept) or end > self._to_fill:
+            raise broken(f"result {self._index} came with more than its {self._to_fill} bytes")
+        np.copyto(arrays.as_bytes_view(self._result)[self._filled : end], chunk.data)
+        self._filled = end
 
     def finish(self) -> NDArray | Kept:
         if self._filled != self._to_fill:
             raise broken(f"result {self._index} came with {self._filled} of {self._to_fill} bytes")
         return self._result if isinstance(self._result, Kept) else arrays.native(self._result)
 
-    def _append(self, data: Bytes) -> None:
-        end = self._filled + data.size
-        if isinstance(self._result, Kept) or end > self._to_fill:
-            raise broken(f"result {self._index} came with more than its {self._to_fill} bytes")
-        np.copyto(arrays.as_bytes_view(self._result)[self._filled : end], data)
-        self._filled = end
+
+def _whole(index: int, result: kernel_service_pb2.Result, room: Room | None) -> NDArray | Kept:
+    """A result that needs no chunks."""
+    kind = _type(index, result)
+    source = result.WhichOneof("source")
+    if source == "inline":
+        data = result.inline.data
+        if len(data) != kind.nbytes:  # refused before memory is taken
+            raise broken(f"result {index} came with {len(data)} of {kind.nbytes} bytes")
+        return arrays.from_bytes(data, kind)
+    if source == "resident":
+        return Kept(kind, result.resident.handle)
+    if source == "segment":
+        return _in_room(index, result, kind, room)
+    raise broken(f"result {index} is streamed, in an answer of one message")
 
 
 def _in_room(index: int, result: kernel_service_pb2.Result, kind: Array, room: Room | None) -> NDArray:
@@ -182,7 +186,7 @@ def _in_room(index: int, result: kernel_service_pb2.Result, kind: Array, room: R
 
 
 def _type(index: int, result: kernel_service_pb2.Result) -> Array:
-    if any(size < 0 for size in result.type.shape):
+    if min(result.type.shape, default=0) < 0:
         raise broken(f"result {index} has shape {list(result.type.shape)}")
     kind = arrays.from_proto(result.type)
     if kind is None:

@@ -41,6 +41,8 @@ _DTYPES: Mapping[ElementType, DType] = MappingProxyType(
 )
 # By name, since NumPy has several types of one name (int64 and longlong) and ml_dtypes registers none.
 _BY_NAME: Mapping[str, ElementType] = MappingProxyType({dtype.name: code for code, dtype in _DTYPES.items()})
+# What most dtypes are equal to: NumPy works a name out anew each time it is asked for one.
+_BY_DTYPE: Mapping[DType, ElementType] = MappingProxyType({dtype: code for code, dtype in _DTYPES.items()})
 
 NAMES: tuple[str, ...] = tuple(_BY_NAME)
 """The names of all element types."""
@@ -52,10 +54,12 @@ def to_element_type(dtype: DType, field: str = "operand") -> ElementType:
     Raises:
         OperandTypeError: if there is none.
     """
-    try:
-        return _BY_NAME[dtype.name]
-    except KeyError:
-        raise refusal(str(dtype), field) from None
+    code = _BY_DTYPE.get(dtype)
+    if code is None:
+        code = _BY_NAME.get(dtype.name)
+    if code is None:
+        raise refusal(str(dtype), field)
+    return code
 
 
 def to_dtype(code: ElementType) -> DType:

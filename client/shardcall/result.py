@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from shardcall.errors import InvalidOperandError
 from shardcall.plan import Plan
 from shardcall.remote_array import RemoteArray
 from shardcall.timing import Timing
+from shardcall.v1 import kernel_pb2
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -24,12 +26,23 @@ class Result:
     Attributes:
         arrays: the results: writeable arrays whose memory is theirs, or a `RemoteArray` each with ``keep=True``.
         timing: where the time went.
-        plan: what was done.
+        cache_hit: whether the program was there when the call came.
+        explanation: after a miss, the parts of the key that differ from the nearest one cached.
     """
 
     arrays: tuple[NDArray | Any, ...]
     timing: Timing
-    plan: Plan
+    cache_hit: bool
+    explanation: str
+    # As bytes: the message would keep the whole answer, with the arrays' bytes, in memory.
+    _plan: bytes
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What was done; read when it is first asked for, since it would be most of the work of a small call."""
+        outcome = kernel_pb2.CACHE_OUTCOME_HIT if self.cache_hit else kernel_pb2.CACHE_OUTCOME_MISS
+        cache = kernel_pb2.CacheAnswer(outcome=outcome, explanation=self.explanation)
+        return plan.from_proto(kernel_pb2.Plan.FromString(self._plan), cache)
 
     @property
     def array(self) -> NDArray | Any:
@@ -41,16 +54,6 @@ class Result:
         if len(self.arrays) != 1:
             raise InvalidOperandError(f"the call has {len(self.arrays)} results; use .arrays", field="array")
         return self.arrays[0]
-
-    @property
-    def cache_hit(self) -> bool:
-        """Whether the program was there when the call came."""
-        return self.plan.cache_hit
-
-    @property
-    def explanation(self) -> str:
-        """After a miss, the parts of the key that differ from the nearest one cached."""
-        return self.plan.explanation
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         return np.array(self.array, dtype=dtype, copy=copy)
@@ -69,5 +72,7 @@ def from_answer(answer: Answer, results: tuple[NDArray | RemoteArray, ...], roun
     return Result(
         arrays=results,
         timing=timing.from_proto(answer.timing, round_trip_s),
-        plan=plan.from_proto(answer.plan, answer.cache),
+        cache_hit=answer.cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
+        explanation=answer.cache.explanation,
+        _plan=answer.plan.SerializeToString(),
     )

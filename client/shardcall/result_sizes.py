@@ -6,14 +6,14 @@ import threading
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from shardcall import arrays
+from shardcall.element_types import DType
 from shardcall.segment import ALIGNMENT
 from shardcall.upload import Value
 from shardcall.v1 import kernel_pb2
 
 _MOST = 256
 
-Signature: TypeAlias = tuple[bytes, tuple[str, ...]]
+Signature: TypeAlias = tuple[bytes, tuple[tuple[tuple[int, ...], DType] | None, ...]]
 
 
 class ResultSizes:
@@ -51,5 +51,5 @@ def room_for(sizes: Sequence[int]) -> int:
 
 
 def _signature(call: kernel_pb2.KernelCall, operands: Sequence[Value]) -> Signature:
-    kinds = tuple("" if operand is None else str(arrays.type_of(operand)) for operand in operands)
+    kinds = tuple(None if operand is None else (operand.shape, operand.dtype) for operand in operands)
     return call.SerializeToString(deterministic=True), kinds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from shardcall.v1 import timing_pb2
 
@@ -53,8 +53,17 @@ class Timing:
 
 def from_proto(message: timing_pb2.Timing, round_trip: float = 0.0) -> Timing:
     """Returns the server's timing with the client's own measure added."""
-    names = (field.name for field in fields(Timing) if field.name != "round_trip")
-    return Timing(**{name: getattr(message, f"{name}_seconds") for name in names}, round_trip=round_trip)
+    return Timing(
+        receive=message.receive_seconds,
+        queue=message.queue_seconds,
+        compile=message.compile_seconds,
+        place=message.place_seconds,
+        execute=message.execute_seconds,
+        gather=message.gather_seconds,
+        send=message.send_seconds,
+        total=message.total_seconds,
+        round_trip=round_trip,
+    )
 
 
 def _row(name: str, seconds: float, whole: float) -> str:

@@ -104,4 +104,4 @@ def stream_requests(
 def _described(operand: Value) -> kernel_service_pb2.Operand:
     if operand is None:
         return kernel_service_pb2.Operand()
-    return kernel_service_pb2.Operand(type=arrays.to_proto(arrays.type_of(operand)))
+    return kernel_service_pb2.Operand(type=arrays.to_proto(operand))

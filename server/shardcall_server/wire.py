@@ -6,6 +6,7 @@ Nothing is trusted: what is odd is refused by name.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from shardcall.element_types import to_dtype, to_element_type
 from shardcall.errors import ProtocolError
@@ -15,7 +16,7 @@ from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 
 MAX_RANK = 32
 MAX_SPAN_BYTES = 1 << 50
-_MAX_OPERANDS = 64
+MAX_OPERANDS = 64
 _MAX_PARAMETERS = 64
 _MAX_NAMES = 16
 _MAX_MESH_AXES = 16
@@ -29,13 +30,13 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
     Raises:
         CallError: names the part.
     """
-    specs = [*call.in_specs[: _MAX_OPERANDS + 1], *call.out_specs[: _MAX_OPERANDS + 1]]
+    specs = [*call.in_specs[: MAX_OPERANDS + 1], *call.out_specs[: MAX_OPERANDS + 1]]
     entries = [entry for s in specs for entry in s.spec.entries[: MAX_RANK + 1]]
     values = call.parameters.values()
     for field, noun, count, limit in (
-        ("operands", "operands", operand_count, _MAX_OPERANDS),
-        ("in_specs", "specs", len(call.in_specs), _MAX_OPERANDS),
-        ("out_specs", "specs", len(call.out_specs), _MAX_OPERANDS),
+        ("operands", "operands", operand_count, MAX_OPERANDS),
+        ("in_specs", "specs", len(call.in_specs), MAX_OPERANDS),
+        ("out_specs", "specs", len(call.out_specs), MAX_OPERANDS),
         ("specs", "entries in a spec", max((len(s.spec.entries) for s in specs), default=0), MAX_RANK),
         ("specs", "mesh axes in an entry", max((len(e.axis_names) for e in entries), default=0), _MAX_NAMES),
         ("mesh", "axes", len(call.mesh.axes), _MAX_MESH_AXES),
@@ -61,6 +62,8 @@ def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
         CallError: an unknown element type, a negative size, too many axes, or a shape whose bytes cannot
             be counted in 63 bits.
     """
+    if len(message.shape) <= MAX_RANK and (known := _sound(message.element_type, tuple(message.shape))) is not None:
+        return known
     try:
         dtype = to_dtype(message.element_type)
     except ProtocolError:
@@ -82,15 +85,23 @@ def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
             Reason.INVALID_SHAPE, f"{field} has shape {shorten(str(shape))}; a size is 0 or more", field=field
         )
     array = ArrayType(shape, dtype)
+    raise CallError(
+        Reason.INVALID_SHAPE,
+        f"{field} of shape {shorten(str(shape))} and type {dtype.name} spans {array.span_bytes:.3g} bytes, sizes "
+        f"of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
+        field=field,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _sound(code: array_pb2.ElementType, shape: tuple[int, ...]) -> ArrayType | None:
+    """The type, unless something about it is to be refused."""
+    try:
+        array = ArrayType(shape, to_dtype(code))  # type: ignore[arg-type]
+    except ProtocolError:
+        return None
     # Sizes beside a 0 count too: strides are made of them, and the padded shape may have no 0.
-    if array.span_bytes > MAX_SPAN_BYTES:
-        raise CallError(
-            Reason.INVALID_SHAPE,
-            f"{field} of shape {shorten(str(shape))} and type {dtype.name} spans {array.span_bytes:.3g} bytes, sizes "
-            f"of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
-            field=field,
-        )
-    return array
+    return array if all(n >= 0 for n in shape) and array.span_bytes <= MAX_SPAN_BYTES else None
 
 
 def decode_operand_types(messages: Sequence[array_pb2.ArrayType]) -> tuple[ArrayType | None, ...]:
@@ -103,8 +114,9 @@ def decode_operand_types(messages: Sequence[array_pb2.ArrayType]) -> tuple[Array
     )
 
 
+@lru_cache(maxsize=4096)
 def encode_array_type(array: ArrayType | None) -> array_pb2.ArrayType:
-    """The message for a type; an empty one for None."""
+    """The message for a type, not to be changed; an empty one for None."""
     if array is None:
         return array_pb2.ArrayType()
     return array_pb2.ArrayType(element_type=to_element_type(array.dtype), shape=array.shape)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 import grpc
 
@@ -77,14 +77,18 @@ class Call:
         Raises:
             CallError: the deadline passed, or the caller went away, or what the future holds.
         """
-        mine: Future[T] = Future()
-        shared.add_done_callback(lambda done: _copy_outcome(done, mine))
-        if not mine.done() and not self._context.add_callback(lambda: _settle_cancelled(mine)):
-            _settle_cancelled(mine)
-        try:
-            return mine.result(self.remaining_s)
-        except FutureTimeoutError:
-            raise self.deadline_exceeded(doing) from None
+        woken: SimpleQueue[object] = SimpleQueue()
+        shared.add_done_callback(woken.put)
+        if not shared.done():
+            if not self._context.add_callback(lambda: woken.put(None)):
+                raise _cancelled()
+            try:
+                woken.get(timeout=self.remaining_s)
+            except Empty:
+                raise self.deadline_exceeded(doing) from None
+        if not shared.done():
+            raise _cancelled()
+        return shared.result()
 
     def deadline_exceeded(self, doing: str) -> CallError:
         """The error of a call whose deadline passed while ``doing``."""
@@ -119,18 +123,3 @@ def _timeout(value: str | bytes) -> float:
 
 def _cancelled() -> CallError:
     return CallError(Reason.CANCELLED, "the caller cancelled the call")
-
-
-def _copy_outcome(done: Future[Any], mine: Future[Any]) -> None:
-    with suppress(InvalidStateError):  # the caller left first
-        if done.cancelled():
-            mine.set_exception(_cancelled())
-        elif (error := done.exception()) is not None:
-            mine.set_exception(error)
-        else:
-            mine.set_result(done.result())
-
-
-def _settle_cancelled(mine: Future[Any]) -> None:
-    with suppress(InvalidStateError):  # answered first
-        mine.set_exception(_cancelled())

@@ -15,9 +15,9 @@ from shardcall_server.frontend.running import Running
 from shardcall_server.frontend.session import MeshSession, SessionEndedError
 from shardcall_server.frontend.storage import Given, Storage
 from shardcall_server.frontend.supervisor import Mesh, MeshSupervisor
-from shardcall_server.kernels.layout import MeshAxes
+from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.settings import Settings
-from shardcall_server.wire import encode_array_type, encode_mesh
+from shardcall_server.wire import check_counts, encode_array_type, encode_mesh
 from shardcall_worker.v1 import link_pb2
 
 _LARGE_CALL_BYTES = 1 << 20
@@ -60,10 +60,17 @@ class Execution:
             CallError: the call is wrong, or its deadline passed; the compilation then goes on.
         """
         self._check_size(operands)
-        types = [encode_array_type(operand.type) for operand in _without_trailing(operands)]
+        kinds = tuple(operand.type for operand in operands)
+        residents = [operand.resident for operand in operands if operand.resident is not None]
+        words = (kernel_call.SerializeToString(), kinds)
+        mesh = self._supervisor.mesh(call)
+        if not residents and (recalled := mesh.programs.recall(words)) is not None:
+            return Prepared(recalled[0], tuple(operands), mesh, recalled[1])
+        check_counts(kernel_call, len(operands))
+        types = [encode_array_type(kind) for kind in _without_trailing(kinds)]
         while True:
             mesh = self._supervisor.mesh(call)
-            _check_epoch([operand.resident for operand in operands], mesh)
+            _check_epoch(residents, mesh)
             completed = self._complete(kernel_call, operands, mesh)
             call.check("looking for the program")
             try:
@@ -73,6 +80,8 @@ class Execution:
             if isinstance(found, Future):
                 with call.phase("compile"):
                     found = call.wait(found, "compiling the kernel")
+            if not residents:
+                mesh.programs.remember(words, completed, types)
             return Prepared(completed, tuple(operands), mesh, found)
 
     def start(self, call: Call, prepared: Prepared, storage: Storage, *, tell_gathered: bool = False) -> Running:
@@ -181,16 +190,16 @@ def _bytes_of(operands: Sequence[Given]) -> int:
     return sum(operand.type.nbytes for operand in operands if operand.type)
 
 
-def _check_epoch(residents: Sequence[Resident | None], mesh: Mesh) -> None:
+def _check_epoch(residents: Sequence[Resident], mesh: Mesh) -> None:
     for resident in residents:
-        if resident is not None and resident.epoch != mesh.session.epoch:
+        if resident.epoch != mesh.session.epoch:
             raise array_lost(resident.handle)
 
 
-def _without_trailing(operands: Sequence[Given]) -> Sequence[Given]:
-    """The operands less those left out at the end."""
-    present = [i for i, operand in enumerate(operands) if operand.type is not None]
-    return operands[: present[-1] + 1] if present else ()
+def _without_trailing(kinds: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
+    """The operands' types less those left out at the end."""
+    present = [i for i, kind in enumerate(kinds) if kind is not None]
+    return kinds[: present[-1] + 1] if present else ()
 
 
 def default_mesh(settings: Settings, ready: link_pb2.Ready) -> MeshAxes:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import ml_dtypes
 import numpy as np
 from google.protobuf.message import Message
 
 from shardcall.chunk_codec import Chunk
-from shardcall.v1 import kernel_service_pb2
+from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.residents import Residents
 from shardcall_server.frontend.storage import Given, Storage
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.wire import decode_array_type
+from shardcall_server.wire import MAX_OPERANDS, check_counts, decode_array_type
 
 _NO_BYTES = np.empty(0, np.uint8)
-_ALLOWED_BYTES = {"bool": frozenset({0, 1}), "uint4": frozenset(range(16)), "int4": frozenset(range(16))}
+_ALLOWED_BYTES = {
+    np.dtype(np.bool_): frozenset({0, 1}),
+    np.dtype(ml_dtypes.uint4): frozenset(range(16)),
+    np.dtype(ml_dtypes.int4): frozenset(range(16)),
+}
 
 
 def check_operands(
@@ -33,6 +38,8 @@ def check_operands(
     Raises:
         CallError: what an operand says of itself cannot be, or is not what it brings.
     """
+    if len(operands) > MAX_OPERANDS:
+        check_counts(kernel_pb2.KernelCall(), len(operands))
     return tuple(
         check_operand(item, f"operand {i}", residents, may_stream=may_stream) for i, item in enumerate(operands)
     )
@@ -55,7 +62,7 @@ def check_operand(operand: kernel_service_pb2.Operand, field: str, residents: Re
             field=field,
         )
     if source == "segment":
-        if array.dtype.name in _ALLOWED_BYTES:
+        if array.dtype in _ALLOWED_BYTES:
             raise CallError(
                 Reason.INVALID_OPERAND,
                 f"{field} of type {array.dtype.name} lies in a segment, where its bytes could change after they were "
@@ -101,7 +108,7 @@ def check_inline(array: ArrayType, data: bytes, field: str) -> None:
 
 def check_bytes(array: ArrayType, data: np.ndarray, field: str) -> None:
     """Raises if any byte is none that the element type allows; most types allow all."""
-    allowed = _ALLOWED_BYTES.get(array.dtype.name)
+    allowed = _ALLOWED_BYTES.get(array.dtype)
     if allowed is None or not data.size:
         return
     present = np.flatnonzero(np.bincount(data, minlength=256))

@@ -16,7 +16,7 @@ from shardcall_server.frontend.results import Results, commit, reserved
 from shardcall_server.frontend.storage import Given, Storage, Stores
 from shardcall_server.frontend.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
-from shardcall_server.wire import check_counts, decode_operand_types
+from shardcall_server.wire import decode_operand_types
 
 _TEXT_RESERVE_BYTES = 64 << 10
 
@@ -69,7 +69,6 @@ class KernelServicer:
         self, request: kernel_service_pb2.PlanRequest, call: Call
     ) -> kernel_service_pb2.PlanResponse:
         """Tells what a call would do."""
-        check_counts(request.call, len(request.operands))
         operands = [Given(kind) for kind in decode_operand_types(request.operands)]
         prepared = self._execution.prepare(call, request.call, operands)
         found = prepared.found
@@ -79,7 +78,6 @@ class KernelServicer:
         self, request: kernel_service_pb2.CompileRequest, call: Call
     ) -> kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time."""
-        check_counts(request.call, len(request.operands))
         operands = [Given(kind) for kind in decode_operand_types(request.operands)]
         prepared = self._execution.prepare(call, request.call, operands)
         text = ""
@@ -95,9 +93,8 @@ class KernelServicer:
 
     def Execute(  # noqa: N802
         self, request: kernel_service_pb2.ExecuteRequest, call: Call
-    ) -> kernel_service_pb2.ExecuteResponse:
-        """Runs a kernel on small arrays, or on such as do not travel."""
-        check_counts(request.call, len(request.operands))
+    ) -> bytes:
+        """Runs a kernel on small arrays, or on such as do not travel; the answer is serialized."""
         with call.phase("receive"):
             operands = check_operands(request.operands, self._residents, may_stream=False)
         self._refuse_large("operands", sum(operand.travelling_bytes for operand in operands))
@@ -109,9 +106,8 @@ class KernelServicer:
                 self._intake(call, operands, results.storage).take_inline(request.operands)
             running = self._execution.start(call, prepared, results.storage)
             sent = commit(running, kept, plan) if kept else results.inline(running.finish().executed)
-        return kernel_service_pb2.ExecuteResponse(
-            results=sent, plan=plan, cache=prepared.found.answer, timing=call.finish()
-        )
+        answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.found.answer, timing=call.finish())
+        return answer.SerializeToString() + prepared.found.plan_field
 
     def ExecuteStream(  # noqa: N802
         self, requests: Iterator[Chunk | kernel_service_pb2.ExecuteStreamRequest], call: Call
@@ -123,7 +119,6 @@ class KernelServicer:
                 Reason.MALFORMED_REQUEST, "a stream begins with its header; send that first", field="header"
             )
         header = first.header
-        check_counts(header.call, len(header.operands))
         operands = check_operands(header.operands, self._residents, may_stream=True)
         prepared = self._execution.prepare(call, header.call, operands)
         with self._running(call, header, prepared) as (results, kept):

@@ -7,8 +7,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.kernels.layout import ArrayType
@@ -17,6 +18,9 @@ from shardcall_worker.v1 import link_pb2
 
 _MAX_ALIASES = 64
 _MAX_PREPARING = 64  # compilations go on when their callers have left
+_MAX_WORDS = 1024
+_MAX_WORDS_BYTES = 4096
+_UNKNOWN = (kernel_pb2.KernelCall(), b"")
 _MAX_TOLD = 3  # differences that an explanation names
 
 
@@ -61,6 +65,18 @@ class Found:
     program: CachedProgram
     plan: kernel_pb2.Plan
     answer: kernel_pb2.CacheAnswer
+
+    @cached_property
+    def plan_field(self) -> bytes:
+        """The plan as the field of an `ExecuteResponse`, to be appended to the bytes of its other fields.
+
+        It is large beside a small call's arrays, and the same in every answer.
+        """
+        return kernel_service_pb2.ExecuteResponse(plan=self.plan).SerializeToString()
+
+
+Words = tuple[bytes, tuple[ArrayType | None, ...]]
+"""A call as its sender said it: the bytes of its message, and the types of its operands."""
 
 
 def call_digest(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> bytes:
@@ -111,8 +127,29 @@ class ProgramCache:
         self._max_call_bytes = max_call_bytes
         self._by_key: OrderedDict[str, CachedProgram] = OrderedDict()
         self._by_call: dict[bytes, Found] = {}
+        self._by_words: OrderedDict[Words, tuple[kernel_pb2.KernelCall, bytes]] = OrderedDict()
         self._preparing: dict[bytes, _Preparation] = {}
         self._bytes = 0
+
+    def recall(self, words: Words) -> tuple[kernel_pb2.KernelCall, Found] | None:
+        """The completed call and the program of one that was said in the same words not long ago."""
+        with self._session.order:
+            completed, digest = self._by_words.get(words, _UNKNOWN)
+            found = self._by_call.get(digest)
+            if found is None:
+                return None
+            self._by_words.move_to_end(words)
+            self._by_key.move_to_end(found.program.key)
+            return completed, found
+
+    def remember(self, words: Words, completed: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> None:
+        """Makes `recall` know a call, unless its words are long."""
+        if len(words[0]) > _MAX_WORDS_BYTES:
+            return
+        with self._session.order:
+            self._by_words[words] = completed, call_digest(completed, operands)
+            if len(self._by_words) > _MAX_WORDS:
+                self._by_words.popitem(last=False)
 
     def find(self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> Found | Future[Found]:
         """The program of a call, or the future of it: one compilation runs however many ask.

@@ -33,7 +33,7 @@ class Running:
         self._lock = threading.Lock()
         self._gathered: float = 0
         self._wanted: float = 0
-        self._reached: Future[None] = Future()
+        self._reached: Future[None] | None = None
 
     def sent(self, session: MeshSession, answer: Future[link_pb2.WorkerMessage]) -> None:
         """Tells that the command is with a worker, and what its answer will be in."""
@@ -45,8 +45,9 @@ class Running:
         """Tells how many bytes of the results are in place."""
         with self._lock:
             self._gathered = max(self._gathered, byte_count)
-            if self._gathered >= self._wanted and not self._reached.done():
+            if self._reached is not None and self._gathered >= self._wanted:
                 self._reached.set_result(None)
+                self._reached = None
 
     def wait_for(self, byte_count: int) -> None:
         """Waits until so many bytes of the results are in place.
@@ -54,14 +55,13 @@ class Running:
         Raises:
             CallError: the command failed, the deadline passed or the caller left.
         """
+        reached: Future[None] = Future()
         with self._lock:
             if self._gathered < byte_count:
-                self._wanted, self._reached = byte_count, Future()
-                waiting = self._reached
+                self._wanted, self._reached = byte_count, reached
             else:
-                waiting = None
-        if waiting is not None:
-            self._call.wait(waiting, _DOING)
+                reached.set_result(None)
+        self._call.wait(reached, _DOING)
         if self._answer.done():
             self._answer.result()
 

@@ -115,7 +115,10 @@ class Commands:
             program = self._programs[command.key_digest].result(timeout=0).program
             launch = self._executor.launch(program, command)
             tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
-            self._finishers.submit(self._finish, answer, launch, tell)
+            if launch.is_ready:  # handing it to another thread would take longer than the rest
+                self._finish(answer, launch, tell)
+            else:
+                self._finishers.submit(self._finish, answer, launch, tell)
 
     def _finish(self, answer: _Answer, launch: Launch, tell: Tell) -> None:
         with answer:

@@ -58,15 +58,15 @@ def place(array: np.ndarray, placement: Placement, copier: Copier, *, may_alias:
             finished; else nobody but the devices has the memory of a block once the result is ready.
     """
     array = array.view(held_type(array.dtype))
-    indices = placement.sharding.addressable_devices_indices_map(placement.padded)
     blocks: dict[Bounds, np.ndarray] = {}
-    buffers = []
-    for device, index in indices.items():
+
+    def block(index: Sequence[slice] | None) -> np.ndarray:
         bounds = _bounds(index, placement.padded)
         if bounds not in blocks:
             blocks[bounds] = _block(array, bounds, copier, may_alias=may_alias)
-        buffers.append(jax.device_put(blocks[bounds], device))
-    return jax.make_array_from_single_device_arrays(placement.padded, placement.sharding, buffers)
+        return blocks[bounds]
+
+    return jax.make_array_from_callback(placement.padded, placement.sharding, block)
 
 
 def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[int], None]) -> None:
@@ -84,11 +84,7 @@ def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[in
     if not out.size:
         return
     out = out.view(held_type(out.dtype))
-    shards: dict[Bounds, np.ndarray] = {}
-    for shard in array.addressable_shards:
-        bounds = _bounds(shard.index, array.shape)
-        if bounds not in shards:  # else the same block, replicated
-            shards[bounds] = np.asarray(shard.data)
+    shards = _shards(array)
     if not out.ndim:
         out[...] = next(iter(shards.values()))
         return
@@ -103,6 +99,18 @@ def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[in
 
         copier.by_rows(end - begin, (end - begin) * row_bytes, copy)
         tell(end * row_bytes)
+
+
+def _shards(array: jax.Array) -> dict[Bounds, np.ndarray]:
+    """The different blocks of an array, each once, and where they belong; on CPU without a copy."""
+    if len(array.sharding.device_set) == 1:
+        return {tuple((0, n) for n in array.shape): np.asarray(array)}
+    shards: dict[Bounds, np.ndarray] = {}
+    for shard in array.addressable_shards:
+        bounds = _bounds(shard.index, array.shape)
+        if bounds not in shards:  # else the same block, replicated
+            shards[bounds] = np.asarray(shard.data)
+    return shards
 
 
 def _copy_rows(shards: dict[Bounds, np.ndarray], out: np.ndarray, begin: int, end: int) -> None:

@@ -1,0 +1,151 @@
+"""Clients killed in the middle of what they do: all that the server held for them is back within seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.processes import X, holds_nothing, until
+
+import shardcall as sc
+from shardcall.usage import Usage
+
+AT_ONCE = 20
+_LIMIT_S = 5.0  # what the server promises
+_VICTIMS = Path(__file__).parent / "victims.py"
+
+ROUNDS = pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
+
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[ServerProcess]:
+    """A server whose places are all taken when all victims call."""
+    with running_server("--trim-after-s", "0.2", "--max-concurrent-calls", str(AT_ONCE), "--lease-s", "1") as server:
+        yield server
+
+
+@pytest.fixture
+def observer(shared_server: ServerProcess) -> Iterator[sc.Client]:
+    """A client that looks on; afterwards the server is as it was, and calls are right."""
+    workers = shared_server.worker_pids()
+    with sc.connect(shared_server.address, shared_memory=False) as client:
+        yield client
+        np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
+    assert shared_server.process.poll() is None
+    assert shared_server.worker_pids() == workers
+
+
+@contextmanager
+def victims(server: ServerProcess, deed: str, count: int = AT_ONCE) -> Iterator[list[int]]:
+    """Clients that have come to the middle of something; the ids of their processes."""
+    command = [sys.executable, str(_VICTIMS), server.address, deed, str(count)]
+    environment = {**os.environ, "PYTHONPATH": str(_VICTIMS.parent.parent)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            yield [int(process.stdout.readline()) for _ in range(count)]
+        finally:
+            process.stdin.close()
+
+
+@contextmanager
+def stopped_worker(server: ServerProcess) -> Iterator[None]:
+    """Nothing that is handed to the mesh is answered in the body."""
+    (worker,) = server.worker_pids()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
+def kill_all(pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def places_taken(client: sc.Client) -> bool:
+    """Whether as many calls are at work as there are places."""
+    try:
+        client.plan("diff", X, axis=0)
+    except sc.ResourceExhaustedError as error:
+        return error.reason == "SERVER_BUSY"
+    return False
+
+
+def is_as_before(client: sc.Client, before: Usage) -> bool:
+    """Whether every gauge is back, descriptors and memory kept warm too."""
+    usage = client.usage()
+    return holds_nothing(client) and usage.descriptors <= before.descriptors and not usage.bytes_idle
+
+
+def settled(client: sc.Client) -> Usage:
+    """What a server holds that nobody uses."""
+    client.diff(X, axis=0)  # what a first call leaves open is no concern of the victims
+    until(lambda: holds_nothing(client) and not client.usage().bytes_idle)
+    return client.usage()
+
+
+@ROUNDS
+@pytest.mark.parametrize("deed", ["upload", "download", "put"])
+def test_in_the_middle_of_a_stream(shared_server: ServerProcess, observer: sc.Client, deed: str, rounds: int):
+    before = settled(observer)
+    for _ in range(rounds):
+        with victims(shared_server, deed) as pids:
+            until(lambda: observer.usage().regions == AT_ONCE)
+            kill_all(pids)
+            until(lambda: is_as_before(observer, before), _LIMIT_S)
+
+
+@ROUNDS
+def test_while_they_hold_shared_memory(shared_server: ServerProcess, observer: sc.Client, rounds: int):
+    before = settled(observer)
+    for _ in range(rounds):
+        with victims(shared_server, "hold_segment") as pids:
+            assert observer.usage().segments >= AT_ONCE
+            kill_all(pids)
+            until(lambda: is_as_before(observer, before), _LIMIT_S)
+
+
+@ROUNDS
+def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, observer: sc.Client, rounds: int):
+    before = settled(observer)
+    for _ in range(rounds):
+        with victims(shared_server, "call_by_segment") as pids, stopped_worker(shared_server):
+            until(lambda: places_taken(observer))
+            kill_all(pids)
+            # The worker may still write there, so none of it may go yet.
+            until(lambda: not places_taken(observer), _LIMIT_S)
+            assert observer.usage().segments >= AT_ONCE
+        until(lambda: is_as_before(observer, before), _LIMIT_S)
+
+
+@ROUNDS
+@pytest.mark.parametrize("deed", ["call_by_stream", "call_by_segment"])
+def test_at_any_moment(shared_server: ServerProcess, observer: sc.Client, deed: str, rounds: int):
+    before = settled(observer)
+    for _ in range(rounds):
+        with victims(shared_server, deed) as pids:
+            for pid in pids:
+                until(lambda: not holds_nothing(observer))  # all that are left are calling
+                os.kill(pid, signal.SIGKILL)
+            until(lambda: is_as_before(observer, before), _LIMIT_S)
+
+
+def test_arrays_that_they_left_on_the_mesh_go_with_their_leases(shared_server: ServerProcess, observer: sc.Client):
+    before = settled(observer)
+    with victims(shared_server, "keep_arrays") as pids:
+        assert observer.usage().arrays == observer.usage().leases == AT_ONCE
+        kill_all(pids)
+        until(lambda: is_as_before(observer, before), _LIMIT_S)

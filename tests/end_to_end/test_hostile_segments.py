@@ -1,0 +1,175 @@
+"""What a client may do to its shared memory spoils its own answers at most."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+from end_to_end.messages import INVALID, NOT_FOUND, check, tensor
+from end_to_end.processes import holds_nothing, until
+from end_to_end.segments_by_hand import MIB, NBYTES, SHAPE, Held, bring, held_segment
+
+import shardcall as sc
+from shardcall.v1 import array_pb2, segment_service_pb2, segment_service_pb2_grpc
+
+X = np.random.default_rng(2).standard_normal(SHAPE)
+
+@pytest.fixture
+def segments(channel: grpc.Channel) -> segment_service_pb2_grpc.SegmentServiceStub:
+    return segment_service_pb2_grpc.SegmentServiceStub(channel)
+
+
+@pytest.fixture
+def held(segments) -> Iterator[Held]:
+    with held_segment(segments, 8 * MIB) as segment:
+        yield segment
+
+
+def refused(stub, request, status, reason: str, field: str, says: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Execute(request, timeout=30)
+    check(caught.value, status, reason, field, says)
+
+
+def test_a_call_in_the_contracts_own_words(stub, held: Held):
+    held.put(0, X)
+    answer = stub.Execute(held.execute(0, 4 * MIB), timeout=30)
+    np.testing.assert_array_equal(held.result(answer), np.diff(X, axis=0))
+
+
+@pytest.mark.parametrize("nbytes", [0, MIB, 16 * MIB])
+def test_no_segment_changes_its_size(stub, held: Held, nbytes: int):
+    with pytest.raises(PermissionError):
+        os.ftruncate(held.fd, nbytes)
+    held.put(0, X)
+    answer = stub.Execute(held.execute(0, 4 * MIB), timeout=30)
+    np.testing.assert_array_equal(held.result(answer), np.diff(X, axis=0))
+
+
+def test_no_segment_takes_another_seal(held: Held):
+    for seal in (fcntl.F_SEAL_WRITE, fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_SEAL):
+        with pytest.raises(PermissionError):
+            fcntl.fcntl(held.fd, fcntl.F_ADD_SEALS, seal)
+
+
+def test_a_hole_in_an_operand_spoils_its_owners_answer_alone(stub, held: Held, client: sc.Client):
+    held.put(0, X)
+    held.punch(NBYTES // 2, NBYTES // 2)
+    answer = stub.Execute(held.execute(0, 4 * MIB), timeout=30)
+    spoiled = X.copy()
+    spoiled[SHAPE[0] // 2 :] = 0
+    np.testing.assert_array_equal(held.result(answer), np.diff(spoiled, axis=0))
+    np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
+
+
+def test_holes_punched_while_calls_run_spoil_their_owners_answers_alone(stub, held: Held, client: sc.Client):
+    ended = threading.Event()
+
+    def punch() -> None:
+        while not ended.is_set():
+            held.punch(0, 8 * MIB)
+
+    puncher = threading.Thread(target=punch)
+    puncher.start()
+    try:
+        for i in range(20):
+            held.put(0, X)
+            stub.Execute(held.execute(0, 4 * MIB), timeout=30)
+            x = X + i
+            np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
+    finally:
+        ended.set()
+        puncher.join()
+
+
+@pytest.mark.parametrize("room_at", [0, 64, MIB])
+def test_a_result_over_its_operand_is_its_owners_affair(stub, held: Held, client: sc.Client, room_at: int):
+    held.put(0, X)
+    answer = stub.Execute(held.execute(0, room_at), timeout=30)
+    assert list(answer.results[0].type.shape) == [SHAPE[0] - 1, SHAPE[1]]
+    held.put(0, X)
+    answer = stub.Execute(held.execute(0, 4 * MIB), timeout=30)
+    np.testing.assert_array_equal(held.result(answer), np.diff(X, axis=0))
+    np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
+
+
+def test_a_ticket_gives_its_segment_once_and_a_wrong_one_nothing(segments):
+    answer = segments.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=2 * MIB), timeout=30)
+    for ticket in (bytes(32), answer.ticket[:-1] + bytes([answer.ticket[-1] ^ 1])):
+        with contextlib.ExitStack() as stack:
+            connection, data, fds = bring(answer, ticket)
+            stack.callback(connection.close)
+            assert (data, fds) == (b"", [])
+    lease, data, fds = bring(answer, answer.ticket)
+    with lease:
+        assert (data, len(fds)) == (b"\x01", 1)
+        os.close(fds[0])
+        thief, data, fds = bring(answer, answer.ticket)
+        thief.close()
+        assert (data, fds) == (b"", [])
+
+
+@pytest.mark.long  # a ticket is good for 5 s
+def test_a_late_ticket_yields_nothing(own_server):
+    server = own_server(devices=1)
+    with sc.connect(server.address) as observer, grpc.insecure_channel(server.address) as own:
+        stub = segment_service_pb2_grpc.SegmentServiceStub(own)
+        answer = stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=2 * MIB), timeout=30)
+        assert answer.ticket_seconds == 5
+        assert observer.usage().segments == 1
+        until(lambda: holds_nothing(observer))
+        connection, data, fds = bring(answer, answer.ticket)
+        connection.close()
+        assert (data, fds) == (b"", [])
+
+
+def test_a_segment_that_is_not_there_is_not_found(stub, held: Held):
+    guessed = held.segment_id[:-1] + bytes([held.segment_id[-1] ^ 1])
+    refused(stub, held.execute(segment_id=guessed), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "operand 0")
+    refused(stub, held.execute(segment_id=bytes(16)), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "operand 0")
+    refused(stub, held.execute(segment_id=b"short"), INVALID, "MALFORMED_REQUEST", "operand 0", "16 bytes")
+
+
+def test_a_segment_whose_lease_ended_is_found_no_more(stub, held: Held, client: sc.Client):
+    others = client.usage().segments - 1
+    held.put(0, X)
+    stub.Execute(held.execute(0, 4 * MIB), timeout=30)
+    held.lease.close()
+    until(lambda: client.usage().segments == others, limit_s=5)
+    refused(stub, held.execute(), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "or no more")
+
+
+@pytest.mark.parametrize(
+    "offset", [8, 1, 8 * MIB, 6 * MIB + 64, 2**32, 2**63 - 64, 2**63, 2**64 - 64, 2**64 - NBYTES, 2**64 - 1]
+)
+def test_nothing_lies_outside_a_segment(stub, held: Held, offset: int):
+    says = "multiple of 64" if offset % 64 else "place it inside"
+    refused(stub, held.execute(offset), INVALID, "MALFORMED_REQUEST", "operand 0", says)
+    refused(stub, held.execute(0, offset), INVALID, "MALFORMED_REQUEST", "result_space", says)
+
+
+@pytest.mark.parametrize("room", [8 * MIB, 2**63, 2**64 - 1])
+def test_no_room_is_larger_than_its_segment(stub, held: Held, room: int):
+    request = held.execute(0, 4 * MIB, room=room)
+    refused(stub, request, INVALID, "MALFORMED_REQUEST", "result_space", "place it inside")
+
+
+def test_room_that_is_too_small_is_left_alone(stub, held: Held):
+    held.memory[...] = 9
+    held.put(0, X)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Execute(held.execute(0, 4 * MIB, room=64), timeout=30)
+    check(caught.value, grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED", "results", "ExecuteStream")
+    assert (held.memory[NBYTES:] == 9).all()
+
+
+@pytest.mark.parametrize("name", ["BOOL", "INT4", "UINT4"])
+def test_types_whose_bytes_must_be_checked_are_refused_there(stub, held: Held, name: str):
+    kind = tensor(*SHAPE, element_type=array_pb2.ElementType.Value(f"ELEMENT_TYPE_{name}"))
+    refused(stub, held.execute(type=kind), INVALID, "INVALID_OPERAND", "operand 0", f"of type {name.lower()} lies in")

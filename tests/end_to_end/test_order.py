@@ -1,0 +1,148 @@
+"""What a call waits for: for those before it to be launched, never for a slow caller or another's result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import grpc
+import numpy as np
+import pytest
+from end_to_end.messages import call, header, mesh, operand, spec, tensor
+from end_to_end.processes import X, holds_nothing, is_busy, until
+from end_to_end.segments_by_hand import MIB, held_segment
+
+import shardcall as sc
+from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc, segment_service_pb2_grpc
+
+STALLED = 12  # more than the worker has threads for results
+ROWS = 2048
+RESULT_BYTES = 128 * MIB
+
+
+def outer(rows: int, **fields) -> kernel_service_pb2.ExecuteRequest:
+    """A product of two small operands with a large result, split by rows."""
+    asked = call("matmul", mesh=mesh(x=8), in_specs=[spec("x", None), spec(None, None)], out_specs=[spec("x", None)])
+    column, row = np.arange(float(rows))[:, None], np.ones((1, rows))
+    return kernel_service_pb2.ExecuteRequest(call=asked, operands=[operand(column), operand(row)], **fields)
+
+
+def answers(client: sc.Client, i: int) -> None:
+    """Makes a small call and looks at its result."""
+    x = X + i
+    np.testing.assert_array_equal(client.diff(x, axis=0, timeout=20).array, np.diff(x, axis=0))
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_callers_who_do_not_read_their_results_are_in_nobodys_way(server, channel, shared_memory: bool):
+    stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+    with sc.connect(server.address, shared_memory=shared_memory) as client, ExitStack() as stack:
+        for _ in range(STALLED):
+            request = kernel_service_pb2.ExecuteStreamRequest(header=outer(ROWS))
+            stalled = stub.ExecuteStream(iter([request]), timeout=60)
+            stack.callback(stalled.cancel)
+            assert next(stalled).WhichOneof("message") == "header"
+        for i in range(20):
+            answers(client, i)
+        large = np.ones((1024, 1024))
+        np.testing.assert_array_equal(client.diff(large, axis=0, timeout=20).array, np.zeros((1023, 1024)))
+        assert client.usage().regions >= STALLED
+    with sc.connect(server.address) as client:
+        until(lambda: client.usage().regions == 0, limit_s=5)
+
+
+def test_callers_who_do_not_send_their_operands_are_in_nobodys_way(server, channel):
+    stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+    ended = threading.Event()
+
+    def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+        yield header((4, MIB // 8))
+        yield kernel_service_pb2.ExecuteStreamRequest(chunk=array_pb2.TensorChunk(data=bytes(MIB)))
+        ended.wait()
+
+    with sc.connect(server.address) as client, ExitStack() as stack:
+        stack.callback(ended.set)
+        for _ in range(STALLED):
+            stack.callback(stub.ExecuteStream(half(), timeout=60).cancel)
+        until(lambda: client.usage().regions >= STALLED)
+        for i in range(20):
+            answers(client, i)
+        assert client.usage().regions >= STALLED
+
+
+def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, channel):
+    """Small calls are answered one after the other while the rest of a large result is put into place."""
+    stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+    segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
+    with sc.connect(server.address, shared_memory=False) as client, held_segment(segments, RESULT_BYTES) as held:
+        answers(client, 0)
+        space = kernel_service_pb2.SegmentSpace(segment_id=held.segment_id, size_bytes=RESULT_BYTES)
+        request = kernel_service_pb2.ExecuteStreamRequest(header=outer(4096, result_space=space))
+
+        def answered_meanwhile() -> int:
+            """How many small calls were, between a large result's beginning and its end."""
+            stream = stub.ExecuteStream(iter([request]), timeout=60)
+            assert next(stream).header.results[0].HasField("segment")
+            ended = threading.Event()
+            reader = threading.Thread(target=lambda: [*stream, ended.set()])
+            reader.start()
+            count = 0
+            while True:
+                answers(client, count)
+                if ended.is_set():
+                    break
+                count += 1
+            reader.join()
+            return count
+
+        until(lambda: answered_meanwhile() >= 4)
+        result = np.frombuffer(held.memory, np.float64).reshape(4096, 4096)
+        np.testing.assert_array_equal(result[:, 0], np.arange(4096.0))
+
+
+def test_questions_are_answered_while_the_mesh_is_busy(own_server):
+    server = own_server("--max-concurrent-calls", "2", devices=1)
+    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+        client.diff(X, axis=0)
+        kept = client.put(X)
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            running = pool.submit(client.diff, X, axis=0, timeout=20)
+            other = pool.submit(client.diff, X, axis=0, timeout=20)
+            until(lambda: client.usage().regions + running.running() > 0)
+            assert [kernel.name for kernel in client.kernels()][-1] == "matmul"
+            assert client.kernel("diff").name == "diff"
+            assert client.plan("diff", X, axis=0).cache_hit
+            assert client.server_info().platform == "cpu"
+            assert client.describe(kept).shape == X.shape
+            assert len(client.list()) == 1
+            assert not running.done()
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        for done in (running, other):
+            np.testing.assert_array_equal(done.result(20).array, np.diff(X, axis=0))
+
+
+def test_calls_of_one_array_run_in_the_order_in_which_they_were_made(own_server):
+    """An array deleted behind a call that reads it is there for that call."""
+    server = own_server("--max-concurrent-calls", "1", devices=1)
+    with sc.connect(server.address) as client, sc.connect(server.address) as other, ThreadPoolExecutor(1) as pool:
+        kept = client.put(X)
+        client.diff(kept, axis=0)
+        client.diff(X, axis=0)
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            running = pool.submit(client.diff, kept, axis=0, timeout=20)
+            until(lambda: is_busy(other))
+            client.delete(kept)
+            assert client.usage().arrays == 0
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        np.testing.assert_array_equal(running.result(20).array, np.diff(X, axis=0))
+        until(lambda: holds_nothing(client))

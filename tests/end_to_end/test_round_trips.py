@@ -1,0 +1,261 @@
+"""Whatever NumPy makes an array of is put on the mesh and comes back, bit for bit."""
+
+from __future__ import annotations
+
+import array as standard_library
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import running_server
+from end_to_end.processes import holds_nothing, until
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardcall as sc
+
+KIB, MIB = 1 << 10, 1 << 20
+ELEMENT_TYPES = [
+    *(np.dtype(name) for name in ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]),
+    *(np.dtype(name) for name in ["float16", "float32", "float64", "complex64", "complex128"]),
+    *(np.dtype(getattr(ml_dtypes, n)) for n in ["int4", "uint4", "bfloat16", "float8_e4m3fn", "float8_e5m2"]),
+]
+MESHES = [sc.Mesh(x=1), sc.Mesh(x=3), sc.Mesh(x=8), sc.Mesh(a=4, b=2), sc.Mesh(a=2, b=2, c=2)]
+WAYS = ["shared", "lying in shared memory", "streamed", "in short chunks"]
+SHORT_CHUNK = 4 * KIB
+THRESHOLDS = [64 * KIB, 256 * KIB, MIB]  # riding along; shared memory; one message, which is one chunk too
+CHUNKS = [SHORT_CHUNK, 2 * SHORT_CHUNK, 3 * SHORT_CHUNK]
+DLPACK_KINDS, BUFFER_KINDS, LIST_KINDS = "biufc", "biufc", "bifc"
+
+
+class OnlyDLPack:
+    """An array of a library that speaks DLPack and nothing else."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def strided(x: np.ndarray) -> np.ndarray:
+    """Every second element of an array twice as large, along every other axis backwards."""
+    steps = [slice(None, None, 2 if axis % 2 else -2) for axis in range(x.ndim)]
+    view = np.zeros([2 * n for n in x.shape], x.dtype)[(*steps, ...)]
+    view[...] = x
+    return view
+
+
+def unaligned(x: np.ndarray) -> np.ndarray:
+    memory = np.frombuffer(bytearray(1) + x.tobytes(), np.uint8)
+    return memory[1:].view(x.dtype).reshape(x.shape)
+
+
+def swapped(x: np.ndarray) -> np.ndarray:
+    return x.byteswap().view(x.dtype.newbyteorder())
+
+
+def read_only(x: np.ndarray) -> np.ndarray:
+    x.flags.writeable = False
+    return x
+
+
+def in_a_file(x: np.ndarray) -> np.ndarray:
+    with tempfile.TemporaryFile() as file:
+        file.write(x.tobytes())
+        file.flush()
+        return np.memmap(file, np.uint8, "r").view(x.dtype).reshape(x.shape)
+
+
+def always(x: np.ndarray) -> bool:
+    return True
+
+
+def numpys_own(x: np.ndarray) -> bool:
+    return x.dtype.isbuiltin == 1
+
+
+LAYOUTS: dict[str, tuple[Callable[[np.ndarray], Any], Callable[[np.ndarray], bool]]] = {
+    "row-major": (lambda x: x, always),
+    "Fortran": (np.asfortranarray, always),
+    "transposed": (lambda x: x.T, always),
+    "strided": (strided, always),
+    "repeated": (lambda x: np.broadcast_to(x[:1], x.shape), lambda x: x.ndim > 0),
+    "unaligned": (unaligned, lambda x: x.size > 0),
+    "swapped": (swapped, lambda x: numpys_own(x) and x.itemsize > 1),
+    "swapped and strided": (lambda x: strided(swapped(x)), lambda x: numpys_own(x) and x.itemsize > 1),
+    "read-only": (read_only, always),
+    "in a file": (in_a_file, lambda x: x.size > 0),
+    "list": (np.ndarray.tolist, lambda x: x.dtype.name in ("bool", "int64", "float64", "complex128") and x.size < 500),
+    "scalar": (lambda x: x[()], lambda x: x.ndim == 0),
+    "DLPack": (OnlyDLPack, numpys_own),
+    "memoryview": (memoryview, numpys_own),
+    "bytearray": (lambda x: bytearray(x.tobytes()), lambda x: x.dtype.name == "uint8"),
+    "array.array": (lambda x: standard_library.array(x.dtype.char, x.tobytes()), lambda x: x.dtype.char in "bBhHlLfd"),
+}
+
+
+def specials(dtype: np.dtype) -> np.ndarray:
+    """Bit patterns that careless code changes: −0.0, subnormals, infinities, NaNs quiet and signalling."""
+    info = ml_dtypes.finfo(dtype)
+    exponent_ones = ((1 << info.nexp) - 1) << info.nmant
+    sign, quiet = 1 << (info.bits - 1), 1 << (info.nmant - 1)
+    largest_subnormal = (1 << info.nmant) - 1
+    patterns = [sign, 1, sign | largest_subnormal, exponent_ones, exponent_ones | 1, exponent_ones | quiet | 1]
+    return np.array([*patterns, *(sign | pattern for pattern in patterns)], f"u{dtype.itemsize}").view(dtype)
+
+
+def random_values(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> np.ndarray:
+    """All bit patterns that the type has, those of `specials` often."""
+    random = np.random.default_rng(seed)
+    if dtype.name in ("bool", "int4", "uint4"):
+        return random.integers(0, 2 if dtype.name == "bool" else 16, shape).astype(dtype)
+    x = np.frombuffer(random.bytes(math.prod(shape) * dtype.itemsize), dtype).copy()
+    if dtype.kind not in "iu":
+        parts = x.view(x.real.dtype) if dtype.kind == "c" else x
+        chosen = random.random(parts.size) < 0.3
+        parts[chosen] = random.choice(specials(parts.dtype), int(chosen.sum()))
+    return x.reshape(shape)
+
+
+def numpys(value: Any) -> np.ndarray:
+    """What NumPy makes of it, in the host's byte order."""
+    x = np.from_dlpack(value) if isinstance(value, OnlyDLPack) else np.asarray(value)
+    return x.astype(x.dtype.newbyteorder("="))
+
+
+def bits(x: np.ndarray) -> bytes:
+    return x.tobytes()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A round trip."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    layout: str
+    way: str
+    mesh: sc.Mesh | None
+    spec: sc.P | None
+    seed: int
+
+    @property
+    def value(self) -> Any:
+        x = random_values(self.shape, self.dtype, self.seed)
+        make, fits = LAYOUTS[self.layout]
+        return make(x) if fits(x) else x
+
+
+@st.composite
+def shapes(draw: st.DrawFn, itemsize: int, way: str) -> tuple[int, ...]:
+    """Mostly small; else an element around a threshold, or right at it."""
+    if draw(st.integers(0, 14)):
+        few, many = st.lists(st.integers(0, 9), max_size=3), st.lists(st.integers(1, 3), min_size=4, max_size=8)
+        return tuple(draw(few | many | st.lists(st.integers(0, 3), max_size=8)))
+    edges = st.sampled_from(CHUNKS if way == "in short chunks" else THRESHOLDS)
+    size = draw(edges) // itemsize + draw(st.integers(-1, 1))
+    rows = draw(st.sampled_from([1, 2, 3, 7]))
+    return draw(st.sampled_from([(size,), (size // rows, rows), (rows, 1, size // rows)]))
+
+
+@st.composite
+def specs(draw: st.DrawFn, mesh: sc.Mesh, ndim: int) -> sc.P:
+    """Each mesh axis splits an axis of the array, or none; several may split the same."""
+    entries: list[list[str]] = [[] for _ in range(ndim)]
+    for name, _ in draw(st.permutations(mesh.axes)):
+        split = draw(st.integers(-1, ndim - 1))
+        if split >= 0:
+            entries[split].append(name)
+    return sc.P(*(tuple(names) or None for names in entries))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    dtype, way = draw(st.sampled_from(ELEMENT_TYPES)), draw(st.sampled_from(WAYS))
+    shape = draw(shapes(dtype.itemsize, way))
+    layout = draw(st.sampled_from(list(LAYOUTS)))
+    mesh = draw(st.none() | st.sampled_from(MESHES))
+    # What NumPy makes of a bytearray has one axis, whatever the shape was.
+    flat = layout in ("bytearray", "array.array")
+    spec = draw(st.none() | specs(mesh, len(shape))) if mesh is not None and not flat else None
+    return Case(dtype, shape, layout, way, mesh, spec, draw(st.integers(0, 2**32)))
+
+
+@pytest.fixture(scope="module")
+def short_chunks() -> Iterator[sc.Client]:
+    """A client that sends and receives in many short chunks what elsewhere is one message."""
+    flags = "--max-inline-bytes", str(SHORT_CHUNK // 2), "--max-chunk-bytes", str(SHORT_CHUNK)
+    with running_server(*flags) as server, sc.connect(server.address, shared_memory=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def round_trip(client, streaming, short_chunks) -> Iterator[Callable[[Case], None]]:
+    """Makes a round trip and compares; afterwards the servers hold nothing."""
+    ways = {"streamed": streaming, "in short chunks": short_chunks}
+
+    def make(case: Case) -> None:
+        value = case.value
+        expected = numpys(value)
+        through = ways.get(case.way, client)
+        if case.way == "lying in shared memory":
+            value = client.empty(expected.shape, expected.dtype)
+            value[...] = expected
+        with through.put(value, mesh=case.mesh, spec=case.spec) as there:
+            assert (there.shape, there.dtype) == (expected.shape, expected.dtype)
+            back = there.get()
+        assert (back.shape, back.dtype) == (expected.shape, expected.dtype)
+        assert bits(back) == bits(expected)
+
+    yield make
+    assert client.list() == streaming.list() == short_chunks.list() == []
+    until(lambda: holds_nothing(short_chunks))
+
+
+@settings(max_examples=int(__import__("os").environ.get("NN", "200")), deadline=None)
+@given(case=cases())
+def test_an_array_comes_back_bit_for_bit(round_trip, case):
+    round_trip(case)
+
+
+@pytest.mark.long
+@settings(max_examples=20_000, deadline=None)
+@given(case=cases())
+def test_a_great_many_arrays_come_back_bit_for_bit(round_trip, case):
+    round_trip(case)
+
+
+@pytest.mark.parametrize("way", ["shared", "streamed"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_large_arrays_of_every_layout_come_back_too(round_trip, layout, way):
+    for dtype in (np.dtype(np.float64), np.dtype(np.uint8)):
+        shape = () if layout == "scalar" else (5 * MIB // dtype.itemsize // 23, 23)
+        round_trip(Case(dtype, shape, layout, way, sc.Mesh(a=4, b=2), None, seed=1))
+
+
+@pytest.mark.parametrize("dtype", ELEMENT_TYPES[9:14] + ELEMENT_TYPES[16:], ids=str)
+def test_the_bits_that_careless_code_changes_are_among_the_values(dtype):
+    x = random_values((4096,), dtype, seed=0)
+    parts = x.view(x.real.dtype) if dtype.kind == "c" else x
+    raw = set(parts.view(f"u{parts.itemsize}").tolist())
+    assert raw >= set(specials(parts.dtype).view(f"u{parts.itemsize}").tolist())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_is_of_use_for_some_array(layout):
+    _, fits = LAYOUTS[layout]
+    x = (
+        np.zeros((), np.float64)
+        if layout == "scalar"
+        else np.zeros(4, np.uint8 if layout == "bytearray" else np.float64)
+    )
+    assert fits(x)

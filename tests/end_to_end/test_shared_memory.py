@@ -1,0 +1,267 @@
+"""Clients on the server's host: their arrays lie in memory that both have, or travel where that cannot be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.processes import X, holds_nothing, is_busy, until
+
+import shardcall as sc
+
+MIB = 1 << 20
+SEGMENT_BYTES = 32 * MIB
+LARGE = np.random.default_rng(1).standard_normal((1024, 1024))  # 8 MiB
+
+
+@pytest.fixture(scope="module")
+def tight() -> Iterator[ServerProcess]:
+    """A server with one place, whose clients have one segment of 32 MiB each."""
+    with running_server("--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2) as server:
+        yield server
+
+
+@pytest.fixture
+def sharing(tight: ServerProcess) -> Iterator[sc.Client]:
+    """A client of that server; afterwards nothing of it is left."""
+    with sc.connect(tight.address) as client:
+        yield client
+    with sc.connect(tight.address) as observer:
+        until(lambda: holds_nothing(observer), limit_s=5)
+
+
+def shared(array: np.ndarray) -> bool:
+    """Whether an array's first byte lies in a segment."""
+    address = array.ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(bound, 16) for bound in line.split(maxsplit=1)[0].split("-"))
+        if begin <= address < end:
+            return "shardcall-segment" in line
+    raise AssertionError("the array lies nowhere")
+
+
+def test_results_are_read_in_place_and_are_their_owners(sharing: sc.Client):
+    first = sharing.diff(LARGE, axis=0, prepend=0.0).array
+    assert shared(first)
+    assert first.flags.writeable
+    expected = np.diff(LARGE, axis=0, prepend=0.0)
+    second = sharing.diff(LARGE + 1, axis=0, prepend=0.0).array
+    np.testing.assert_array_equal(first, expected)
+    first[...] = 7
+    np.testing.assert_array_equal(second, np.diff(LARGE + 1, axis=0, prepend=0.0))
+
+
+def test_arrays_stay_valid_after_the_client_is_closed(tight: ServerProcess):
+    with sc.connect(tight.address) as client:
+        result, made = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
+        made[...] = 3
+    assert shared(result)
+    assert shared(made)
+    with sc.connect(tight.address) as other:  # whose segment is another
+        until(lambda: other.usage().segments == 0, limit_s=5)
+        theirs = other.empty(LARGE.shape)
+        theirs[...] = 9
+        other.diff(theirs, axis=0)
+        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
+        assert (made == 3).all()
+        result[...] = made[...] = 5
+
+
+def test_arrays_stay_valid_after_the_server_was_killed(own_server):
+    server = own_server(devices=1)
+    with sc.connect(server.address) as client:
+        result, made = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
+        assert shared(result)
+        assert shared(made)
+        server.process.kill()
+        server.process.wait(10)
+        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
+        result[...] = made[:-1] = 5
+        assert (made[:-1] == result).all()
+
+
+def test_with_a_full_segment_results_come_as_streams(sharing: sc.Client):
+    held = [sharing.diff(LARGE + i, axis=0, prepend=0.0).array for i in range(8)]
+    places = [shared(array) for array in held]
+    assert places[0]
+    assert not places[-1]
+    assert sharing.usage().segments == 1
+    for i, array in enumerate(held):
+        np.testing.assert_array_equal(array, np.diff(LARGE + i, axis=0, prepend=0.0))
+    del held, array
+    assert shared(sharing.diff(LARGE, axis=0, prepend=0.0).array)
+
+
+def test_an_array_made_by_empty_is_an_operand_where_it_lies(own_server):
+    server = own_server("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
+    with sc.connect(server.address) as client:
+        x = client.empty((20, 128, 1024))  # 20 MiB: there is no room for a copy, nor for the result
+        x[...] = np.arange(x.size, dtype=np.float64).reshape(x.shape) ** 2
+        assert shared(x)
+        result = client.diff(x, axis=2, prepend=0.0).array
+        np.testing.assert_array_equal(result, np.diff(x, axis=2, prepend=0.0))
+        assert not shared(result)
+        most = client.usage().bytes_high_water
+        assert SEGMENT_BYTES + x.nbytes <= most < SEGMENT_BYTES + x.nbytes * 3 // 2
+    with sc.connect(server.address, shared_memory=False) as client:
+        client.diff(x, axis=2, prepend=0.0)
+        assert client.usage().bytes_high_water >= 2 * x.nbytes
+
+
+def test_an_operand_changed_after_the_answer_changes_no_result(sharing: sc.Client):
+    x = sharing.empty((512, 1024))
+    x[...] = LARGE[:512]
+    expected = np.diff(x, axis=0)
+    result = sharing.diff(x, axis=0)
+    kept = sharing.diff(x, axis=0, keep=True).array
+    copied = sharing.diff(x, n=0, keep=True).array
+    put = sharing.put(x)
+    x[...] = 0
+    np.testing.assert_array_equal(result.array, expected)
+    np.testing.assert_array_equal(kept.get(), expected)
+    for array in (copied, put):
+        np.testing.assert_array_equal(array.get(), LARGE[:512])
+
+
+def test_many_threads_of_two_clients_with_different_shapes(tight: ServerProcess, sharing: sc.Client):
+    shapes = [(256, 1024), (300, 700), (128, 2048), (64, 64)]
+    arrays = [np.random.default_rng(i).standard_normal(shape) for i, shape in enumerate(shapes)]
+
+    def hammer(client: sc.Client, thread: int) -> None:
+        held = []
+        for i in range(12):
+            x = arrays[(thread + i) % len(arrays)] + thread
+            held = [*held[-2:], (x, client.diff(x, axis=0, prepend=float(i)).array, i)]
+            for given, result, first in held:  # what came before is still as it was
+                np.testing.assert_array_equal(result, np.diff(given, axis=0, prepend=float(first)))
+
+    with sc.connect(tight.address) as second, ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(hammer, [sharing, second][i % 2], i) for i in range(8)]:
+            done.result(60)
+        assert sharing.usage().segments == 2
+
+
+def test_shared_memory_can_be_turned_off_by_the_client(tight: ServerProcess):
+    with sc.connect(tight.address, shared_memory=False) as client:
+        result = client.diff(LARGE, axis=0).array
+        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
+        assert not shared(result)
+        assert not shared(client.empty(LARGE.shape))
+        assert client.usage().segments == 0
+
+
+def streams_silently(client: sc.Client, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    x = client.empty(LARGE.shape)
+    x[...] = LARGE
+    assert not shared(x)
+    for _ in range(2):
+        result = client.diff(x, axis=0, prepend=0.0).array
+        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0, prepend=0.0))
+        assert not shared(result)
+
+
+def test_shared_memory_can_be_turned_off_by_the_server(own_server, capfd: pytest.CaptureFixture[str]):
+    server = own_server("--no-segments", "--log-level", "warning", devices=1)
+    with sc.connect(server.address) as client:
+        streams_silently(client, capfd)
+        assert client.usage().bytes_high_water < 3 * LARGE.nbytes
+    assert capfd.readouterr() == ("", "")
+
+
+def test_where_the_socket_cannot_be_reached_arrays_are_streamed(
+    own_server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    """As in another container, where the path leads elsewhere."""
+    (tmp_path / "theirs").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "theirs"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    server = own_server("--log-level", "warning", devices=1)
+    (tmp_path / "theirs").rename(tmp_path / "gone")
+    with sc.connect(server.address) as client:
+        streams_silently(client, capfd)
+    assert capfd.readouterr() == ("", "")
+
+
+_ANOTHER_USER = """
+import os, sys
+import numpy as np
+import shardcall as sc
+import shardcall.shared_memory
+np.testing.assert_array_equal(1, 1)  # loads all that this user may read
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+with sc.connect(sys.argv[1]) as client:
+    x = client.empty((1024, 1024))
+    x[...] = np.arange(x.size).reshape(x.shape)
+    np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
+    assert "shardcall-segment" not in open("/proc/self/maps").read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
+def test_of_another_user_arrays_are_streamed(own_server):
+    command = [sys.executable, "-c", _ANOTHER_USER, own_server(devices=1).address]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+_INTERRUPTED = """
+import sys
+import numpy as np
+import shardcall as sc
+with sc.connect(sys.argv[1], shared_memory=sys.argv[2] == "True") as client:
+    x = client.empty((512, 1024))
+    x[...] = np.arange(x.size).reshape(x.shape) ** 2
+    expected = np.diff(x, axis=0)
+    np.testing.assert_array_equal(client.diff(x, axis=0).array, expected)
+    print("first", flush=True)
+    sys.stdin.readline()
+    try:
+        client.diff(x, axis=0)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    sys.stdin.readline()
+    np.testing.assert_array_equal(client.diff(x, axis=0).array, expected)
+    print("second", flush=True)
+"""
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_ctrl_c_gives_everything_back_and_the_client_goes_on(own_server, shared_memory: bool):
+    server = own_server("--max-concurrent-calls", "1", "--trim-after-s", "0.2", devices=1)
+    (worker,) = server.worker_pids()
+    command = [sys.executable, "-c", _INTERRUPTED, server.address, str(shared_memory)]
+    with (
+        sc.connect(server.address) as observer,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        observer.diff(X, axis=0)
+        try:
+            assert process.stdout.readline() == "first\n"
+            os.kill(worker, signal.SIGSTOP)
+            process.stdin.write("\n")
+            until(lambda: is_busy(observer))
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n"
+            until(lambda: not is_busy(observer))
+            os.kill(worker, signal.SIGCONT)
+            until(lambda: holds_nothing(observer), limit_s=5)
+            process.stdin.write("\n")
+            assert process.stdout.readline() == "second\n"
+            assert process.wait(30) == 0
+            until(lambda: holds_nothing(observer), limit_s=5)
+        finally:
+            os.kill(worker, signal.SIGCONT)
+            process.kill()

@@ -1,0 +1,149 @@
+"""Clients to be killed: as many processes as asked for, each in the middle of something with a server.
+
+Run as a script, with the server's address, what to be in the middle of, and how many; each prints its process's id
+when it has come there. They end with standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import grpc
+import numpy as np
+from end_to_end.messages import call, chunk, tensor
+
+import shardcall as sc
+from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2, kernel_service_pb2_grpc
+
+_PR_SET_PDEATHSIG = 1
+_MIB = 1 << 20
+_ROWS = 2048
+_LARGE = (_ROWS, _ROWS)  # 32 MiB: no connection's buffers hold them
+
+
+def there() -> None:
+    """Tells that this client has come to what it is to be in the middle of."""
+    os.write(sys.stdout.fileno(), f"{os.getpid()}\n".encode())  # whole, whoever else writes
+
+
+def rest() -> None:
+    """Never returns."""
+    there()
+    threading.Event().wait()
+
+
+def call_for_ever(client: sc.Client, x: np.ndarray) -> None:
+    """Calls without end; whoever looks on may be in a call's place."""
+    client.diff(x, axis=0)
+    there()
+    while True:
+        with contextlib.suppress(sc.ResourceExhaustedError):
+            client.diff(x, axis=0)
+
+
+def upload(address: str) -> None:
+    """Stalls after half an operand."""
+
+    def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+        operand = kernel_service_pb2.Operand(type=tensor(4, _MIB // 8), streamed={})
+        yield kernel_service_pb2.ExecuteStreamRequest(
+            header=kernel_service_pb2.ExecuteRequest(call=call(), operands=[operand])
+        )
+        yield chunk(0, 0, _MIB)
+        yield chunk(0, _MIB, _MIB)
+        rest()
+
+    next(kernel_service_pb2_grpc.KernelServiceStub(grpc.insecure_channel(address)).ExecuteStream(half()), None)
+
+
+def put(address: str) -> None:
+    """Stalls after half an array that is to stay."""
+
+    def half() -> Iterator[array_service_pb2.PutArrayRequest]:
+        operand = kernel_service_pb2.Operand(type=tensor(4, _MIB // 8), streamed={})
+        yield array_service_pb2.PutArrayRequest(
+            header=array_service_pb2.PutArrayHeader(array=operand, lease_id=os.urandom(16))
+        )
+        yield array_service_pb2.PutArrayRequest(chunk=chunk(0, 0, _MIB).chunk)
+        rest()
+
+    array_service_pb2_grpc.ArrayServiceStub(grpc.insecure_channel(address)).PutArray(half())
+
+
+def download(address: str) -> None:
+    """Reads no more than the first of a large result."""
+    column, row = (np.ones(shape) for shape in ((_ROWS, 1), (1, _ROWS)))
+    operands = [
+        kernel_service_pb2.Operand(
+            type=tensor(*array.shape), inline=kernel_service_pb2.InlineTensor(data=array.tobytes())
+        )
+        for array in (column, row)
+    ]
+    request = kernel_service_pb2.ExecuteStreamRequest(
+        header=kernel_service_pb2.ExecuteRequest(call=call("matmul"), operands=operands)
+    )
+    answer = kernel_service_pb2_grpc.KernelServiceStub(grpc.insecure_channel(address)).ExecuteStream(iter([request]))
+    next(answer)
+    rest()
+
+
+def hold_segment(address: str) -> None:
+    """Holds shared memory with an array of its own and a result in it."""
+    client = sc.connect(address)
+    x = client.empty((128, _MIB // 512))
+    x[...] = 1
+    kept = client.diff(x, axis=0).array
+    assert kept.shape
+    rest()
+
+
+def call_by_segment(address: str) -> None:
+    """Calls without end, by shared memory."""
+    client = sc.connect(address)
+    x = client.empty((128, _MIB // 512))
+    x[...] = 1
+    call_for_ever(client, x)
+
+
+def call_by_stream(address: str) -> None:
+    """Calls without end, by streams."""
+    client = sc.connect(address, shared_memory=False)
+    call_for_ever(client, np.ones((128, _MIB // 512)))
+
+
+def keep_arrays(address: str) -> None:
+    """Leaves arrays on the mesh and renews their lease."""
+    client = sc.connect(address)
+    kept = client.put(np.ones((128, _MIB // 512)))
+    assert kept.shape
+    rest()
+
+
+DEEDS: dict[str, Callable[[str], None]] = {
+    deed.__name__: deed
+    for deed in (upload, put, download, hold_segment, call_by_segment, call_by_stream, keep_arrays)
+}
+
+
+def _begin(deed: Callable[[str], None], address: str) -> None:
+    # gRPC is loaded and has done nothing yet: so a copy of this process may use it.
+    if not os.fork():
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        try:
+            deed(address)
+        finally:
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    _, address, deed, count = sys.argv
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead leave nothing behind
+    for _ in range(int(count)):
+        _begin(DEEDS[deed], address)
+    sys.stdin.read()

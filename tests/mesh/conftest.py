@@ -1,0 +1,22 @@
+"""Eight CPU devices in the tests' own process, for what the worker does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import pytest
+
+from shardcall_server.mesh.placement import Copier
+
+DEVICES = 8
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", DEVICES)
+jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture
+def copier() -> Iterator[Copier]:
+    made = Copier()
+    yield made
+    made.close()

@@ -1,0 +1,206 @@
+"""Arrays onto the devices and back: whose memory they are in, and that not a bit is changed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tracemalloc
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
+from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape
+from shardcall_server.mesh import placement as placement_module
+from shardcall_server.mesh.placement import Copier, gather, place
+
+ROWS = MeshAxes((("x", 8),))
+ALIGNMENT = 64
+MIB = 1 << 20
+
+LAYOUTS = {  # mesh, spec of a matrix
+    "one device": ({"x": 1}, ((), ())),
+    "rows": ({"x": 8}, (("x",), ())),
+    "columns": ({"x": 8}, ((), ("x",))),
+    "replicated": ({"x": 8}, ((), ())),
+    "both": ({"a": 4, "b": 2}, (("a",), ("b",))),
+    "rows by two axes": ({"a": 4, "b": 2}, (("b", "a"), ())),
+    "half replicated": ({"a": 4, "b": 2}, ((), ("b",))),
+    "three axes": ({"a": 2, "b": 2, "c": 2}, (("a", "c"), ("b",))),
+}
+SHAPES = [(16, 8), (13, 7), (1, 3), (3, 1), (8, 0), (0, 8)]
+
+
+def where(mesh: MeshAxes, spec: Spec, shape: tuple[int, ...]) -> Placement:
+    sharding = named_sharding(build_mesh(mesh, range(mesh.device_count)), spec)
+    return Placement(padded_shape(shape, spec, mesh), sharding)
+
+
+def layout(name: str, shape: tuple[int, ...]) -> Placement:
+    axes, spec = LAYOUTS[name]
+    return where(MeshAxes(tuple(axes.items())), spec, shape)
+
+
+def memory_at(shape: tuple[int, ...], dtype: np.typing.DTypeLike, offset: int = 0) -> np.ndarray:
+    """A row-major array of random bytes that begins so far after a multiple of the alignment."""
+    dtype = np.dtype(dtype)
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.empty(nbytes + 2 * ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % ALIGNMENT + offset
+    memory[begin : begin + nbytes] = np.frombuffer(np.random.default_rng(nbytes).bytes(nbytes), np.uint8)
+    return memory[begin : begin + nbytes].view(dtype).reshape(shape)
+
+
+def pointers(array: jax.Array) -> list[int]:
+    """Where each device's block begins, by the rows and columns that it holds."""
+    shards = sorted(array.addressable_shards, key=lambda shard: [s.start or 0 for s in shard.index])
+    return [shard.data.unsafe_buffer_pointer() for shard in shards]
+
+
+def lies_in(array: jax.Array, source: np.ndarray) -> bool:
+    """Whether any device's block has memory in common with an array of NumPy's."""
+    return any(np.shares_memory(np.asarray(shard.data), source) for shard in array.addressable_shards)
+
+
+def bits(array: np.ndarray) -> bytes:
+    return array.tobytes()
+
+
+def values(array: jax.Array, shape: tuple[int, ...]) -> np.ndarray:
+    """The leading corner, put together by JAX itself."""
+    return np.asarray(array)[tuple(slice(n) for n in shape)]
+
+
+@pytest.mark.parametrize("megabytes", [1, 64], ids=["small", "large"])
+def test_rows_that_lie_well_become_blocks_without_a_copy(copier, megabytes):
+    source = memory_at((8, megabytes * MIB // 64), np.float64)
+    array = place(source, where(ROWS, (("x",), ()), source.shape), copier, may_alias=True)
+    assert pointers(array) == [row.ctypes.data for row in source]
+
+
+def test_what_is_replicated_is_one_memory_for_all_devices(copier):
+    source = memory_at((16, 8), np.float32)
+    array = place(source, layout("replicated", source.shape), copier, may_alias=True)
+    assert pointers(array) == [source.ctypes.data] * 8
+
+
+def test_a_whole_array_on_one_device_is_the_callers_memory(copier):
+    source = memory_at((3, 5), np.float64)
+    array = place(source, layout("one device", source.shape), copier, may_alias=True)
+    assert pointers(array) == [source.ctypes.data]
+
+
+@pytest.mark.parametrize("columns", [64, MIB], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("name", "rows", "offset"),
+    [("rows", 8, 8), ("columns", 8, 0), ("rows", 7, 8)],
+    ids=["unaligned", "columns", "both"],
+)
+def test_what_does_not_lie_well_is_copied_and_right(copier, name, rows, offset, columns):
+    source = memory_at((rows, columns), np.int64, offset)
+    array = place(source, layout(name, source.shape), copier, may_alias=True)
+    assert bits(values(array, source.shape)) == bits(source)
+    assert not lies_in(array, source)
+
+
+@pytest.mark.parametrize("may_alias", [True, False], ids=["may alias", "may not"])
+def test_padding_is_zeros_in_every_block(copier, may_alias):
+    source = memory_at((13, 7), np.uint8)
+    source[source == 0] = 1
+    array = np.array(place(source, layout("both", source.shape), copier, may_alias=may_alias))
+    assert array.shape == (16, 8)
+    assert bits(array[:13, :7]) == bits(source)
+    array[:13, :7] = 0
+    assert not array.any()
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (1024, 4096), (1021, 4093)], ids=str)
+@pytest.mark.parametrize("offset", [0, 8], ids=["aligned", "unaligned"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_may_not_alias_keeps_its_bits_when_its_source_is_overwritten(copier, name, offset, shape):
+    source = memory_at(shape, np.float64, offset)
+    before = bits(source)
+    array = place(source, layout(name, shape), copier, may_alias=False)
+    jax.block_until_ready(array)
+    assert not lies_in(array, source)
+    source.view(np.uint8)[...] = 0xA5
+    assert bits(values(array, shape)) == before
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (5,), (16,)], ids=str)
+def test_arrays_of_few_axes_may_alias_nothing_either(copier, shape):
+    source = memory_at(shape, np.float64)
+    before = bits(source)
+    spec: Spec = (("x",),) if shape else ()
+    array = place(source, where(ROWS, spec, shape), copier, may_alias=False)
+    source[...] = 0.5
+    assert bits(values(array, shape)) == before
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.bool_, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.bfloat16, np.complex128], ids=str
+)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_is_gathered_is_what_was_placed(copier, name, shape, dtype):
+    source = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    out = np.full(shape, 1).astype(dtype)
+    gather(place(source, layout(name, shape), copier, may_alias=True), out, copier, lambda _: None)
+    assert bits(out) == bits(source)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_large_arrays_are_gathered_by_two_threads_and_are_right(copier, name):
+    source = memory_at((2051, 1021), np.uint64)
+    out = np.zeros_like(source)
+    gather(place(source, layout(name, source.shape), copier, may_alias=True), out, copier, lambda _: None)
+    assert bits(out) == bits(source)
+
+
+@pytest.mark.parametrize("slab_bytes", [1, 100, 4096, 1 << 20])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_what_is_told_is_in_place_at_that_moment(copier, monkeypatch, name, slab_bytes):
+    monkeypatch.setattr(placement_module, "_SLAB_BYTES", slab_bytes)
+    monkeypatch.setattr(placement_module, "_LARGE_BYTES", 64)  # both threads at work
+    source = memory_at((61, 9), np.int32)
+    out = np.zeros_like(source)
+    told: list[int] = []
+
+    def tell(byte_count: int) -> None:
+        told.append(byte_count)
+        assert bits(out)[:byte_count] == bits(source)[:byte_count]
+
+    gather(place(source, layout(name, source.shape), copier, may_alias=True), out, copier, tell)
+    assert all(a < b for a, b in itertools.pairwise(told))
+    assert told[-1] == source.nbytes
+    assert len(told) == math.ceil(61 / max(1, slab_bytes // 36))
+    assert bits(out) == bits(source)
+
+
+def test_gathering_takes_no_memory_of_its_own(copier):
+    source = memory_at((1024, 4096), np.float64)
+    array = place(source, layout("both", source.shape), copier, may_alias=True)
+    out = np.zeros_like(source)
+    tracemalloc.start()
+    try:
+        gather(array, out, copier, lambda _: None)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert bits(out) == bits(source)
+    assert peak < source.nbytes / 8
+
+
+def test_a_copy_that_many_ask_for_at_once_is_done_for_all():
+    copier, done = Copier(), np.zeros(8, np.uint8)
+
+    def copy(begin: int, end: int) -> None:
+        if end - begin == 4:  # half: within, another asks
+            copier.by_rows(8, 8 * MIB, lambda low, high: None)
+        done[begin:end] += 1
+
+    copier.by_rows(8, 8 * MIB, copy)
+    copier.close()
+    assert done.tolist() == [1] * 8
