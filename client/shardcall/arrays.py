@@ -7,7 +7,7 @@ import operator
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ import numpy.typing as npt
 from shardcall.element_types import DType, parse_dtype, refusal, to_dtype, to_element_type
 from shardcall.errors import InvalidOperandError
 from shardcall.v1 import array_pb2
+
+if TYPE_CHECKING:
+    from shardcall.remote_array import SupportsRemoteArray  # which needs this module
 
 NDArray: TypeAlias = npt.NDArray[Any]
 
@@ -39,8 +42,8 @@ class HasType(Protocol):
         """The element type."""
 
 
-OperandLike: TypeAlias = npt.ArrayLike | SupportsDLPack
-"""Whatever NumPy takes: arrays, scalars, nested lists, ``__array__``, ``__dlpack__``, buffers."""
+OperandLike: TypeAlias = "npt.ArrayLike | SupportsDLPack | SupportsRemoteArray"
+"""Whatever NumPy takes: arrays, scalars, nested lists, ``__array__``, ``__dlpack__``, buffers; arrays on the mesh."""
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -150,7 +153,7 @@ def native(array: NDArray) -> NDArray:
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("="))
 
 
-def _to_numpy(value: OperandLike, field: str) -> NDArray:
+def _to_numpy(value: Any, field: str) -> NDArray:
     try:
         if not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):
             return np.from_dlpack(value)

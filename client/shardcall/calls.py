@@ -11,7 +11,7 @@ from shardcall import arrays, mesh, parameters, specs
 from shardcall.arrays import Array, NDArray, as_operand
 from shardcall.errors import InvalidOperandError, InvalidRequestError, ShardcallError
 from shardcall.mesh import Mesh
-from shardcall.remote_array import RemoteArray, check_there
+from shardcall.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall.specs import PartitionSpec, SpecLike, axis_names
 from shardcall.spelling import Spelled, caller_name, spell
 from shardcall.v1 import array_pb2, kernel_pb2
@@ -136,9 +136,9 @@ def _message(kernel: str, spelled: Spelled, over: Mesh | None, strategy: str) ->
 def _operand(value: Any, field: str) -> NDArray | RemoteArray | Array | None:
     if value is None or isinstance(value, Array):
         return value
-    if isinstance(value, RemoteArray):
-        check_there(value, field)
-        return value
+    if (array := find_remote_array(value)) is not None:
+        check_there(array, field)
+        return array
     if hasattr(value, "shape") and hasattr(value, "dtype") and not _has_values(value):
         return Array(value.shape, value.dtype)  # such as jax.ShapeDtypeStruct
     return as_operand(value, field)

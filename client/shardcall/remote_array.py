@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol, Self
 
 import numpy as np
@@ -31,31 +33,29 @@ class Owner(Protocol):
         """Deletes it from the mesh."""
 
 
-class RemoteArray:
-    """An array that stays on the mesh between calls, an operand of any kernel.
+class SupportsRemoteArray(Protocol):
+    """What stands for an array on the mesh."""
 
-    Made by `Client.put` and by calls with ``keep=True``. It stays until `delete`, the end of a ``with`` block over
-    it, or `Client.close`; losing the object deletes nothing at once, but its client does so with the next renewal of
-    its lease. What is told here needs no round trip; ``numpy.asarray`` and `get` copy the values.
-    """
+    def __remote_array__(self) -> RemoteArray:
+        """Returns the array."""
 
-    def __init__(self, owner: Owner, handle: bytes, placement: Placement, mesh: Mesh, device_bytes: int) -> None:
-        self._owner = owner  # which must not end, and its server with it, while an array is left
-        self._handle = handle
-        self._placement = placement
-        self._mesh = mesh
-        self._device_bytes = device_bytes
-        self._lost = ""
+
+class Described(ABC):
+    """What is told of an array on the mesh without a round trip."""
+
+    @abstractmethod
+    def __remote_array__(self) -> RemoteArray:
+        """Returns the array."""
 
     @property
     def handle(self) -> str:
         """What the server calls it, hexadecimal; who has it may use the array."""
-        return self._handle.hex()
+        return self.__remote_array__()._handle.hex()
 
     @property
     def type(self) -> Array:
         """Its shape and element type."""
-        return self._placement.type
+        return self.__remote_array__()._placement.type
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,27 +85,47 @@ class RemoteArray:
     @property
     def mesh(self) -> Mesh:
         """The devices that it lies on."""
-        return self._mesh
+        return self.__remote_array__()._mesh
 
     @property
     def spec(self) -> PartitionSpec:
         """How it is split over the mesh."""
-        return self._placement.spec
+        return self.__remote_array__()._placement.spec
 
     @property
     def padded_shape(self) -> tuple[int, ...]:
         """Its shape on the devices: each split axis rounded up to a multiple of its devices."""
-        return self._placement.padded_shape
+        return self.__remote_array__()._placement.padded_shape
 
     @property
     def device_bytes(self) -> int:
         """The bytes that the devices hold, copies on several of them counted."""
-        return self._device_bytes
+        return self.__remote_array__()._device_bytes
 
     @property
     def lost(self) -> bool:
         """Whether this client has deleted it or was closed; a server may have lost it without that."""
-        return bool(self._lost)
+        return bool(self.__remote_array__()._lost)
+
+
+class RemoteArray(Described):
+    """An array that stays on the mesh between calls, an operand of any kernel.
+
+    Made by `Client.put` and by calls with ``keep=True``. It stays until `delete`, the end of a ``with`` block over
+    it, or `Client.close`; losing the object deletes nothing at once, but its client does so with the next renewal of
+    its lease. What is told here needs no round trip; ``numpy.asarray`` and `get` copy the values.
+    """
+
+    def __init__(self, owner: Owner, handle: bytes, placement: Placement, mesh: Mesh, device_bytes: int) -> None:
+        self._owner = owner  # which must not end, and its server with it, while an array is left
+        self._handle = handle
+        self._placement = placement
+        self._mesh = mesh
+        self._device_bytes = device_bytes
+        self._lost = ""
+
+    def __remote_array__(self) -> RemoteArray:
+        return self
 
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
         """Copies its values from the mesh.
@@ -145,6 +165,13 @@ class RemoteArray:
     def __repr__(self) -> str:
         gone = f", {self._lost}" if self._lost else ""
         return f"<RemoteArray {self.type} {self.spec} on {self.mesh}, {human(self.device_bytes)}{gone}>"
+
+
+def find_remote_array(value: object) -> RemoteArray | None:
+    """Returns the array on the mesh that a value stands for; None if it stands for none."""
+    # Of the class: quicker for arrays than a check of the protocol, and objects that have every attribute have none.
+    method: Callable[[object], RemoteArray] | None = getattr(type(value), "__remote_array__", None)
+    return None if method is None else method(value)
 
 
 def mark_lost(array: RemoteArray, why: str) -> None:

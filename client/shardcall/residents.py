@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from shardcall import download, mesh, plan, specs
 from shardcall.arrays import NDArray
@@ -16,7 +16,15 @@ from shardcall.errors import InvalidOperandError, ShardcallError
 from shardcall.execution import check_size, chunk_bytes
 from shardcall.lease import Lease
 from shardcall.mesh import Mesh
-from shardcall.remote_array import SHORT_TIMEOUT_S, Owner, RemoteArray, check_there, mark_lost
+from shardcall.remote_array import (
+    SHORT_TIMEOUT_S,
+    Owner,
+    RemoteArray,
+    SupportsRemoteArray,
+    check_there,
+    find_remote_array,
+    mark_lost,
+)
 from shardcall.server_info import Limits
 from shardcall.sharing import Shared, Sharing, run_shared
 from shardcall.specs import SpecLike
@@ -28,7 +36,7 @@ _MOST_HANDLES = 1024
 _CLOSE_TIMEOUT_S = 2.0
 _DEFAULT_LEASE_S = 60.0
 
-Handle: TypeAlias = RemoteArray | str
+Handle: TypeAlias = SupportsRemoteArray | str
 """An array on the mesh: the object, or its handle as the object tells it."""
 
 
@@ -77,7 +85,8 @@ class Residents:
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
         """Copies an array from the mesh."""
-        (handle,) = _handles([array])
+        resident = find_remote_array(array)
+        handle = _handle(array)
 
         def get(shared: Shared | None) -> NDArray:
             room = None if shared is None else shared.room
@@ -86,11 +95,11 @@ class Residents:
             read = partial(array_answer, most_bytes=self._limits.max_call_bytes, room=room)
             return self._transport.get_array(request, read, until)
 
-        return run_shared(self._sharing, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get)
+        return run_shared(self._sharing, [], 0 if resident is None else resident.nbytes, until, get)
 
     def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
         """Asks about an array, of this client or another."""
-        request = array_service_pb2.DescribeArrayRequest(handle=_handles([array])[0])
+        request = array_service_pb2.DescribeArrayRequest(handle=_handle(array))
         answer = self._transport.unary(self._transport.arrays.DescribeArray, request, until).array
         describe = partial(_described, owner, answer)
         return self._lease.hold(answer.handle, describe) if self._lease.holds(answer.handle) else describe()
@@ -103,12 +112,13 @@ class Residents:
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
         """Deletes arrays, passing over those that were deleted before; returns how many of them were there."""
-        there = [array for array in arrays if not (isinstance(array, RemoteArray) and array.lost)]
-        handles = _handles(there)
+        residents = [(array, find_remote_array(array)) for array in arrays]
+        there = [(array, resident) for array, resident in residents if resident is None or not resident.lost]
+        handles = [_handle(array) for array, _ in there]
         deleted = _delete(self._transport, handles, until)
-        for array in (*there, *self._lease.release(handles)):
-            if isinstance(array, RemoteArray):
-                mark_lost(array, "which was deleted")
+        for resident in (*(resident for _, resident in there), *self._lease.release(handles)):
+            if resident is not None:
+                mark_lost(resident, "which was deleted")
         return deleted
 
     def kept(self, owner: Owner, answer: Answer) -> tuple[NDArray | RemoteArray, ...]:
@@ -146,16 +156,12 @@ def _from_plan(owner: Owner, result: Kept, index: int, answer: Answer) -> Remote
     return RemoteArray(owner, result.handle, placement, over, device_bytes)
 
 
-def _handles(arrays: Sequence[Handle]) -> list[bytes]:
-    return [_handle(array) for array in arrays]
-
-
 def _handle(array: Handle) -> bytes:
-    if isinstance(array, RemoteArray):
-        check_there(array, "the array")
-        return bytes.fromhex(array.handle)
+    if (resident := find_remote_array(array)) is not None:
+        check_there(resident, "the array")
+        return bytes.fromhex(resident.handle)
     try:
-        return bytes.fromhex(array)
+        return bytes.fromhex(cast(str, array))
     except (TypeError, ValueError):
         raise InvalidOperandError(
             f"{array!r} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits", field="array"

@@ -64,7 +64,7 @@ def map_file(fd: int, nbytes: int, *, populate: bool) -> Bytes:
     owner = (ctypes.c_uint8 * nbytes).from_address(address)
     # Every view of the memory keeps `owner` alive; at exit views may outlive this module, so nothing is unmapped.
     weakref.finalize(owner, libc.munmap, address, nbytes).atexit = False
-    return np.frombuffer(owner, np.uint8)
+    return np.frombuffer(memoryview(owner), np.uint8)
 
 
 def make_present(memory: Bytes, fd: int, begin: int, end: int) -> None:

@@ -15,9 +15,10 @@ from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolv
 from shardcall_server.errors import CallError
 from shardcall_server.kernels.kernel import Kernel, ParameterValue
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
-from shardcall_server.mesh.placement import gather, place
+from shardcall_server.mesh.placement import Copier, gather, place
 
 DEVICES = 8
+COPIER = Copier()
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", DEVICES)
 jax.config.update("jax_enable_x64", True)
@@ -72,7 +73,7 @@ class Runner:
         """The kernel's result; ``padding`` is what the operands' padding holds."""
         program = self.program(kernel, *operands, **how)
         arrays = [
-            place(_padded(operand, placement.padded, padding), placement)
+            place(_padded(operand, placement.padded, padding), placement, COPIER, may_alias=True)
             for operand, placement in zip(operands, program.operands, strict=False)
             if operand is not None
         ]
@@ -80,7 +81,7 @@ class Runner:
         result = np.zeros(promised.shape, promised.dtype)
         if program.compiled:
             (made,) = program.compiled(*arrays)
-            gather(made, result, np.copyto)
+            gather(made, result, COPIER, lambda nbytes: None)
         return result
 
 

@@ -1,0 +1,59 @@
+"""How a synchronous class becomes one whose methods are awaited."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from shardcall.aio.threads import Threads
+
+_Arguments = ParamSpec("_Arguments")
+_Wrapped_co = TypeVar("_Wrapped_co", covariant=True)
+_Value = TypeVar("_Value")
+_Given = TypeVar("_Given")
+
+
+class Asynchronous(Generic[_Wrapped_co]):
+    """Something synchronous, and the threads in which its methods run."""
+
+    def __init__(self, wrapped: _Wrapped_co, threads: Threads) -> None:
+        self._wrapped = wrapped
+        self._threads = threads
+
+    def __repr__(self) -> str:
+        return repr(self._wrapped).replace("<", "<Async", 1)
+
+
+def awaited(
+    method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
+) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Value]]:
+    """Returns the method to be awaited, with its signature and its docstring."""
+    return awaited_as(lambda value, _: value, method)
+
+
+def awaited_as(
+    give: Callable[[_Value, Threads], _Given],
+    method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
+    dropped: Callable[[_Value], object] | None = None,
+) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Given]]:
+    """Returns the method to be awaited; what it returns goes through ``give``, or to ``dropped`` of `Threads.run`."""
+
+    @functools.wraps(method)
+    async def run(self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Given:
+        value = await self._threads.run(functools.partial(method, self._wrapped, *args, **keywords), dropped)
+        return give(value, self._threads)
+
+    return run
+
+
+def at_once(
+    method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
+) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], _Value]:
+    """Returns a method that is not awaited, with its signature and its docstring."""
+
+    @functools.wraps(method)
+    def run(self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Value:
+        return method(self._wrapped, *args, **keywords)
+
+    return run

@@ -1,0 +1,59 @@
+"""A connection to a server, its methods awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from shardcall.aio.asynchronous import Asynchronous, at_once, awaited, awaited_as
+from shardcall.aio.compiled import AsyncCompiledKernel
+from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running
+from shardcall.aio.threads import Threads
+from shardcall.client import Client
+from shardcall.remote_array import RemoteArray
+
+
+def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteArray]:
+    return [AsyncRemoteArray(array, threads) for array in arrays]
+
+
+class AsyncClient(Asynchronous[Client]):
+    """As `shardcall.Client`, its methods but `empty` awaited; made by `connect` or `local`.
+
+    May be used by any number of tasks at once, and in several event loops.
+    """
+
+    call = running(Client.call)
+    diff = running(Client.diff)
+    matmul = running(Client.matmul)
+    collective_matmul = running(Client.collective_matmul)
+    plan = awaited(Client.plan)
+    compile = awaited_as(AsyncCompiledKernel, Client.compile)
+    put = awaited_as(AsyncRemoteArray, Client.put, dropped=delete_unseen)
+    get = awaited(Client.get)
+    describe = awaited_as(AsyncRemoteArray, Client.describe)
+    delete = awaited(Client.delete)
+    list = awaited_as(_each, Client.list)
+    empty = at_once(Client.empty)
+    kernels = awaited(Client.kernels)
+    kernel = awaited(Client.kernel)
+    server_info = awaited(Client.server_info)
+    usage = awaited(Client.usage)
+
+    @property
+    def address(self) -> str:
+        """Where the server is."""
+        return self._wrapped.address
+
+    async def close(self) -> None:
+        """Ends the connection and the calls in flight, as `shardcall.Client.close`. May be repeated."""
+        await self._threads.close(self._wrapped.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

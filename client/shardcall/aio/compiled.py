@@ -1,0 +1,59 @@
+"""A kernel compiled ahead of time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from shardcall.aio.asynchronous import Asynchronous, at_once, awaited
+from shardcall.aio.remote_array import running
+from shardcall.aio.threads import Threads
+from shardcall.arrays import Array, OperandLike
+from shardcall.compiled import CompiledKernel
+from shardcall.deadline import DEFAULT_TIMEOUT_S
+from shardcall.remote_array import find_remote_array
+from shardcall.result import Result
+
+
+@functools.wraps(CompiledKernel.__call__)
+def _call(
+    kernel: CompiledKernel,
+    /,
+    *operands: OperandLike,
+    keep: bool = False,
+    timeout: float | None = DEFAULT_TIMEOUT_S,
+    **named: OperandLike,
+) -> Result:
+    arrays = (find_remote_array(operand) or operand for operand in operands)
+    return kernel(*arrays, keep=keep, timeout=timeout, **named)
+
+
+class AsyncCompiledKernel(Asynchronous[CompiledKernel]):
+    """As `shardcall.CompiledKernel`; the call and `as_text` are awaited.
+
+    Attributes:
+        plan: what a call does.
+    """
+
+    def __init__(self, wrapped: CompiledKernel, threads: Threads) -> None:
+        super().__init__(wrapped, threads)
+        self.plan = wrapped.plan
+
+    __call__ = running(_call)
+    as_text = awaited(CompiledKernel.as_text)
+    explain = at_once(CompiledKernel.explain)
+
+    @property
+    def key(self) -> Mapping[str, str]:
+        """The labelled parts of the key that the program is kept by."""
+        return self._wrapped.key
+
+    @property
+    def cache_hit(self) -> bool:
+        """Whether the program was there when this kernel was compiled."""
+        return self._wrapped.cache_hit
+
+    @property
+    def operands(self) -> tuple[Array, ...]:
+        """The types of the arrays that a call takes."""
+        return self._wrapped.operands

@@ -1,0 +1,52 @@
+"""Connections to be made."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, ParamSpec
+
+from shardcall import connection, local_server
+from shardcall.aio.client import AsyncClient
+from shardcall.aio.threads import Threads
+from shardcall.client import Client
+
+_Arguments = ParamSpec("_Arguments")
+
+
+class Connecting:
+    """A connection to be made: ``await`` it for the client, or enter it by ``async with`` and have it closed."""
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        self._connect = connect
+        self._client: AsyncClient | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncClient]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncClient:
+        self._client = await self._open()
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._client is not None
+        await self._client.close()
+
+    async def _open(self) -> AsyncClient:
+        threads = Threads()
+        return AsyncClient(await threads.run(self._connect, dropped=Client.close), threads)
+
+
+def _connecting(connect: Callable[_Arguments, Client]) -> Callable[_Arguments, Connecting]:
+    @functools.wraps(connect)
+    def begin(*args: _Arguments.args, **keywords: _Arguments.kwargs) -> Connecting:
+        return Connecting(functools.partial(connect, *args, **keywords))
+
+    return begin
+
+
+connect = _connecting(connection.connect)
+local = _connecting(local_server.local)

@@ -1,0 +1,70 @@
+"""Arrays that stay on the mesh, and the results that are such."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+
+from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
+from shardcall.aio.threads import Threads
+from shardcall.errors import ShardcallError
+from shardcall.remote_array import Described, RemoteArray
+from shardcall.result import Result
+
+_Arguments = ParamSpec("_Arguments")
+_Wrapped_co = TypeVar("_Wrapped_co", covariant=True)
+
+
+class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
+    """As `shardcall.RemoteArray`; `get` and `delete` are awaited, and ``async with`` deletes it at the block's end.
+
+    Two that stand for the same array are equal.
+    """
+
+    get = awaited(RemoteArray.get)
+    delete = awaited(RemoteArray.delete)
+
+    def __remote_array__(self) -> RemoteArray:
+        return self._wrapped
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object, /) -> None:
+        await self.delete()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AsyncRemoteArray) and other._wrapped is self._wrapped
+
+    def __hash__(self) -> int:
+        return hash(self._wrapped)
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        # Without it NumPy would make an array of one object.
+        raise TypeError("the values of an AsyncRemoteArray are on the mesh; await its get()")
+
+
+def delete_unseen(array: RemoteArray) -> None:
+    """Deletes an array that no caller will ever have; its lease does so later if the server cannot be reached."""
+    with contextlib.suppress(ShardcallError):
+        array.delete()
+
+
+def running(
+    method: Callable[Concatenate[_Wrapped_co, _Arguments], Result],
+) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, Result]]:
+    """Returns a method that runs a kernel, to be awaited; results that stay are an `AsyncRemoteArray` each."""
+    return awaited_as(_with_kept, method, dropped=_delete_kept)
+
+
+def _with_kept(result: Result, threads: Threads) -> Result:
+    arrays = (AsyncRemoteArray(item, threads) if isinstance(item, RemoteArray) else item for item in result.arrays)
+    return dataclasses.replace(result, arrays=tuple(arrays))
+
+
+def _delete_kept(result: Result) -> None:
+    for array in result.arrays:
+        if isinstance(array, RemoteArray):
+            delete_unseen(array)

@@ -1,0 +1,88 @@
+"""Memory that the server's processes hold: bounded while they work, flat over many calls, given back when idle."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ServerProcess
+from end_to_end.processes import until
+
+import shardcall as sc
+from shardcall import P
+
+MIB = 1 << 20
+ROWS, COLUMNS = 1024, 2048  # 16 MiB
+MESH = sc.Mesh(x=8)
+WARM = 50
+SLACK = 8 * MIB
+
+
+def pss(server: ServerProcess) -> int:
+    """What front end and worker hold together, shared pages counted once."""
+    rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in (server.process.pid, *server.worker_pids())]
+    found = [re.search(r"^Pss:\s+(\d+) kB", rollup, re.M) for rollup in rollups]
+    return sum(int(match[1]) << 10 for match in found if match)
+
+
+def call(client: sc.Client, x: np.ndarray) -> None:
+    result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None)).array
+    assert result[-1, -1] == x[-1, -1] - x[-2, -1]
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_many_calls_hold_no_more_than_the_first(own_server, shared_memory: bool, count: int):
+    server = own_server("--trim-after-s", "60")
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
+    with sc.connect(server.address, shared_memory=shared_memory) as client:
+        for _ in range(WARM):
+            call(client, x)
+        first = pss(server)
+        for _ in range(count - WARM):
+            call(client, x)
+        assert pss(server) <= first * 1.05 + SLACK
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_idle_processes_give_their_memory_back(own_server, shared_memory: bool):
+    server = own_server("--trim-after-s", "0.2")
+    x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
+    with sc.connect(server.address, shared_memory=shared_memory) as client:
+        call(client, x[:64])
+        client.compile("diff", x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
+        before = pss(server)
+        for _ in range(3):
+            call(client, x)
+    until(lambda: pss(server) <= before + 4 * SLACK, limit_s=10)
+
+
+def test_arrays_that_stay_are_given_back_when_they_are_deleted(own_server):
+    server = own_server("--trim-after-s", "0.2")
+    x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
+    with sc.connect(server.address, shared_memory=False) as client:
+        call(client, x[:64])
+        before = pss(server)
+        kept = [client.put(x, mesh=MESH, spec=P("x", None)) for _ in range(4)]
+        assert pss(server) > before + 4 * x.nbytes
+        client.delete(*kept)
+        until(lambda: pss(server) <= before + 4 * SLACK, limit_s=10)
+
+
+def test_calls_of_many_sizes_in_turn_stay_within_the_budget(own_server):
+    limit = 64 * MIB
+    server = own_server(
+        *("--max-bytes-in-flight", str(limit), "--max-bytes-per-connection", str(limit)),
+        *("--max-call-bytes", str(48 * MIB), "--trim-after-s", "60"),
+        devices=1,
+    )
+    with sc.connect(server.address, shared_memory=False) as client:
+        for i in range(20):
+            x = np.full((2, (i + 1) * MIB // 16), float(i))  # 1 to 20 MiB, and half of that back
+            assert not client.diff(x, axis=0).array.any()
+            usage = client.usage()
+            assert usage.bytes_in_use + usage.bytes_idle <= limit
+            assert usage.bytes_high_water <= limit
+        assert client.usage().bytes_idle > limit // 2  # so that something had to go
