@@ -9,11 +9,12 @@ from typing import Any
 
 from shardcall import arrays, mesh, parameters, specs
 from shardcall.arrays import Array, NDArray, as_operand
+from shardcall.call_memo import CallMemo, call_key
 from shardcall.errors import InvalidOperandError, InvalidRequestError, ShardcallError
 from shardcall.mesh import Mesh
 from shardcall.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall.specs import PartitionSpec, SpecLike, axis_names
-from shardcall.spelling import Spelled, caller_name, spell
+from shardcall.spelling import Spelled, caller_name, operand_name, spell
 from shardcall.v1 import array_pb2, kernel_pb2
 
 AUTO = "auto"
@@ -35,7 +36,7 @@ class Call:
     @property
     def names(self) -> tuple[str, ...]:
         """What the caller calls each operand."""
-        return tuple(_name(self.message.kernel, i) for i in range(len(self.operands)))
+        return tuple(operand_name(self.message.kernel, i) for i in range(len(self.operands)))
 
     @property
     def values(self) -> tuple[NDArray | RemoteArray | None, ...]:
@@ -44,8 +45,9 @@ class Call:
         Raises:
             InvalidOperandError: if one has a type only.
         """
-        for name, operand in zip(self.names, self.operands, strict=True):
+        for index, operand in enumerate(self.operands):
             if isinstance(operand, Array):
+                name = operand_name(self.message.kernel, index)
                 raise InvalidOperandError(
                     f"{name} is {operand!r}, a type without values; give an array, or use plan or compile",
                     field=name,
@@ -71,8 +73,9 @@ def prepare(
     in_specs: Sequence[SpecLike | None] | None = None,
     out_specs: Sequence[SpecLike | None] | None = None,
     strategy: str = AUTO,
+    memo: CallMemo | None = None,
 ) -> Call:
-    """Returns the call that a caller means.
+    """Returns the call that a caller means; its message may be one of the memo's, which is kept as it is.
 
     Raises:
         ShardcallError: of the class that fits, if it cannot be sent.
@@ -81,14 +84,13 @@ def prepare(
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name", field=name)
     spelled = spell(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
-    values = tuple(_operand(item, _name(kernel, i)) for i, item in enumerate(spelled.operands))
+    values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(spelled.operands))
     mesh, given = placed(values, mesh, spelled.in_specs)
-    try:
+    memo = CallMemo() if memo is None else memo
+    key = call_key(kernel, spelled.parameters, mesh, given, spelled.out_specs, strategy)
+    if (message := memo.find(key)) is None:
         message = _message(kernel, replace(spelled, in_specs=given), mesh, strategy)
-    except ShardcallError:
-        raise
-    except (TypeError, ValueError) as error:  # from protobuf, e.g. a lone surrogate in a name
-        raise InvalidRequestError(f"the call cannot be sent: {error}") from None
+        memo.keep(key, message)
     return Call(message, values)
 
 
@@ -118,19 +120,20 @@ def placed(
     return over, specs
 
 
-def _name(kernel: str, index: int) -> str:
-    return caller_name(kernel, f"operand {index}")
-
-
 def _message(kernel: str, spelled: Spelled, over: Mesh | None, strategy: str) -> kernel_pb2.KernelCall:
-    return kernel_pb2.KernelCall(
-        kernel=kernel,
-        parameters=parameters.to_protos(spelled.parameters),
-        mesh=None if over is None else mesh.to_proto(over),
-        in_specs=specs.to_protos(spelled.in_specs, "in_specs", partial(caller_name, kernel)),
-        out_specs=specs.to_protos(spelled.out_specs, "out_specs", partial(caller_name, kernel)),
-        strategy=strategy,
-    )
+    try:
+        return kernel_pb2.KernelCall(
+            kernel=kernel,
+            parameters=parameters.to_protos(spelled.parameters),
+            mesh=None if over is None else mesh.to_proto(over),
+            in_specs=specs.to_protos(spelled.in_specs, "in_specs", partial(caller_name, kernel)),
+            out_specs=specs.to_protos(spelled.out_specs, "out_specs", partial(caller_name, kernel)),
+            strategy=strategy,
+        )
+    except ShardcallError:
+        raise
+    except (TypeError, ValueError) as error:  # from protobuf, e.g. a lone surrogate in a name
+        raise InvalidRequestError(f"the call cannot be sent: {error}") from None
 
 
 def _operand(value: Any, field: str) -> NDArray | RemoteArray | Array | None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from shardcall import kernels, plan, result, server_info, usage
 from shardcall.array_methods import ArrayMethods
 from shardcall.arrays import Array, NDArray, OperandLike
+from shardcall.call_memo import CallMemo
 from shardcall.calls import AUTO, Call, prepare
 from shardcall.compiled import CompiledKernel
 from shardcall.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
@@ -47,6 +48,7 @@ class Client(KernelMethods, ArrayMethods):
         self._sharing = sharing
         self._execution = Execution(transport, info.limits, sharing)
         self._residents = Residents(transport, info.limits, sharing)
+        self._memo = CallMemo()
         self._on_close: Callable[[], object] | None = None
 
     @property
@@ -87,7 +89,16 @@ class Client(KernelMethods, ArrayMethods):
         Raises:
             ShardcallError: of the class that fits.
         """
-        call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
+        call = prepare(
+            name,
+            operands,
+            parameters,
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            strategy=strategy,
+            memo=self._memo,
+        )
         return self._run(call, call.values, timeout, keep=keep)
 
     def plan(
@@ -106,7 +117,16 @@ class Client(KernelMethods, ArrayMethods):
 
         Arguments are those of `call`; a `shardcall.Array` stands for an array of its type.
         """
-        call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
+        call = prepare(
+            name,
+            operands,
+            parameters,
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            strategy=strategy,
+            memo=self._memo,
+        )
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages())
         response = self._transport.unary(self._transport.kernels.Plan, request, self._deadline(timeout), kernel=name)
         return plan.from_proto(response.plan, response.cache)
@@ -128,7 +148,16 @@ class Client(KernelMethods, ArrayMethods):
         Arguments are those of `call`. A `shardcall.Array` stands for each array that the kernel's callers will
         give; operands given with their values, such as ``prepend=0.0``, are bound.
         """
-        call = prepare(name, operands, parameters, mesh=mesh, in_specs=in_specs, out_specs=out_specs, strategy=strategy)
+        call = prepare(
+            name,
+            operands,
+            parameters,
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            strategy=strategy,
+            memo=self._memo,
+        )
 
         def compiled(timeout: float | None, *, text: bool) -> kernel_service_pb2.CompileResponse:
             request = kernel_service_pb2.CompileRequest(

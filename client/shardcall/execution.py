@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -69,7 +69,9 @@ class Execution:
         room = 0 if lease_id else self._room(call, operands, result_sizes)
         large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
         small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
-        request = kernel_service_pb2.ExecuteRequest(call=call, keep_results=bool(lease_id), lease_id=lease_id)
+        request = partial(
+            kernel_service_pb2.ExecuteRequest, call=call, keep_results=bool(lease_id), lease_id=lease_id
+        )
 
         def run(shared: Shared | None) -> Answer:
             return self._run(request, operands, deadline, shared, unary=small)
@@ -93,7 +95,7 @@ class Execution:
 
     def _run(
         self,
-        request: kernel_service_pb2.ExecuteRequest,
+        request: Callable[..., kernel_service_pb2.ExecuteRequest],
         operands: Sequence[Value],
         deadline: Deadline,
         shared: Shared | None,
@@ -109,8 +111,7 @@ class Execution:
             space = None if room is None else room.message()
             packed = pack(operands, inline_bytes=inline, regions=shared.regions)
             unary = not packed.streamed
-        whole = kernel_service_pb2.ExecuteRequest(operands=packed.messages, result_space=space)
-        whole.MergeFrom(request)
+        whole = request(operands=packed.messages, result_space=space)
         if unary:
             try:
                 return self._run_unary(whole, room, deadline)

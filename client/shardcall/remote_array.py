@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol, Self
 
@@ -40,12 +39,13 @@ class SupportsRemoteArray(Protocol):
         """Returns the array."""
 
 
-class Described(ABC):
+class Described:
     """What is told of an array on the mesh without a round trip."""
 
-    @abstractmethod
+    # Not abstract: every call asks for its operands' classes, and of abstract ones that takes several times as long.
     def __remote_array__(self) -> RemoteArray:
         """Returns the array."""
+        raise NotImplementedError
 
     @property
     def handle(self) -> str:

@@ -85,7 +85,7 @@ class Residents:
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
         """Copies an array from the mesh."""
-        resident = find_remote_array(array)
+        array = _resolved(array)
         handle = _handle(array)
 
         def get(shared: Shared | None) -> NDArray:
@@ -95,11 +95,11 @@ class Residents:
             read = partial(array_answer, most_bytes=self._limits.max_call_bytes, room=room)
             return self._transport.get_array(request, read, until)
 
-        return run_shared(self._sharing, [], 0 if resident is None else resident.nbytes, until, get)
+        return run_shared(self._sharing, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get)
 
     def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
         """Asks about an array, of this client or another."""
-        request = array_service_pb2.DescribeArrayRequest(handle=_handle(array))
+        request = array_service_pb2.DescribeArrayRequest(handle=_handle(_resolved(array)))
         answer = self._transport.unary(self._transport.arrays.DescribeArray, request, until).array
         describe = partial(_described, owner, answer)
         return self._lease.hold(answer.handle, describe) if self._lease.holds(answer.handle) else describe()
@@ -112,13 +112,13 @@ class Residents:
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
         """Deletes arrays, passing over those that were deleted before; returns how many of them were there."""
-        residents = [(array, find_remote_array(array)) for array in arrays]
-        there = [(array, resident) for array, resident in residents if resident is None or not resident.lost]
-        handles = [_handle(array) for array, _ in there]
+        resolved = map(_resolved, arrays)
+        there = [array for array in resolved if not (isinstance(array, RemoteArray) and array.lost)]
+        handles = [_handle(array) for array in there]
         deleted = _delete(self._transport, handles, until)
-        for resident in (*(resident for _, resident in there), *self._lease.release(handles)):
-            if resident is not None:
-                mark_lost(resident, "which was deleted")
+        for array in (*there, *self._lease.release(handles)):
+            if isinstance(array, RemoteArray):
+                mark_lost(array, "which was deleted")
         return deleted
 
     def kept(self, owner: Owner, answer: Answer) -> tuple[NDArray | RemoteArray, ...]:
@@ -156,12 +156,16 @@ def _from_plan(owner: Owner, result: Kept, index: int, answer: Answer) -> Remote
     return RemoteArray(owner, result.handle, placement, over, device_bytes)
 
 
-def _handle(array: Handle) -> bytes:
-    if (resident := find_remote_array(array)) is not None:
-        check_there(resident, "the array")
-        return bytes.fromhex(resident.handle)
+def _resolved(array: Handle) -> RemoteArray | str:
+    return find_remote_array(array) or cast(str, array)
+
+
+def _handle(array: RemoteArray | str) -> bytes:
+    if isinstance(array, RemoteArray):
+        check_there(array, "the array")
+        return bytes.fromhex(array.handle)
     try:
-        return bytes.fromhex(cast(str, array))
+        return bytes.fromhex(array)
     except (TypeError, ValueError):
         raise InvalidOperandError(
             f"{array!r} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits", field="array"

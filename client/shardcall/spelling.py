@@ -58,6 +58,12 @@ def caller_name(kernel: str, field: str) -> str:
     return (names[index] if index < len(names) else None) or field
 
 
+def operand_name(kernel: str, index: int) -> str:
+    """Returns what a kernel's caller calls an operand: ``lhs``, or ``operand 0`` where it has no such name."""
+    spelling = SPELLINGS.get(kernel)
+    return spelling.operands[index] if spelling and index < len(spelling.operands) else f"operand {index}"
+
+
 @dataclass(frozen=True)
 class Spelled:
     """A call's parts in the form of the wire; an operand that is None is left out."""

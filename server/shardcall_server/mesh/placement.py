@@ -18,8 +18,8 @@ Bounds = tuple[tuple[int, int], ...]
 
 _ALIGNMENT_BYTES = 64  # JAX copies memory that begins elsewhere, on one thread
 _COPY_THREADS = 2  # two saturate the memory of a small host, more gain nothing
-_LARGE_BYTES = 4 << 20
-_SLAB_BYTES = 16 << 20
+_LARGE_BYTES = 2 << 20
+_SLABS, _SLAB_BYTES = 8, 16 << 20  # a slab is an eighth of a result, between the smallest large copy and this
 
 
 class Copier:
@@ -90,7 +90,8 @@ def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[in
         return
     rows = out.shape[0]
     row_bytes = out.nbytes // rows
-    step = max(1, _SLAB_BYTES // row_bytes)
+    slab_bytes = min(max(out.nbytes // _SLABS, _LARGE_BYTES), _SLAB_BYTES)
+    step = max(1, slab_bytes // row_bytes)
     for begin in range(0, rows, step):
         end = min(begin + step, rows)
 
