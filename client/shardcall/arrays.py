@@ -67,9 +67,7 @@ class Array:
             sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
         except TypeError:
             raise InvalidOperandError(f"shape is {shape!r}; give integers, 0 or more", field="shape") from None
-        if sizes and not 0 <= min(sizes) <= max(sizes) < 2**63:
-            raise InvalidOperandError(f"shape is {sizes}; sizes are 0 or more and fit 63 bits", field="shape")
-        object.__setattr__(self, "shape", sizes)
+        object.__setattr__(self, "shape", _checked(sizes))
         object.__setattr__(self, "dtype", parse_dtype(dtype))
 
     @property
@@ -116,7 +114,7 @@ def row_major(array: NDArray) -> NDArray:
 
 def type_of(array: HasType) -> Array:
     """Returns the type of an array, wherever it is."""
-    return Array(array.shape, array.dtype)
+    return _array(array.shape, to_dtype(to_element_type(array.dtype)))
 
 
 def to_proto(value: HasType | None) -> array_pb2.ArrayType:
@@ -130,7 +128,7 @@ def from_proto(message: array_pb2.ArrayType) -> Array | None:
     """Returns the type that a message holds; None for an operand left out."""
     if message.element_type == array_pb2.ELEMENT_TYPE_UNSPECIFIED:
         return None
-    return Array(message.shape, to_dtype(message.element_type))
+    return _array(_checked(tuple(message.shape)), to_dtype(message.element_type))
 
 
 def as_bytes_view(array: NDArray) -> npt.NDArray[np.uint8]:
@@ -153,9 +151,24 @@ def native(array: NDArray) -> NDArray:
     return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("="))
 
 
+def _checked(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if sizes and not 0 <= min(sizes) <= max(sizes) < 2**63:
+        raise InvalidOperandError(f"shape is {sizes}; sizes are 0 or more and fit 63 bits", field="shape")
+    return sizes
+
+
+def _array(shape: tuple[int, ...], dtype: DType) -> Array:
+    """The type that an array has: sizes and dtype are known to be such, and to check them is most of the work."""
+    kind = object.__new__(Array)
+    object.__setattr__(kind, "shape", shape)
+    object.__setattr__(kind, "dtype", dtype)
+    return kind
+
+
 def _to_numpy(value: Any, field: str) -> NDArray:
     try:
-        if not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):
+        # Numbers and lists have neither; a check of the protocol would be most of the work for them.
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):
             return np.from_dlpack(value)
         return np.asarray(value)
     except Exception as error:  # `value` is foreign code and may raise anything

@@ -59,11 +59,12 @@ def call_key(
         thus to have been checked: whatever is refused has none, or was refused when its message was made.
     """
     kinds = tuple(map(type, parameters.values()))  # for 1 == True
-    places, kept_places = _specs_key(in_specs), _specs_key(out_specs)
-    if not _PLAIN.issuperset(kinds) or places is None or kept_places is None or type(mesh) not in (Mesh, type(None)):
+    places, result_places = _specs_key(in_specs), _specs_key(out_specs)
+    if not _PLAIN.issuperset(kinds) or places is None or result_places is None:
         return None
-    grid = None if mesh is None else (mesh.axes, mesh.device_ids)
-    return kernel, strategy, grid, places, kept_places, kinds, *parameters.items()
+    if mesh is not None and type(mesh) is not Mesh:
+        return None
+    return kernel, strategy, mesh and (mesh.axes, mesh.device_ids), places, result_places, kinds, *parameters.items()
 
 
 def _specs_key(specs: Sequence[SpecLike | None] | None) -> tuple[Hashable, ...] | None:
@@ -71,4 +72,5 @@ def _specs_key(specs: Sequence[SpecLike | None] | None) -> tuple[Hashable, ...] 
         return ()
     if type(specs) not in (list, tuple) or any(type(spec) not in (PartitionSpec, type(None)) for spec in specs):
         return None
-    return tuple(specs)
+    key: tuple[Any, ...] = tuple(specs)
+    return key

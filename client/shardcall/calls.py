@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -89,7 +89,7 @@ def prepare(
     memo = CallMemo() if memo is None else memo
     key = call_key(kernel, spelled.parameters, mesh, given, spelled.out_specs, strategy)
     if (message := memo.find(key)) is None:
-        message = _message(kernel, replace(spelled, in_specs=given), mesh, strategy)
+        message = _message(kernel, spelled._replace(in_specs=given), mesh, strategy)
         memo.keep(key, message)
     return Call(message, values)
 

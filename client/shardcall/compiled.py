@@ -33,6 +33,8 @@ class CompiledKernel:
         self._call = call
         self._print_text = print_text
         self._run = run
+        self._open = [(i, call.names[i], item) for i, item in enumerate(call.operands) if isinstance(item, Array)]
+        self._values: list[Value] = [None if isinstance(item, Array) else item for item in call.operands]
 
     @property
     def key(self) -> Mapping[str, str]:
@@ -47,7 +49,7 @@ class CompiledKernel:
     @property
     def operands(self) -> tuple[Array, ...]:
         """The types of the arrays that a call takes."""
-        return tuple(operand for operand in self._call.operands if isinstance(operand, Array))
+        return tuple(kind for _, _, kind in self._open)
 
     def as_text(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> str:
         """Asks the server for the compiled program as the compiler prints it; it may be megabytes.
@@ -87,12 +89,12 @@ class CompiledKernel:
             InvalidOperandError: for another number of arrays, or another shape.
             OperandTypeError: for another element type.
         """
-        if named or len(operands) != len(self.operands):
+        if named or len(operands) != len(self._open):
             raise self._refusal(len(operands), named)
-        names = (self._call.names[i] for i, item in enumerate(self._call.operands) if isinstance(item, Array))
-        given = map(_checked, names, operands, self.operands)
-        values = tuple(next(given) if isinstance(item, Array) else item for item in self._call.operands)
-        return self._run(values, timeout, keep)
+        values = list(self._values)
+        for (index, name, expected), value in zip(self._open, operands, strict=True):
+            values[index] = _checked(name, value, expected)
+        return self._run(tuple(values), timeout, keep)
 
     def _refusal(self, count: int, named: Iterable[str]) -> InvalidOperandError:
         """The error that says which operands a call takes, and which it does not since the kernel holds them."""

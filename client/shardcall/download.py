@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from shardcall import arrays
 from shardcall.arrays import Array, NDArray
 from shardcall.chunk_codec import Chunk
-from shardcall.errors import ProtocolError
+from shardcall.errors import InvalidOperandError, ProtocolError
 from shardcall.progress import SILENT, Meter
 from shardcall.room import Room
 from shardcall.v1 import array_service_pb2, kernel_pb2, kernel_service_pb2, timing_pb2
@@ -29,8 +29,7 @@ class Kept:
     handle: bytes
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What a call came back with; the arrays own their memory."""
 
     results: tuple[NDArray | Kept, ...]
@@ -186,9 +185,10 @@ def _in_room(index: int, result: kernel_service_pb2.Result, kind: Array, room: R
 
 
 def _type(index: int, result: kernel_service_pb2.Result) -> Array:
-    if min(result.type.shape, default=0) < 0:
-        raise broken(f"result {index} has shape {list(result.type.shape)}")
-    kind = arrays.from_proto(result.type)
+    try:
+        kind = arrays.from_proto(result.type)
+    except InvalidOperandError:
+        raise broken(f"result {index} has shape {list(result.type.shape)}") from None
     if kind is None:
         raise broken(f"result {index} has no element type")
     return kind

@@ -69,9 +69,7 @@ class Execution:
         room = 0 if lease_id else self._room(call, operands, result_sizes)
         large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
         small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
-        request = partial(
-            kernel_service_pb2.ExecuteRequest, call=call, keep_results=bool(lease_id), lease_id=lease_id
-        )
+        request = partial(kernel_service_pb2.ExecuteRequest, call=call, keep_results=bool(lease_id), lease_id=lease_id)
 
         def run(shared: Shared | None) -> Answer:
             return self._run(request, operands, deadline, shared, unary=small)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardcall.errors import InvalidOperandError, InvalidRequestError
 from shardcall.specs import SpecLike
@@ -64,8 +64,7 @@ def operand_name(kernel: str, index: int) -> str:
     return spelling.operands[index] if spelling and index < len(spelling.operands) else f"operand {index}"
 
 
-@dataclass(frozen=True)
-class Spelled:
+class Spelled(NamedTuple):
     """A call's parts in the form of the wire; an operand that is None is left out."""
 
     operands: tuple[Any, ...]

@@ -13,11 +13,17 @@ import pytest
 
 import shardcall
 from shardcall import aio
+from shardcall.aio.threads import Threads
 from shardcall.cancellation import Cancellation
 from shardcall.local_server import ServerProcess
 
 LARGE = np.arange(2**19, dtype=np.float64)
-PAIRS = [(aio.AsyncClient, shardcall.Client), (aio.AsyncCompiledKernel, shardcall.CompiledKernel)]
+PAIRS = [
+    (aio.AsyncClient, shardcall.Client),
+    (aio.AsyncCompiledKernel, shardcall.CompiledKernel),
+    (aio.AsyncRemoteArray, shardcall.RemoteArray),
+]
+WITHOUT_WAITING = {"empty", "explain"}
 
 
 def public(kind):
@@ -30,6 +36,10 @@ def public(kind):
 
 def functions(kind):
     return {name: item for name in public(kind) if inspect.isfunction(item := getattr(kind, name, None))}
+
+
+def properties(kind):
+    return {name: item for name in public(kind) if isinstance(item := getattr(kind, name, None), property)}
 
 
 def with_client(server, use):
@@ -89,11 +99,17 @@ def test_both_worlds_are_entered_by_the_same_functions():
 def test_methods_take_the_same_arguments_and_say_the_same(awaited, plain):
     theirs = functions(plain)
     for name, method in functions(awaited).items():
-        if name.startswith("__") or name in {"close", "explain"}:
+        if name in {"__enter__", "__exit__", "close"}:
             continue
-        assert inspect.iscoroutinefunction(method), name
+        assert inspect.iscoroutinefunction(method) is (name not in WITHOUT_WAITING), name
         assert inspect.signature(method) == inspect.signature(theirs[name]), name
         assert method.__doc__ == theirs[name].__doc__, name
+
+
+@pytest.mark.parametrize(("awaited", "plain"), PAIRS)
+def test_what_is_told_is_told_in_the_same_words(awaited, plain):
+    told, theirs = properties(awaited), properties(plain)
+    assert {name: item.__doc__ for name, item in told.items()} == {n: item.__doc__ for n, item in theirs.items()}
 
 
 def test_a_call_gives_what_the_other_client_gives(server, client):
@@ -103,6 +119,8 @@ def test_a_call_gives_what_the_other_client_gives(server, client):
         assert (await asynchronous.server_info()).epoch == 7
         assert [kernel.name for kernel in await asynchronous.kernels()] == ["echo"]
         assert (await asynchronous.plan("echo", [1.0])).kernel == "echo"
+        assert await asynchronous.usage() == client.usage()
+        assert asynchronous.empty((2, 3), "int8").shape == (2, 3)
         return await asynchronous.call("echo", [1.0, 2.0]), await asynchronous.diff(LARGE, axis=0)
 
     small, large = with_client(server, use)
@@ -265,7 +283,7 @@ def test_context_variables_are_those_of_the_caller():
 
     async def use():
         name.set("mine")
-        return await aio.Threads().run(name.get)
+        return await Threads().run(name.get)
 
     assert asyncio.run(use()) == "mine"
 
@@ -274,7 +292,7 @@ def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
     release, begun = threading.Event(), []
 
     async def use():
-        threads = aio.Threads()
+        threads = Threads()
         busy = [asyncio.create_task(threads.run(lambda: release.wait(20))) for _ in range(32)]
         waiting = asyncio.create_task(threads.run(lambda: begun.append(1)))
         await asyncio.sleep(0)
@@ -295,7 +313,7 @@ def test_a_value_that_came_too_late_is_given_back():
         return "value"
 
     async def use():
-        task = asyncio.create_task(aio.Threads().run(work, dropped.append))
+        task = asyncio.create_task(Threads().run(work, dropped.append))
         await asyncio.to_thread(began.wait, 20)
         task.cancel()
         await asyncio.sleep(0)

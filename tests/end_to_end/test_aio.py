@@ -3,26 +3,59 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
 import pytest
-from conftest import ServerProcess
+from conftest import ServerProcess, running_server
+from end_to_end.processes import holds_nothing, until
 
 import shardcall as sc
 from shardcall import aio
 
 _Value = TypeVar("_Value")
 X = np.arange(2**18, dtype=np.float64).reshape(512, 512) ** 2
+WAYS = pytest.mark.parametrize("shared_memory", [True, False], ids=["shared memory", "messages"])
 
 
-def with_client(server: ServerProcess, use: Callable[[aio.AsyncClient], Awaitable[_Value]]) -> _Value:
+def with_client(
+    server: ServerProcess, use: Callable[[aio.AsyncClient], Awaitable[_Value]], *, shared_memory: bool = True
+) -> _Value:
     async def run() -> _Value:
-        async with aio.connect(server.address) as client:
+        async with aio.connect(server.address, shared_memory=shared_memory) as client:
             return await use(client)
 
     return asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def quiet_server() -> Iterator[ServerProcess]:
+    """A server that nobody else uses, and that forgets soon."""
+    with running_server("--trim-after-s", "0.2", "--lease-s", "1") as running:
+        yield running
+
+
+@pytest.fixture
+def observer(quiet_server: ServerProcess) -> Iterator[sc.Client]:
+    """Looks on; afterwards nothing is left on the server."""
+    with sc.connect(quiet_server.address, shared_memory=False) as client:
+        yield client
+        until(lambda: holds_nothing(client))
+
+
+@contextmanager
+def stopped_worker(server: ServerProcess) -> Iterator[None]:
+    """Nothing that is handed to the mesh is answered in the body."""
+    (worker,) = server.worker_pids()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
 
 
 def test_kernels_give_what_numpy_gives(server: ServerProcess) -> None:
@@ -66,6 +99,85 @@ def test_a_client_works_on_after_calls_that_were_cancelled(server: ServerProcess
         return await client.diff(X, axis=1)
 
     np.testing.assert_array_equal(with_client(server, use).array, np.diff(X, axis=1))
+
+
+@WAYS
+def test_arrays_that_stay_are_put_worked_on_and_fetched(server: ServerProcess, shared_memory: bool) -> None:
+    async def use(client: aio.AsyncClient) -> None:
+        h = await client.put(X, mesh=sc.Mesh(x=8), spec=sc.P("x"))
+        first = (await client.diff(h, axis=0, keep=True)).array
+        kernel = await client.compile("diff", sc.Array(first.shape, "float64"), axis=1, mesh=h.mesh)
+        async with (await kernel(first, keep=True)).array as second:
+            np.testing.assert_array_equal(await second.get(), np.diff(np.diff(X, axis=0), axis=1))
+            assert await client.list() == [h, first, second]
+        assert await client.list() == [h, first]
+        await first.delete()
+        with pytest.raises(sc.ArrayLostError):
+            await client.diff(first)
+        np.testing.assert_array_equal(await client.get(h), X)
+
+    with_client(server, use, shared_memory=shared_memory)
+
+
+@WAYS
+def test_many_puts_at_once_each_make_their_own_array(
+    quiet_server: ServerProcess, observer: sc.Client, shared_memory: bool
+) -> None:
+    async def use(client: aio.AsyncClient) -> None:
+        arrays = await asyncio.gather(*(client.put(X + i) for i in range(20)))
+        assert len(await client.list()) == observer.usage().arrays == 20
+        for i, back in enumerate(await asyncio.gather(*(array.get() for array in arrays))):
+            np.testing.assert_array_equal(back, X + i)
+
+    with_client(quiet_server, use, shared_memory=shared_memory)
+
+
+@WAYS
+def test_a_put_cancelled_in_flight_leaves_no_array(
+    quiet_server: ServerProcess, observer: sc.Client, shared_memory: bool
+) -> None:
+    async def use(client: aio.AsyncClient) -> None:
+        with stopped_worker(quiet_server):
+            task = asyncio.create_task(client.put(X))
+            await asyncio.to_thread(until, lambda: observer.usage().leases == 1)  # it has come to the server
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await asyncio.to_thread(until, lambda: holds_nothing(observer))
+        assert await client.list() == []
+        np.testing.assert_array_equal(await (await client.put(X)).get(), X)
+
+    with_client(quiet_server, use, shared_memory=shared_memory)
+
+
+@WAYS
+def test_puts_cancelled_at_any_moment_leave_nothing_behind_their_client(
+    quiet_server: ServerProcess, observer: sc.Client, shared_memory: bool
+) -> None:
+    async def use(client: aio.AsyncClient) -> None:
+        for _ in range(5):
+            tasks = [asyncio.create_task(client.put(X)) for _ in range(8)]
+            done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+            ends = await asyncio.gather(*pending, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ends), ends
+            assert all(isinstance(task.result(), aio.AsyncRemoteArray) for task in done)
+
+    with_client(quiet_server, use, shared_memory=shared_memory)
+
+
+def test_closing_ends_puts_in_flight(quiet_server: ServerProcess, observer: sc.Client) -> None:
+    async def use() -> None:
+        async with aio.connect(quiet_server.address) as client:
+            with stopped_worker(quiet_server):
+                task = asyncio.create_task(client.put(X))
+                await asyncio.to_thread(until, lambda: observer.usage().leases == 1)
+                await client.close()
+                with pytest.raises(sc.CallCancelledError):
+                    await task
+
+    asyncio.run(use())
 
 
 def test_a_private_server_ends_with_its_client() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.processes import X, holds_nothing, until
+from end_to_end.processes import X, holds_nothing, is_busy, until
 
 import shardcall as sc
 from shardcall.usage import Usage
@@ -75,15 +75,6 @@ def kill_all(pids: list[int]) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def places_taken(client: sc.Client) -> bool:
-    """Whether as many calls are at work as there are places."""
-    try:
-        client.plan("diff", X, axis=0)
-    except sc.ResourceExhaustedError as error:
-        return error.reason == "SERVER_BUSY"
-    return False
-
-
 def is_as_before(client: sc.Client, before: Usage) -> bool:
     """Whether every gauge is back, descriptors and memory kept warm too."""
     usage = client.usage()
@@ -123,10 +114,10 @@ def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, o
     before = settled(observer)
     for _ in range(rounds):
         with victims(shared_server, "call_by_segment") as pids, stopped_worker(shared_server):
-            until(lambda: places_taken(observer))
+            until(lambda: is_busy(observer))
             kill_all(pids)
             # The worker may still write there, so none of it may go yet.
-            until(lambda: not places_taken(observer), _LIMIT_S)
+            until(lambda: not is_busy(observer), _LIMIT_S)
             assert observer.usage().segments >= AT_ONCE
         until(lambda: is_as_before(observer, before), _LIMIT_S)
 

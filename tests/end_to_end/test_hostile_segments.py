@@ -20,6 +20,7 @@ from shardcall.v1 import array_pb2, segment_service_pb2, segment_service_pb2_grp
 
 X = np.random.default_rng(2).standard_normal(SHAPE)
 
+
 @pytest.fixture
 def segments(channel: grpc.Channel) -> segment_service_pb2_grpc.SegmentServiceStub:
     return segment_service_pb2_grpc.SegmentServiceStub(channel)

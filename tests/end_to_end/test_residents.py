@@ -1,25 +1,19 @@
-"""Arrays that stay on the mesh: put, used, told of, deleted, lost."""
+"""Arrays that stay on the mesh: put, told of, used, deleted."""
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 
-import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import chunk, details, mesh, operand, spec, tensor
-from end_to_end.processes import X, holds_nothing, until
+from end_to_end.processes import X
 
 import shardcall as sc
 from shardcall import P
-from shardcall.v1 import array_pb2, array_service_pb2, array_service_pb2_grpc, kernel_service_pb2
 
 MESH = sc.Mesh(x=8)
 ROWS = P("x", None)
 LARGE = np.random.default_rng(3).standard_normal((1024, 130))  # 1 MiB and more: a segment, or a stream
-LEASE = b"lease of a test."
 
 
 @pytest.fixture(params=["shared", "streamed"])
@@ -28,18 +22,6 @@ def either(request, client, streaming) -> Iterator[sc.Client]:
     chosen = {"shared": client, "streamed": streaming}[request.param]
     yield chosen
     assert chosen.list() == []
-
-
-@pytest.fixture
-def arrays(server) -> Iterator[array_service_pb2_grpc.ArrayServiceStub]:
-    """The service as it is, without a client that renews leases."""
-    with grpc.insecure_channel(server.address) as channel:
-        yield array_service_pb2_grpc.ArrayServiceStub(channel)
-
-
-def put_request(array: np.ndarray, lease_id: bytes = LEASE, **header) -> array_service_pb2.PutArrayRequest:
-    header = {"array": operand(array), **header}
-    return array_service_pb2.PutArrayRequest(header=array_service_pb2.PutArrayHeader(lease_id=lease_id, **header))
 
 
 def same(actual: np.ndarray, expected: np.ndarray) -> None:
@@ -188,25 +170,6 @@ def test_results_got_before_stay_as_they_are_when_memory_is_used_again(client):
         same(first[1:], LARGE[1:])
 
 
-def test_an_operand_may_be_deleted_while_the_call_runs(own_server):
-    x = np.ones((1500, 1500))
-    server = own_server()
-    with sc.connect(server.address) as client:
-        there = client.put(x, mesh=MESH, spec=ROWS)
-        client.compile("matmul", there, there)
-        (worker,) = server.worker_pids()
-        os.kill(worker, signal.SIGSTOP)  # the launch waits, and the deletion comes after it
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(1) as pool:
-            call = pool.submit(client.matmul, there, there)
-            until(lambda: client.usage().regions > 0)
-            assert client.delete(there) == 1
-            os.kill(worker, signal.SIGCONT)
-            same(call.result(30).array, x @ x)
-        until(lambda: holds_nothing(client))
-
-
 def test_clients_see_their_own_arrays_and_may_use_those_whose_handle_they_have(server, client):
     with client.put(X, mesh=MESH, spec=ROWS) as ours:
         with sc.connect(server.address) as other:
@@ -218,119 +181,3 @@ def test_clients_see_their_own_arrays_and_may_use_those_whose_handle_they_have(s
         with pytest.raises(sc.ArrayLostError):  # closed
             client.get(theirs.handle)
         same(ours.get(), X)
-
-
-def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(own_server):
-    server = own_server()
-    with sc.connect(server.address) as client:
-        before = client.put(X, mesh=MESH, spec=ROWS)
-        (worker,) = server.worker_pids()
-        os.kill(worker, signal.SIGKILL)
-        until(lambda: client.usage().arrays == 0)
-        after = client.put(X + 1, mesh=MESH, spec=ROWS)  # the next mesh's first, as that was of the last
-        for use in (before.get, lambda: client.describe(before), lambda: client.diff(before, axis=0)):
-            with pytest.raises(sc.ArrayLostError) as caught:
-                use()
-            assert caught.value.reason == "ARRAY_LOST"
-        same(after.get(), X + 1)
-        assert [array.handle for array in client.list()] == [after.handle]
-        after.delete()
-        until(lambda: holds_nothing(client))
-
-
-def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(own_server):
-    server = own_server("--lease-s", "1")
-    with sc.connect(server.address) as client, grpc.insecure_channel(server.address) as channel:
-        arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
-        kept = client.put(X)
-        handle = arrays.PutArray(iter([put_request(X)]), timeout=10).array.handle
-        until(lambda: client.usage().leases == 1, limit_s=5)
-        with pytest.raises(grpc.RpcError) as caught:
-            next(arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=10))
-        assert details(caught.value)["ErrorInfo"].reason == "ARRAY_LOST"
-        assert not arrays.RenewLease(array_service_pb2.RenewLeaseRequest(lease_id=LEASE), timeout=10).found
-        same(kept.get(), X)
-        client.delete(kept)
-        until(lambda: holds_nothing(client))
-
-
-def test_arrays_that_the_caller_lost_are_deleted_and_closing_deletes_the_others(own_server):
-    server = own_server("--lease-s", "1")
-    with sc.connect(server.address) as observer:
-        with sc.connect(server.address) as client:
-            kept = client.put(X)
-            client.put(X)
-            until(lambda: observer.usage().arrays == 1, limit_s=10)
-            same(kept.get(), X)
-        until(lambda: holds_nothing(observer), limit_s=0.9)  # before the lease would end
-    assert kept.lost
-
-
-@pytest.mark.parametrize("flag", ["--max-resident-bytes", "--max-resident-bytes-per-lease"])
-def test_arrays_beyond_the_limit_are_refused_until_others_are_deleted(own_server, flag):
-    half = np.ones((1024, 80))  # 640 KiB
-    server = own_server(flag, str(1 << 20))
-    with sc.connect(server.address) as client:
-        first = client.put(half, mesh=MESH, spec=ROWS)
-        for refused in (
-            lambda: client.put(half, mesh=MESH, spec=ROWS),
-            lambda: client.put(half[:100], mesh=MESH, spec=P(None, None)),  # 8 copies
-            lambda: client.diff(half, axis=0, mesh=MESH, spec=ROWS, keep=True),
-        ):
-            with pytest.raises(sc.ResourceExhaustedError) as caught:
-                refused()
-            assert caught.value.reason == "RESIDENT_LIMIT"
-            assert client.usage().arrays == 1
-        same(client.diff(first, axis=0).array, np.diff(half, axis=0))
-        first.delete()
-        with client.put(half, mesh=MESH, spec=ROWS) as second:
-            same(second.get(), half)
-        until(lambda: holds_nothing(client))
-
-
-@pytest.mark.parametrize(
-    ("header", "reason"),
-    [
-        ({"mesh": mesh(x=9)}, "NOT_ENOUGH_DEVICES"),
-        ({"mesh": mesh(0, 99, x=2)}, "INVALID_MESH"),
-        ({"mesh": mesh(x=0)}, "INVALID_MESH"),
-        ({"mesh": mesh(x=8), "spec": spec("y")}, "UNKNOWN_MESH_AXIS"),
-        ({"mesh": mesh(x=8), "spec": spec("x", "x")}, "MESH_AXIS_REUSED"),
-        ({"mesh": mesh(x=8), "spec": spec(None, None, "x")}, "SPEC_TOO_LONG"),
-        ({"lease_id": b"short"}, "MALFORMED_REQUEST"),
-        ({"array": kernel_service_pb2.Operand()}, "MALFORMED_REQUEST"),
-        ({"array": kernel_service_pb2.Operand(type=tensor(2), inline={"data": bytes(15)})}, "SIZE_MISMATCH"),
-        ({"array": kernel_service_pb2.Operand(type=tensor(2), resident={"handle": bytes(16)})}, "MALFORMED_REQUEST"),
-        (
-            {"array": kernel_service_pb2.Operand(type=tensor(2), segment={"segment_id": bytes(16)})},
-            "SEGMENT_NOT_FOUND",
-        ),
-        (
-            {
-                "array": kernel_service_pb2.Operand(
-                    type=tensor(2, element_type=array_pb2.ELEMENT_TYPE_BOOL), inline={"data": b"\1\2"}
-                )
-            },
-            "INVALID_OPERAND",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_cannot_be_put_is_refused_and_leaves_nothing(client, arrays, header, reason):
-    with pytest.raises(grpc.RpcError) as caught:
-        arrays.PutArray(iter([put_request(X, **header)]), timeout=10)
-    assert details(caught.value)["ErrorInfo"].reason == reason
-    assert not arrays.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=10).arrays
-    until(lambda: not client.usage().arrays and not client.usage().leases)
-
-
-def test_a_truth_value_that_is_neither_is_refused_in_a_stream_too(client, arrays):
-    kind = tensor(2 << 20, element_type=array_pb2.ELEMENT_TYPE_BOOL)
-    streamed = put_request(X, array=kernel_service_pb2.Operand(type=kind, streamed={}))
-    chunks = [chunk(0, 0, 1 << 20).chunk, array_pb2.TensorChunk(offset=1 << 20, data=bytes((1 << 20) - 1) + b"\2")]
-    with pytest.raises(grpc.RpcError) as caught:
-        arrays.PutArray(
-            iter([streamed, *(array_service_pb2.PutArrayRequest(chunk=piece) for piece in chunks)]), timeout=10
-        )
-    assert details(caught.value)["ErrorInfo"].reason == "INVALID_OPERAND"
-    until(lambda: not client.usage().arrays and not client.usage().regions)

@@ -126,8 +126,7 @@ def keep_arrays(address: str) -> None:
 
 
 DEEDS: dict[str, Callable[[str], None]] = {
-    deed.__name__: deed
-    for deed in (upload, put, download, hold_segment, call_by_segment, call_by_stream, keep_arrays)
+    deed.__name__: deed for deed in (upload, put, download, hold_segment, call_by_segment, call_by_stream, keep_arrays)
 }
 
 

@@ -36,12 +36,22 @@ def awaited_as(
     give: Callable[[_Value, Threads], _Given],
     method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
     dropped: Callable[[_Value], object] | None = None,
+    *,
+    only_with: str = "",
 ) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Given]]:
-    """Returns the method to be awaited; what it returns goes through ``give``, or to ``dropped`` of `Threads.run`."""
+    """Returns the method to be awaited, with its signature and its docstring.
+
+    Args:
+        give: makes what is returned.
+        method: the synchronous one.
+        dropped: as of `Threads.run`.
+        only_with: the keyword without which nothing is dropped; empty for always.
+    """
 
     @functools.wraps(method)
     async def run(self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Given:
-        value = await self._threads.run(functools.partial(method, self._wrapped, *args, **keywords), dropped)
+        drop = dropped if not only_with or keywords.get(only_with) else None
+        value = await self._threads.run(functools.partial(method, self._wrapped, *args, **keywords), drop)
         return give(value, self._threads)
 
     return run

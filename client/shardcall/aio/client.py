@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -11,7 +13,14 @@ from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
+from shardcall.errors import ShardcallError
 from shardcall.remote_array import RemoteArray
+
+
+def _find_unseen(client: Client) -> None:
+    """Finds arrays that calls made whose answers nobody got; the client's lease then deletes them."""
+    with contextlib.suppress(ShardcallError):
+        client.list()  # whose objects are lost at once
 
 
 def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteArray]:
@@ -23,6 +32,10 @@ class AsyncClient(Asynchronous[Client]):
 
     May be used by any number of tasks at once, and in several event loops.
     """
+
+    def __init__(self, wrapped: Client, threads: Threads) -> None:
+        super().__init__(wrapped, threads)
+        threads.find_dropped = partial(_find_unseen, wrapped)
 
     call = running(Client.call)
     diff = running(Client.diff)

@@ -56,7 +56,7 @@ def running(
     method: Callable[Concatenate[_Wrapped_co, _Arguments], Result],
 ) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, Result]]:
     """Returns a method that runs a kernel, to be awaited; results that stay are an `AsyncRemoteArray` each."""
-    return awaited_as(_with_kept, method, dropped=_delete_kept)
+    return awaited_as(_with_kept, method, dropped=_delete_kept, only_with="keep")
 
 
 def _with_kept(result: Result, threads: Threads) -> Result:

@@ -18,9 +18,15 @@ _MOST_THREADS = 32
 
 
 class Threads:
-    """The threads in which the calls of a client run."""
+    """The threads in which the calls of a client run.
+
+    Attributes:
+        find_dropped: runs in a thread after a task was cancelled whose value was to be dropped and did not come,
+            though the server may have made it.
+    """
 
     def __init__(self) -> None:
+        self.find_dropped: Callable[[], object] | None = None
         self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="shardcall-aio")
 
     async def run(self, work: Callable[[], _Value], dropped: Callable[[_Value], object] | None = None) -> _Value:
@@ -49,8 +55,8 @@ class Threads:
             cancellation.cancel()
             submitted.cancel()  # in case no thread has begun it
             await _ended(value)
-            if not value.cancelled() and value.exception() is None and dropped is not None:
-                await self._drop(dropped, value.result())
+            if dropped is not None and not value.cancelled():  # else it was never begun
+                await self._drop(value, dropped)
             raise
         finally:
             del submitted, value, work  # an error's traceback leads here, and they to it and the operands
@@ -69,9 +75,12 @@ class Threads:
             await _ended(closing)
             raise
 
-    async def _drop(self, dropped: Callable[[_Value], object], value: _Value) -> None:
+    async def _drop(self, value: asyncio.Future[_Value], dropped: Callable[[_Value], object]) -> None:
         with contextlib.suppress(RuntimeError):  # closed meanwhile, and what the client had went with it
-            await _ended(asyncio.wrap_future(self._pool.submit(dropped, value)))
+            if value.exception() is None:
+                await _ended(asyncio.wrap_future(self._pool.submit(dropped, value.result())))
+            elif self.find_dropped is not None:
+                self._pool.submit(self.find_dropped)  # nobody waits for it
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:

@@ -72,13 +72,14 @@ class Holdings:
             session.tell(link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids)))
 
     def _trim(self) -> None:
-        """Gives idle regions back, and once nothing is left of them, the allocators' free memory too."""
-        trimmed = True
-        while not self._ended.wait(self._trim_after_s / 2):
+        """Gives idle regions back, and when no call came for a while, the allocators' free memory too."""
+        seen, trimmed_at = 0, 0
+        while not self._ended.wait(self._trim_after_s):
             self.arena.drop_unused_since(time.monotonic() - self._trim_after_s)
-            idle = not self.budget.used_bytes and not self.arena.idle_bytes
-            if idle and not trimmed:
+            calls = self.stores.calls
+            if calls == seen != trimmed_at:
+                trimmed_at = calls
                 ctypes.CDLL(None).malloc_trim(0)
                 if (session := self._session()) is not None:
                     session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
-            trimmed = idle
+            seen = calls

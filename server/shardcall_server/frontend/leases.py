@@ -10,7 +10,9 @@ from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType
 
-MAX_LEASE_ARRAYS = 1 << 16
+MAX_LEASE_ARRAYS = 1 << 12
+"""So many can be told of in one message."""
+
 _LEASE_ID_BYTES = range(16, 65)
 
 

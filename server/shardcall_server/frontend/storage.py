@@ -90,9 +90,13 @@ class Stores:
     Args:
         arena: memory for those that travel.
         segments: memory that clients share.
+
+    Attributes:
+        calls: for how many calls room was made, of the last few some perhaps not counted.
     """
 
     def __init__(self, arena: Arena, segments: Segments) -> None:
+        self.calls = 0
         self._arena = arena
         self._segments = segments
 
@@ -116,6 +120,7 @@ class Stores:
             kept: the ids of results that stay on the mesh.
         """
         storage = Storage()
+        self.calls += 1
         try:
             through_link = sum(operand.travelling_bytes for operand in operands) <= INLINE_LINK_BYTES
             placed = [self._place(storage, operand, f"operand {i}", through_link) for i, operand in enumerate(operands)]

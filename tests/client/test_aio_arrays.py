@@ -1,0 +1,198 @@
+"""Arrays that stay, awaited, on a server that keeps them in a dict."""
+
+import asyncio
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall import Array, P, aio
+from shardcall.remote_array import mark_lost
+
+
+def with_client(memory, use):
+    async def run():
+        async with aio.connect(memory.server.address) as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+async def cancel(task):
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_what_is_put_comes_back(memory):
+    async def use(client):
+        h = await client.put(np.arange(6.0).reshape(2, 3), spec=P("x"))
+        for back in (await h.get(), await client.get(h), await client.get(h.handle)):
+            np.testing.assert_array_equal(back, np.arange(6.0).reshape(2, 3))
+        assert isinstance(h, aio.AsyncRemoteArray)
+        assert await client.delete(h) == 1
+        assert h.lost
+
+    with_client(memory, use)
+    assert memory.stored == {}
+
+
+def test_an_array_tells_what_the_other_clients_array_tells(memory):
+    async def use(client):
+        h = await client.put(np.zeros((4, 3), np.float32), spec=P("x"))
+        plain = h.__remote_array__()
+        names = ("handle", "type", "shape", "dtype", "ndim", "size", "nbytes", "mesh", "spec", "padded_shape")
+        for name in (*names, "device_bytes", "lost"):
+            assert getattr(h, name) == getattr(plain, name), name
+        assert repr(h) == repr(plain).replace("<RemoteArray", "<AsyncRemoteArray")
+        mark_lost(plain, "which was deleted")
+        assert h.lost
+
+    with_client(memory, use)
+
+
+def test_an_array_is_an_operand_of_every_method(memory):
+    x = np.arange(4.0).reshape(2, 2)
+
+    async def use(client):
+        h = await client.put(x)
+        memory.calls.clear()
+        kernel = await client.compile("diff", Array((2, 2), "float64"), prepend=h)
+        results = [
+            await client.call("echo", h),
+            await client.diff(x, append=h),
+            await client.matmul(h, h),
+            await kernel(h),
+        ]
+        assert (await client.plan("diff", h)).kernel == "echo"
+        with pytest.raises(shardcall.InvalidOperandError, match="kep="):
+            await kernel(h, kep=h)
+        return results
+
+    for result in with_client(memory, use):
+        for array in result.arrays:
+            np.testing.assert_array_equal(array, x)
+    sources = [[operand.WhichOneof("source") for operand in call.operands] for call in memory.calls]
+    assert sources == [["resident"], ["inline", None, "resident"], ["resident"] * 2, ["resident"] * 2]
+
+
+def test_an_array_is_an_operand_of_the_other_client_too(memory):
+    async def use(client):
+        h = await client.put([1.0, 2.0])
+        with shardcall.connect(memory.server.address) as other:
+            assert other.describe(h).handle == h.handle
+            np.testing.assert_array_equal(other.get(h), [1.0, 2.0])
+            return other.call("echo", h).array
+
+    np.testing.assert_array_equal(with_client(memory, use), [1.0, 2.0])
+
+
+def test_results_may_stay(memory):
+    async def use(client):
+        kernel = await client.compile("echo", Array(3, "float64"))
+        for method in (lambda x, keep: client.call("echo", x, keep=keep), client.diff, kernel):
+            result = await method(np.arange(3.0), keep=True)
+            assert isinstance(result, shardcall.Result)
+            assert isinstance(result.array, aio.AsyncRemoteArray)
+            np.testing.assert_array_equal(await result.array.get(), np.arange(3.0))
+            with pytest.raises(TypeError, match=r"await its get\(\)"):
+                np.asarray(result)
+
+    with_client(memory, use)
+
+
+def test_what_is_on_the_mesh_is_not_put(memory):
+    async def use(client):
+        h = await client.put([1.0])
+        with pytest.raises(shardcall.InvalidOperandError, match="on the mesh"):
+            await client.put(h)
+
+    with_client(memory, use)
+
+
+def test_all_arrays_are_listed(memory):
+    async def use(client):
+        assert await client.list() == []
+        first, second = await client.put([1.0]), await client.put([2.0])
+        assert await client.list() == [first, second]
+        assert first != second
+        assert {await client.describe(first), await client.describe(second.handle)} == {first, second}
+
+    with_client(memory, use)
+
+
+def test_a_block_deletes(memory):
+    async def use(client):
+        async with await client.put([1.0]) as h:
+            assert len(memory.stored) == 1
+        assert memory.stored == {}
+        with pytest.raises(shardcall.ArrayLostError, match="which was deleted"):
+            await h.get()
+        await h.delete()
+
+    with_client(memory, use)
+
+
+def test_closing_deletes_all(memory):
+    async def use(client):
+        return await client.put([1.0]), await client.call("echo", 1.0, keep=True)
+
+    h, result = with_client(memory, use)
+    assert memory.stored == {}
+    assert h.lost
+    assert result.array.lost
+
+
+@pytest.mark.parametrize("method", ["put", "diff", "compiled"])
+def test_an_array_that_came_too_late_is_deleted(memory, method):
+    came, release = threading.Event(), threading.Event()
+
+    async def use(client):
+        kernel = await client.compile("echo", Array(1, "float64"))
+        make = {"put": client.put, "diff": partial(client.diff, keep=True), "compiled": partial(kernel, keep=True)}
+        lease = client._wrapped._residents._lease
+        hold = lease.hold
+
+        def late(*args):
+            array = hold(*args)
+            came.set()
+            assert release.wait(20)
+            return array
+
+        lease.hold = late
+        task = asyncio.create_task(make[method](np.ones(1)))
+        assert await asyncio.to_thread(came.wait, 20)
+        assert len(memory.stored) == 1
+        task.cancel()
+        await asyncio.sleep(0)
+        release.set()
+        await cancel(task)
+        assert memory.stored == {}
+
+    with_client(memory, use)
+
+
+@pytest.mark.parametrize("method", ["put", "diff"])
+def test_an_array_whose_answer_did_not_come_is_found_and_deleted(memory, method):
+    memory.info.limits.lease_seconds = 0.2
+    stored, release, store = threading.Event(), threading.Event(), memory.store
+
+    def store_and_wait(*args):
+        array = store(*args)
+        stored.set()
+        assert release.wait(20)
+        return array
+
+    async def use(client):
+        memory.store = store_and_wait
+        task = asyncio.create_task(client.put([1.0]) if method == "put" else client.diff([1.0], keep=True))
+        assert await asyncio.to_thread(stored.wait, 20)
+        (handle,) = memory.stored
+        await cancel(task)
+        release.set()
+        assert await asyncio.to_thread(memory.deleted.get, timeout=20) == [handle]
+        assert await client.list() == []
+
+    with_client(memory, use)

@@ -1,0 +1,150 @@
+"""Which calls share a message, and which must not."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall import Mesh, P
+from shardcall.call_memo import CallMemo, call_key
+from shardcall.calls import prepare
+from shardcall.v1 import kernel_pb2
+
+X = np.arange(8.0)
+
+
+def message(memo, kernel="diff", parameters=(), **options):
+    return prepare(kernel, [X], dict(parameters), memo=memo, **options).message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"parameters": {"n": 2, "axis": -1}},
+        {"parameters": {"mode": "a", "flag": True, "nothing": None}},
+        {"parameters": {"spec": P("x")}},
+        {"in_specs": [P(("x", "y")), None], "strategy": "halo"},
+        {"out_specs": (P(None, "x"),), "kernel": "echo"},
+    ],
+    ids=str,
+)
+def test_calls_that_are_alike_share_a_message_that_says_the_same(options):
+    memo = CallMemo()
+    first, again = message(memo, **options), message(memo, **options)
+    assert again is first
+    assert first == message(CallMemo(), **options)
+
+
+def test_meshes_that_are_alike_share_a_message():
+    memo = CallMemo()
+    first = message(memo, mesh=Mesh(x=2, device_ids=[1, 0]))
+    assert message(memo, mesh=Mesh({"x": 2}, device_ids=(1, 0))) is first
+    assert len(memo) == 1
+
+
+ALL_DIFFERENT = [
+    {},
+    {"kernel": "echo"},
+    {"strategy": "ring"},
+    {"parameters": {"n": 1}},
+    {"parameters": {"n": True}},
+    {"parameters": {"n": 1.0}},
+    {"parameters": {"n": "1"}},
+    {"parameters": {"n": None}},
+    {"parameters": {"n": 0}},
+    {"parameters": {"n": False}},
+    {"parameters": {"n": 0.0}},
+    {"parameters": {"n": -0.0}},
+    {"parameters": {"n": [1]}},
+    {"parameters": {"axis": 1}},
+    {"mesh": Mesh(x=2)},
+    {"mesh": Mesh(y=2)},
+    {"mesh": Mesh(x=2, y=1)},
+    {"mesh": Mesh(y=1, x=2)},
+    {"mesh": Mesh(x=2, device_ids=[0, 1])},
+    {"mesh": Mesh(x=2, device_ids=[1, 0])},
+    {"in_specs": [P("x")]},
+    {"in_specs": [P()]},
+    {"in_specs": [None, P("x")]},
+    {"in_specs": [P("x", "y")]},
+    {"in_specs": [P(("x", "y"))]},
+    {"out_specs": [P("x")]},
+]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_calls_that_differ_have_messages_that_differ(backwards):
+    memo = CallMemo()
+    said = [message(memo, **options) for options in ALL_DIFFERENT[:: -1 if backwards else 1]]
+    for one, other in itertools.combinations(said, 2):
+        assert one.SerializeToString(deterministic=True) != other.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("value", [1.0, np.int64(1), np.bool_(True), np.array(1), [1], range(2)], ids=repr)
+def test_only_plain_values_are_remembered(value):
+    memo = CallMemo()
+    message(memo, parameters={"n": value})
+    assert len(memo) == 0
+
+
+def test_a_list_that_changed_is_sent_as_it_is():
+    memo, axes, specs = CallMemo(), [0], [P("x")]
+    message(memo, parameters={"axes": axes}, in_specs=specs)
+    axes.append(1)
+    assert message(memo, parameters={"axes": axes}).parameters["axes"].int_list.values == [0, 1]
+    message(memo, in_specs=specs)
+    specs[0] = P("y")
+    assert message(memo, in_specs=specs).in_specs[0].spec.entries[0].axis_names == ["y"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"in_specs": P()}, {"in_specs": [()]}, {"mesh": (("x", 2),)}, {"parameters": {"n": 2**63}}],
+    ids=str,
+)
+def test_what_is_refused_is_refused_again(options):
+    memo = CallMemo()
+    message(memo, in_specs=[])
+    message(memo, mesh=Mesh(x=2))
+    for _ in range(2):
+        with pytest.raises(shardcall.ShardcallError):
+            message(memo, **options)
+
+
+def test_operands_are_no_part_of_what_is_remembered(server, client):
+    for prepend in (0.0, 1.0, True, np.float32(0), None):
+        client.diff(X, prepend=prepend)
+    sent = [[operand.inline.data for operand in request.operands[1:]] for request in server.requests]
+    values = [np.float64(0), np.float64(1), np.True_, np.float32(0)]
+    assert sent == [*([value.tobytes()] for value in values), []]
+    assert len({request.call.SerializeToString(deterministic=True) for request in server.requests}) == 1
+
+
+def test_the_oldest_are_forgotten():
+    memo = CallMemo()
+    first = message(memo, parameters={"n": 0})
+    for n in range(1, 300):
+        last = message(memo, parameters={"n": n})
+    assert len(memo) < 300
+    assert message(memo, parameters={"n": 299}) is last
+    assert message(memo, parameters={"n": 0}) is not first
+
+
+def test_a_kernel_compiled_ahead_keeps_what_it_was_compiled_for(server, client):
+    compiled = client.compile("diff", shardcall.Array(8, "float64"), axis=0)
+    client.diff(X, axis=0)
+    client.diff(X, axis=-1)
+    compiled(X)
+    axes = [request.call.parameters["axis"].int_value for request in server.requests]
+    assert axes == [0, 0, -1, 0]
+
+
+def test_no_key_is_told_for_what_a_key_cannot_hold():
+    assert call_key("diff", {"n": 1}, None, None, None, "auto") == call_key("diff", {"n": 1}, None, [], (), "auto")
+    assert call_key("diff", {"n": 0.0}, None, None, None, "auto") is None
+    assert CallMemo().find(None) is None
+    memo = CallMemo()
+    memo.keep(None, kernel_pb2.KernelCall())
+    assert len(memo) == 0

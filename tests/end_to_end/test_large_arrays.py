@@ -1,0 +1,36 @@
+"""Arrays of more than 2 GiB, which no single message and no 32-bit size can hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall import P
+
+SHAPE = ((1 << 20) + 3, 2049)  # 2 GiB and 6 MiB of bytes; 8 does not divide the rows
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("shared_memory", [False, True], ids=["stream", "shared memory"])
+def test_more_than_two_gib_go_both_ways(own_server, shared_memory):
+    x = np.resize(np.arange(251, dtype=np.uint8), SHAPE)
+    server = own_server("--max-call-bytes", str(5 << 30))
+    with sc.connect(server.address, shared_memory=shared_memory) as client:
+        result = client.diff(x, axis=0, prepend=np.uint8(0), mesh=sc.Mesh(x=8), spec=P("x", None)).array
+    assert result.nbytes > 1 << 31
+    assert (result[0] == x[0]).all()
+    for begin in range(0, SHAPE[0] - 1, 1 << 16):  # np.diff of it all would take three times the memory
+        block = x[begin : begin + (1 << 16) + 1]
+        np.testing.assert_array_equal(result[begin + 1 : begin + len(block)], block[1:] - block[:-1])
+
+
+def test_more_than_two_gib_stay_and_come_back(own_server):
+    x = np.resize(np.arange(253, dtype=np.uint8), SHAPE)
+    server = own_server("--max-resident-bytes", str(5 << 30), "--max-resident-bytes-per-lease", str(5 << 30))
+    with sc.connect(server.address, shared_memory=False) as client:
+        with client.put(x, mesh=sc.Mesh(x=8), spec=P("x", None)) as resident:
+            back = resident.get()
+        assert back.shape == x.shape
+        assert (back == x).all()

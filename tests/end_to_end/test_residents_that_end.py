@@ -1,0 +1,228 @@
+"""Arrays that stay on the mesh until something ends them, and those that never come to stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import grpc
+import numpy as np
+import pytest
+from end_to_end.messages import chunk, details, mesh, operand, spec, tensor
+from end_to_end.processes import X, holds_nothing, until
+
+import shardcall as sc
+from shardcall import P
+from shardcall.v1 import array_pb2, array_service_pb2, array_service_pb2_grpc, kernel_service_pb2
+
+MESH = sc.Mesh(x=8)
+ROWS = P("x", None)
+MIB = 1 << 20
+LEASE = b"lease of a test."
+
+
+@pytest.fixture
+def arrays(server) -> Iterator[array_service_pb2_grpc.ArrayServiceStub]:
+    """The service as it is, without a client that renews leases."""
+    with grpc.insecure_channel(server.address) as channel:
+        yield array_service_pb2_grpc.ArrayServiceStub(channel)
+
+
+def put_request(lease_id: bytes = LEASE, **header) -> array_service_pb2.PutArrayRequest:
+    header = {"array": operand(X), **header}
+    return array_service_pb2.PutArrayRequest(header=array_service_pb2.PutArrayHeader(lease_id=lease_id, **header))
+
+
+def same(actual: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(actual, expected, strict=True)
+
+
+def nothing_of_it_is_left(client: sc.Client) -> bool:
+    """Whether a server that other clients may share memory with holds no array, and nothing of any call."""
+    usage = client.usage()
+    return not (usage.regions or usage.leases or usage.arrays)
+
+
+def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(own_server):
+    server = own_server()
+    x = np.random.default_rng(7).standard_normal((1024, 130))
+    (worker,) = server.worker_pids()
+    with sc.connect(server.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
+        results = []
+        for _ in range(5):
+            there = client.put(x, mesh=MESH, spec=ROWS)
+            client.compile("diff", there, axis=0)
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                call = pool.submit(client.diff, there, axis=0)
+                until(lambda: client.usage().regions > 0)
+                assert client.delete(there) == 1
+            finally:
+                os.kill(worker, signal.SIGCONT)
+            with suppress(sc.ArrayLostError):  # where it was deleted before the call was sent to the mesh
+                results.append(call.result(30).array)
+        assert results
+        for result in results:
+            same(result, np.diff(x, axis=0))
+        until(lambda: holds_nothing(client))
+
+
+def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(own_server):
+    server = own_server()
+    with sc.connect(server.address) as client:
+        before = client.put(X, mesh=MESH, spec=ROWS)
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: client.usage().arrays == 0)
+        after = client.put(X + 1, mesh=MESH, spec=ROWS)  # the next mesh's first, as that was of the last
+        for use in (before.get, lambda: client.describe(before), lambda: client.diff(before, axis=0)):
+            with pytest.raises(sc.ArrayLostError) as caught:
+                use()
+            assert caught.value.reason == "ARRAY_LOST"
+        same(after.get(), X + 1)
+        assert [array.handle for array in client.list()] == [after.handle]
+        after.delete()
+        until(lambda: holds_nothing(client))
+
+
+def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(own_server):
+    server = own_server("--lease-s", "2")
+    with sc.connect(server.address) as client, grpc.insecure_channel(server.address) as channel:
+        arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
+        kept = client.put(X)
+        handle = arrays.PutArray(iter([put_request()]), timeout=10).array.handle
+        until(lambda: client.usage().leases == 1)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=10))
+        assert details(caught.value)["ErrorInfo"].reason == "ARRAY_LOST"
+        assert not arrays.RenewLease(array_service_pb2.RenewLeaseRequest(lease_id=LEASE), timeout=10).found
+        same(kept.get(), X)
+        client.delete(kept)
+        until(lambda: holds_nothing(client))
+
+
+def test_arrays_whose_objects_the_caller_lost_are_deleted_and_the_others_are_not(own_server):
+    server = own_server("--lease-s", "2")
+    with sc.connect(server.address) as client:
+        kept = client.put(X)
+        client.put(X)
+        until(lambda: client.usage().arrays == 1)
+        same(kept.get(), X)
+
+
+def test_closing_a_client_deletes_its_arrays_at_once(server, client):
+    with sc.connect(server.address) as other:
+        kept = other.put(X)
+        assert client.usage().arrays == 1
+    assert client.usage().arrays == 0
+    assert kept.lost
+
+
+@pytest.mark.parametrize("flag", ["--max-resident-bytes", "--max-resident-bytes-per-lease"])
+def test_arrays_beyond_the_limit_are_refused_until_others_are_deleted(own_server, flag):
+    half = np.ones((1024, 80))  # 640 KiB
+    server = own_server(flag, str(1 << 20))
+    with sc.connect(server.address, shared_memory=False) as client:
+        first = client.put(half, mesh=MESH, spec=ROWS)
+        for refused in (
+            lambda: client.put(half, mesh=MESH, spec=ROWS),
+            lambda: client.put(half[:100], mesh=MESH, spec=P(None, None)),  # 8 copies
+            lambda: client.diff(half, axis=0, mesh=MESH, spec=ROWS, keep=True),
+        ):
+            with pytest.raises(sc.ResourceExhaustedError) as caught:
+                refused()
+            assert caught.value.reason == "RESIDENT_LIMIT"
+            assert client.usage().arrays == 1
+        same(client.diff(first, axis=0).array, np.diff(half, axis=0))
+        first.delete()
+        with client.put(half, mesh=MESH, spec=ROWS) as second:
+            same(second.get(), half)
+        until(lambda: holds_nothing(client))
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ({"mesh": mesh(x=9)}, "NOT_ENOUGH_DEVICES"),
+        ({"mesh": mesh(x=0)}, "INVALID_MESH"),
+        ({"mesh": mesh(x=8), "spec": spec("y")}, "UNKNOWN_MESH_AXIS"),
+        ({"mesh": mesh(x=8), "spec": spec("x", "x")}, "MESH_AXIS_REUSED"),
+        ({"mesh": mesh(x=8), "spec": spec(None, None, "x")}, "SPEC_TOO_LONG"),
+        ({"lease_id": b"short"}, "MALFORMED_REQUEST"),
+        ({"array": kernel_service_pb2.Operand()}, "MALFORMED_REQUEST"),
+        ({"array": kernel_service_pb2.Operand(type=tensor(2), inline={"data": bytes(15)})}, "SIZE_MISMATCH"),
+        ({"array": kernel_service_pb2.Operand(type=tensor(2), resident={"handle": bytes(16)})}, "MALFORMED_REQUEST"),
+        (
+            {"array": kernel_service_pb2.Operand(type=tensor(2), segment={"segment_id": bytes(16)})},
+            "SEGMENT_NOT_FOUND",
+        ),
+        (
+            {
+                "array": kernel_service_pb2.Operand(
+                    type=tensor(2, element_type=array_pb2.ELEMENT_TYPE_BOOL), inline={"data": b"\1\2"}
+                )
+            },
+            "INVALID_OPERAND",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "a put",
+)
+def test_what_cannot_be_put_is_refused_and_leaves_nothing(client, arrays, header, reason):
+    with pytest.raises(grpc.RpcError) as caught:
+        arrays.PutArray(iter([put_request(**header)]), timeout=10)
+    assert details(caught.value)["ErrorInfo"].reason == reason
+    assert not arrays.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=10).arrays
+    until(lambda: nothing_of_it_is_left(client))
+
+
+def test_a_truth_value_that_is_neither_is_refused_in_a_stream_too(client, arrays):
+    kind = tensor(2 << 20, element_type=array_pb2.ELEMENT_TYPE_BOOL)
+    streamed = put_request(array=kernel_service_pb2.Operand(type=kind, streamed={}))
+    chunks = [chunk(0, 0, 1 << 20).chunk, array_pb2.TensorChunk(offset=1 << 20, data=bytes((1 << 20) - 1) + b"\2")]
+    with pytest.raises(grpc.RpcError) as caught:
+        arrays.PutArray(
+            iter([streamed, *(array_service_pb2.PutArrayRequest(chunk=piece) for piece in chunks)]), timeout=10
+        )
+    assert details(caught.value)["ErrorInfo"].reason == "INVALID_OPERAND"
+    until(lambda: nothing_of_it_is_left(client))
+
+
+@pytest.fixture
+def half_a_put() -> Iterator[Iterator[array_service_pb2.PutArrayRequest]]:
+    """Messages that stop in the middle of an array, until the test is over."""
+    over = threading.Event()
+
+    def messages() -> Iterator[array_service_pb2.PutArrayRequest]:
+        yield put_request(array=kernel_service_pb2.Operand(type=tensor(4, MIB // 8), streamed={}))
+        yield array_service_pb2.PutArrayRequest(chunk=chunk(0, 0, MIB).chunk)
+        over.wait()
+
+    yield messages()
+    over.set()
+
+
+def test_a_put_that_is_cancelled_in_the_middle_leaves_nothing(client, arrays, half_a_put):
+    before = client.usage()
+    put = arrays.PutArray.future(half_a_put, timeout=30)
+    until(lambda: client.usage().regions > 0)
+    assert client.usage().bytes_in_use > before.bytes_in_use
+    put.cancel()
+    until(lambda: nothing_of_it_is_left(client))
+
+
+def test_a_put_that_is_not_done_in_time_leaves_nothing(client, arrays, half_a_put):
+    with pytest.raises(grpc.RpcError) as caught:
+        arrays.PutArray(half_a_put, timeout=0.5)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    until(lambda: nothing_of_it_is_left(client))
+
+
+def test_a_put_that_ends_in_the_middle_is_refused(client, arrays, half_a_put):
+    with pytest.raises(grpc.RpcError) as caught:
+        arrays.PutArray(iter([next(half_a_put), next(half_a_put)]), timeout=10)
+    assert details(caught.value)["ErrorInfo"].reason == "SIZE_MISMATCH"
+    until(lambda: nothing_of_it_is_left(client))
