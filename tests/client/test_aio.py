@@ -167,7 +167,7 @@ def test_errors_are_those_of_the_other_client(server, abort):
 
 
 @pytest.mark.parametrize("operand", [1.0, LARGE], ids=["message", "stream"])
-def test_a_cancelled_task_ends_its_call(server, blocked, operand):
+def test_a_cancelled_task_ends_its_call(server, blocked, caplog, operand):
     execute = type(server)(server.address).execute
 
     async def use(client):
@@ -175,6 +175,8 @@ def test_a_cancelled_task_ends_its_call(server, blocked, operand):
         await blocked.has_come()
         await cancel(task)
         assert await asyncio.to_thread(blocked.gone.wait, 20)
+        gc.collect()
+        assert "asyncio" not in {record.name for record in caplog.records}, "it logs errors that nobody asked for"
         server.execute = execute
         return await client.call("echo", 3.0)
 

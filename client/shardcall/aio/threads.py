@@ -55,7 +55,7 @@ class Threads:
             cancellation.cancel()
             submitted.cancel()  # in case no thread has begun it
             await _ended(value)
-            if dropped is not None and not value.cancelled():  # else it was never begun
+            if not value.cancelled():  # else it was never begun
                 await self._drop(value, dropped)
             raise
         finally:
@@ -75,9 +75,12 @@ class Threads:
             await _ended(closing)
             raise
 
-    async def _drop(self, value: asyncio.Future[_Value], dropped: Callable[[_Value], object]) -> None:
+    async def _drop(self, value: asyncio.Future[_Value], dropped: Callable[[_Value], object] | None) -> None:
+        error = value.exception()  # asked for in any case, or asyncio would log it as one that was overlooked
+        if dropped is None:
+            return
         with contextlib.suppress(RuntimeError):  # closed meanwhile, and what the client had went with it
-            if value.exception() is None:
+            if error is None:
                 await _ended(asyncio.wrap_future(self._pool.submit(dropped, value.result())))
             elif self.find_dropped is not None:
                 self._pool.submit(self.find_dropped)  # nobody waits for it
