@@ -1,7 +1,7 @@
 """Clients to be killed: as many processes as asked for, each in the middle of something with a server.
 
 Run as a script, with the server's address, what to be in the middle of, and how many; each prints its process's id
-when it has come there. They end with standard input.
+when it has come there, or ``failed``. They end with standard input.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -23,8 +24,7 @@ from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_servi
 
 _PR_SET_PDEATHSIG = 1
 _MIB = 1 << 20
-_ROWS = 2048
-_LARGE = (_ROWS, _ROWS)  # 32 MiB: no connection's buffers hold them
+_ROWS = 2048  # a result of 32 MiB: no connection has buffers for it
 
 
 def there() -> None:
@@ -95,7 +95,7 @@ def download(address: str) -> None:
 
 def hold_segment(address: str) -> None:
     """Holds shared memory with an array of its own and a result in it."""
-    client = sc.connect(address)
+    client = sc.connect(address, connect_timeout=60)
     x = client.empty((128, _MIB // 512))
     x[...] = 1
     kept = client.diff(x, axis=0).array
@@ -105,7 +105,7 @@ def hold_segment(address: str) -> None:
 
 def call_by_segment(address: str) -> None:
     """Calls without end, by shared memory."""
-    client = sc.connect(address)
+    client = sc.connect(address, connect_timeout=60)
     x = client.empty((128, _MIB // 512))
     x[...] = 1
     call_for_ever(client, x)
@@ -113,13 +113,13 @@ def call_by_segment(address: str) -> None:
 
 def call_by_stream(address: str) -> None:
     """Calls without end, by streams."""
-    client = sc.connect(address, shared_memory=False)
+    client = sc.connect(address, connect_timeout=60, shared_memory=False)
     call_for_ever(client, np.ones((128, _MIB // 512)))
 
 
 def keep_arrays(address: str) -> None:
     """Leaves arrays on the mesh and renews their lease."""
-    client = sc.connect(address)
+    client = sc.connect(address, connect_timeout=60)
     kept = client.put(np.ones((128, _MIB // 512)))
     assert kept.shape
     rest()
@@ -136,8 +136,10 @@ def _begin(deed: Callable[[str], None], address: str) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         try:
             deed(address)
-        finally:
-            os._exit(1)
+        except BaseException:  # noqa: BLE001  # whatever it is, the test is told
+            traceback.print_exc()
+        os.write(sys.stdout.fileno(), b"failed\n")
+        os._exit(1)
 
 
 if __name__ == "__main__":
