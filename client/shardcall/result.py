@@ -14,7 +14,7 @@ from shardcall.arrays import NDArray
 from shardcall.download import Answer
 from shardcall.errors import InvalidOperandError
 from shardcall.plan import Plan
-from shardcall.remote_array import RemoteArray
+from shardcall.remote_array import RemoteArray, find_remote_array
 from shardcall.timing import Timing
 from shardcall.v1 import kernel_pb2
 
@@ -60,7 +60,7 @@ class Result:
 
     def __repr__(self) -> str:
         types = ", ".join(str(arrays.type_of(array)) for array in self.arrays)
-        kept = ", kept on the mesh" if any(isinstance(array, RemoteArray) for array in self.arrays) else ""
+        kept = ", kept on the mesh" if any(find_remote_array(array) is not None for array in self.arrays) else ""
         cached = "cached" if self.cache_hit else "compiled now"
         where = ".array" if len(self.arrays) == 1 else ".arrays"
         took = f"{self.timing.round_trip * 1e3:.1f} ms"

@@ -44,6 +44,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._max_call_s = max_call_s
         self._max_calls = max_calls
         self._free = threading.Semaphore(max_calls)
+        self._handlers: dict[str, Handler] = {}
         self.draining = False
 
     def intercept_service(
@@ -52,10 +53,17 @@ class CallInterceptor(grpc.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
         """Wraps the methods of our services; health and reflection stay as they are."""
+        name = handler_call_details.method
+        if (known := self._handlers.get(name)) is not None:
+            return known
         handler = continuation(handler_call_details)
-        service, _, method = handler_call_details.method.rpartition("/")
+        service, _, method = name.rpartition("/")
         if handler is None or not service.startswith(_OURS):
             return handler
+        wrapped = self._handlers[name] = self._wrap(handler, method)
+        return wrapped
+
+    def _wrap(self, handler: Handler, method: str) -> Handler:
         works = method in _WORKING
         carrier = _CARRIERS.get(method)
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))

@@ -29,7 +29,7 @@ class Running:
         self._answered = math.inf
         self._accounted = False
         self._session: MeshSession | None = None
-        self._answer: Future[link_pb2.WorkerMessage] = Future()
+        self._answer: Future[link_pb2.WorkerMessage]
         self._lock = threading.Lock()
         self._gathered: float = 0
         self._wanted: float = 0
