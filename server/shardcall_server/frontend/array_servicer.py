@@ -9,7 +9,7 @@ from shardcall.v1 import array_service_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import default_mesh, hand_over
-from shardcall_server.frontend.intake import Intake, check_operand
+from shardcall_server.frontend.intake import Intake, check_operand, read_header
 from shardcall_server.frontend.residents import Reservation, Resident, Residents, array_lost
 from shardcall_server.frontend.results import Results
 from shardcall_server.frontend.running import Running
@@ -42,12 +42,7 @@ class ArrayServicer:
         self, requests: Iterator[Chunk | array_service_pb2.PutArrayRequest], call: Call
     ) -> array_service_pb2.PutArrayResponse:
         """Puts an array on the mesh."""
-        first = next(requests, None)
-        if first is None or isinstance(first, Chunk) or first.WhichOneof("message") != "header":
-            raise CallError(
-                Reason.MALFORMED_REQUEST, "a stream begins with its header; send that first", field="header"
-            )
-        header = first.header
+        header: array_service_pb2.PutArrayHeader = read_header(requests)
         given = self._check_put(header)
         mesh = self._supervisor.mesh(call)
         if not header.HasField("mesh"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -119,6 +120,18 @@ def check_bytes(array: ArrayType, data: np.ndarray, field: str) -> None:
             "send one value a byte, as NumPy and ml_dtypes hold it",
             field=field,
         )
+
+
+def read_header(messages: Iterator[Chunk | Any]) -> Any:
+    """The header that a stream begins with.
+
+    Raises:
+        CallError: it begins with something else.
+    """
+    first = next(messages, None)
+    if first is None or isinstance(first, Chunk) or first.WhichOneof("message") != "header":
+        raise CallError(Reason.MALFORMED_REQUEST, "a stream begins with its header; send that first", field="header")
+    return first.header
 
 
 class Intake:

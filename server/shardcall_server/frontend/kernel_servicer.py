@@ -10,7 +10,7 @@ from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import Execution, Prepared
-from shardcall_server.frontend.intake import Intake, check_operands
+from shardcall_server.frontend.intake import Intake, check_operands, read_header
 from shardcall_server.frontend.residents import Reservation, Residents
 from shardcall_server.frontend.results import Results, commit, reserved
 from shardcall_server.frontend.storage import Given, Storage, Stores
@@ -113,12 +113,7 @@ class KernelServicer:
         self, requests: Iterator[Chunk | kernel_service_pb2.ExecuteStreamRequest], call: Call
     ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
         """Runs a kernel on arrays of any size."""
-        first = next(requests, None)
-        if first is None or isinstance(first, Chunk) or first.WhichOneof("message") != "header":
-            raise CallError(
-                Reason.MALFORMED_REQUEST, "a stream begins with its header; send that first", field="header"
-            )
-        header = first.header
+        header: kernel_service_pb2.ExecuteRequest = read_header(requests)
         operands = check_operands(header.operands, self._residents, may_stream=True)
         prepared = self._execution.prepare(call, header.call, operands)
         with self._running(call, header, prepared) as (results, kept):
