@@ -156,7 +156,7 @@ def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, 
 
 
 def test_the_number_of_arrays_is_bounded_by_lease_and_in_all(monkeypatch):
-    assert (leases.MAX_LEASE_ARRAYS, residents.MAX_ARRAYS) == (4096, 262144)
+    assert (leases.MAX_LEASE_ARRAYS, residents.MAX_ARRAYS) == (4096, 16384)
     monkeypatch.setattr(leases, "MAX_LEASE_ARRAYS", 3)
     monkeypatch.setattr(residents, "MAX_ARRAYS", 5)
     table = Table()

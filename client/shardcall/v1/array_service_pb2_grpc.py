@@ -144,7 +144,9 @@ class ArrayServiceServicer(object):
 
         Before: nothing. Promise: those that are there now. May be repeated.
 
-        Errors: as DescribeArray, without ARRAY_LOST.
+        Errors: as DescribeArray, without ARRAY_LOST, and
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE: the answer is over
+        `Limits.max_message_bytes`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

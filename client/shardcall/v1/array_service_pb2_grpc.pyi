@@ -87,7 +87,9 @@ class ArrayServiceStub:
 
     Before: nothing. Promise: those that are there now. May be repeated.
 
-    Errors: as DescribeArray, without ARRAY_LOST.
+    Errors: as DescribeArray, without ARRAY_LOST, and
+    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE: the answer is over
+      `Limits.max_message_bytes`.
     """
     DeleteArrays: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.DeleteArraysRequest, _array_service_pb2.DeleteArraysResponse]
     """Deletes arrays. Executions that were launched before still read them.
@@ -165,7 +167,9 @@ class ArrayServiceAsyncStub(ArrayServiceStub):
 
     Before: nothing. Promise: those that are there now. May be repeated.
 
-    Errors: as DescribeArray, without ARRAY_LOST.
+    Errors: as DescribeArray, without ARRAY_LOST, and
+    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE: the answer is over
+      `Limits.max_message_bytes`.
     """
     DeleteArrays: _aio.UnaryUnaryMultiCallable[_array_service_pb2.DeleteArraysRequest, _array_service_pb2.DeleteArraysResponse]  # type: ignore[assignment]
     """Deletes arrays. Executions that were launched before still read them.
@@ -264,7 +268,9 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Before: nothing. Promise: those that are there now. May be repeated.
 
-        Errors: as DescribeArray, without ARRAY_LOST.
+        Errors: as DescribeArray, without ARRAY_LOST, and
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE: the answer is over
+          `Limits.max_message_bytes`.
         """
 
     @_abc_1.abstractmethod

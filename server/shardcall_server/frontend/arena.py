@@ -152,7 +152,7 @@ class Arena:
         block = self._pop(size)
         if block is None:
             with memory_errors(nbytes):
-                block = _new_block(size, self.next_id())
+                block = self._make(size)
         try:
             self.budget.take(owner, block.present_bytes)
         except BaseException:
@@ -193,6 +193,13 @@ class Arena:
         """Lets go of what has been idle since a moment of the monotonic clock."""
         while (block := self._pop_oldest(moment)) is not None:
             self._let_go(block)
+
+    def _make(self, size: int) -> _Block:
+        try:
+            return _new_block(size, self.next_id())
+        except OSError:  # perhaps idle blocks hold the last descriptors or addresses
+            self.drop(self.idle_bytes)
+            return _new_block(size, self.next_id())
 
     def _pop(self, size: int) -> _Block | None:
         with self._lock:

@@ -48,7 +48,9 @@ class ArrayServicer:
         if not header.HasField("mesh"):
             header.mesh.CopyFrom(encode_mesh(default_mesh(self._settings, mesh.ready)))
         with (
-            self._residents.reserve(header.lease_id, _device_bytes(given, header)) as reservation,
+            self._residents.reserve(
+                header.lease_id, _device_bytes(given, header, len(mesh.ready.devices))
+            ) as reservation,
             self._stores.allocate(call, [given], []) as storage,
         ):
             intake = Intake([given], storage, call, self._settings.max_chunk_bytes)
@@ -92,7 +94,16 @@ class ArrayServicer:
     ) -> array_service_pb2.ListArraysResponse:
         """Tells of all arrays of a lease."""
         arrays = [resident.describe() for resident in self._residents.of_lease(request.lease_id)]
-        return array_service_pb2.ListArraysResponse(arrays=arrays)
+        response = array_service_pb2.ListArraysResponse(arrays=arrays)
+        nbytes, limit = response.ByteSize(), self._settings.max_message_bytes
+        if nbytes > limit:
+            raise CallError(
+                Reason.CALL_TOO_LARGE,
+                f"to tell of the {len(arrays)} arrays of this lease takes {nbytes} bytes, and a message may have {limit}; ask "
+                " for one at a time, delete some, or give mesh axes shorter names",
+                field="lease_id",
+            )
+        return response
 
     def DeleteArrays(  # noqa: N802
         self, request: array_service_pb2.DeleteArraysRequest, call: Call
@@ -161,12 +172,12 @@ def _send_to_holder(
         raise array_lost(resident.handle) from None
 
 
-def _device_bytes(given: Given, header: array_service_pb2.PutArrayHeader) -> int:
+def _device_bytes(given: Given, header: array_service_pb2.PutArrayHeader, device_count: int) -> int:
     """What an array will take on the devices; at a guess where its mesh or spec are wrong, as the mesh will say."""
     assert given.type is not None
     axes: MeshAxes = decode_mesh(header.mesh)
     names = dict(axes.axes)
-    if not all(size > 0 for size in names.values()):
+    if not all(size > 0 for size in names.values()) or axes.device_count > device_count:
         return given.type.nbytes
     spec = [tuple(entry.axis_names) for entry in header.spec.spec.entries]
     if not header.spec.HasField("spec") and given.type.ndim:

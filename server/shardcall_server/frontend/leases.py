@@ -11,7 +11,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType
 
 MAX_LEASE_ARRAYS = 1 << 12
-"""So many can be told of in one message."""
+"""So many can be told of in one message, unless their mesh has many axes of long names."""
 
 _LEASE_ID_BYTES = range(16, 65)
 

@@ -27,8 +27,8 @@ __all__ = ["LeaseTimer", "Reservation", "Resident", "Residents", "array_lost"]
 
 HANDLE_BYTES = 16
 MAX_DELETED = 1024
-MAX_ARRAYS = 1 << 18
-"""Arrays of no bytes take memory too, and whoever wants may have many leases."""
+MAX_ARRAYS = 1 << 14
+"""Arrays of no bytes take memory too, some 20 KiB of the server's, and whoever wants may have many leases."""
 
 _TOLD_DIGITS = 8  # who has a handle may use it, so no message tells all of it
 _MAX_ENDED_EPOCHS = 1024  # no call lasts through so many restarts

@@ -22,7 +22,7 @@ SEGMENT_ID_BYTES = 16
 MAX_SEGMENTS = 256
 """Each takes two descriptors, its file's and its connection's, and processes often have no more than 1024."""
 
-MAX_OWNER_SEGMENTS = 16
+MAX_OWNER_SEGMENTS = 128
 _STEP_BYTES = 32 << 20
 _TOLD_DIGITS = 8  # who knows a segment's id may use it, so no message tells all of it
 
