@@ -99,8 +99,8 @@ class ArrayServicer:
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"to tell of the {len(arrays)} arrays of this lease takes {nbytes} bytes, and a message may have {limit}; ask "
-                " for one at a time, delete some, or give mesh axes shorter names",
+                f"the answer for the {len(arrays)} arrays of this lease has {nbytes} bytes, and a message {limit} at most; "
+                "ask for one at a time, delete some, or give mesh axes shorter names",
                 field="lease_id",
             )
         return response
