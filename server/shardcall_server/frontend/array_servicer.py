@@ -99,7 +99,7 @@ class ArrayServicer:
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the answer for the {len(arrays)} arrays of this lease has {nbytes} bytes, and a message {limit} at most; "
+                f"the answer for the {len(arrays)} arrays of this lease has {nbytes} bytes, a message at most {limit}; "
                 "ask for one at a time, delete some, or give mesh axes shorter names",
                 field="lease_id",
             )

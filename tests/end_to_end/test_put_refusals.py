@@ -1,0 +1,39 @@
+"""Puts that cannot be, told by the front end before it takes anything in; lists that are too long for a message."""
+
+from __future__ import annotations
+
+import grpc
+import numpy as np
+import pytest
+from end_to_end.messages import INVALID, check, mesh, operand
+
+from shardcall.v1 import array_service_pb2, array_service_pb2_grpc
+
+X = np.arange(24.0).reshape(6, 4)
+LEASE = b"lease of refusals"
+
+
+def put(stub, **header):
+    header = array_service_pb2.PutArrayHeader(lease_id=LEASE, array=operand(X), **header)
+    return stub.PutArray(iter([array_service_pb2.PutArrayRequest(header=header)]), timeout=30)
+
+
+@pytest.mark.parametrize("axes", [{"x": 1 << 40}, {f"a{i}": 1 << 62 for i in range(16)}], ids=["large", "absurd"])
+def test_a_mesh_of_more_devices_than_there_are_is_told_as_such(channel, axes):
+    with pytest.raises(grpc.RpcError) as caught:
+        put(array_service_pb2_grpc.ArrayServiceStub(channel), mesh=mesh(**axes), spec={"spec": {}})
+    check(caught.value, INVALID, "NOT_ENOUGH_DEVICES", "mesh", "asks for")
+
+
+def test_a_list_that_no_message_holds_is_refused_and_its_arrays_are_there(own_server):
+    server = own_server("--max-message-bytes", str(2 << 20))
+    names = [f"{letter * 63}{letter}" for letter in "abcdefghijklmnop"]
+    with grpc.insecure_channel(server.address) as channel:
+        stub = array_service_pb2_grpc.ArrayServiceStub(channel)
+        handle = b""
+        for _ in range(1100):  # each description has 2 KiB, most of it the names of axes
+            handle = put(stub, mesh=mesh(**dict.fromkeys(names, 1))).array.handle
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=30)
+        check(caught.value, grpc.StatusCode.RESOURCE_EXHAUSTED, "CALL_TOO_LARGE", "lease_id", "ask for one at a time")
+        assert stub.DescribeArray(array_service_pb2.DescribeArrayRequest(handle=handle), timeout=30).array.device_bytes
