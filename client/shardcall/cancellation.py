@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -98,7 +99,12 @@ def call_unary(
         CallCancelledError: if it was cancelled before it began.
     """
     if (around := _current.get()) is None:
-        return method(request, timeout=timeout_s, metadata=tuple(metadata))
+        try:
+            return method(request, timeout=timeout_s, metadata=tuple(metadata))
+        except KeyboardInterrupt as interrupt:
+            # gRPC does not end the call: it ends with the last reference to it, which a frame of gRPC's has.
+            traceback.clear_frames(interrupt.__traceback__)
+            raise
     around.check()
     call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
     around.watch(call)

@@ -16,6 +16,7 @@ from shardcall.call_memo import CallMemo
 from shardcall.calls import AUTO, Call, prepare
 from shardcall.compiled import CompiledKernel
 from shardcall.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
+from shardcall.download import Answer
 from shardcall.execution import Execution
 from shardcall.kernel_methods import KernelMethods
 from shardcall.kernels import KernelDescription, KernelTable
@@ -47,7 +48,7 @@ class Client(KernelMethods, ArrayMethods):
         self._info = info
         self._sharing = sharing
         self._execution = Execution(transport, info.limits, sharing)
-        self._residents = Residents(transport, info.limits, sharing)
+        self._residents = Residents(transport, info.limits, sharing, info.epoch)
         self._memo = CallMemo()
         self._on_close: Callable[[], object] | None = None
 
@@ -252,7 +253,12 @@ class Client(KernelMethods, ArrayMethods):
     ) -> Result:
         until = self._deadline(timeout)
         lease_id = self._residents.lease_id if keep else b""
-        answer = self._execution.run(call.message, values, until, lease_id=lease_id, result_sizes=result_sizes)
+
+        def run() -> Answer:
+            return self._execution.run(call.message, values, until, lease_id=lease_id, result_sizes=result_sizes)
+
+        with self._residents.using(values, call.names):
+            answer = self._residents.make_room(run, until) if keep else run()
         return result.from_answer(answer, self._residents.kept(self, answer), until.elapsed_s())
 
     def _deadline(self, timeout: float | None) -> Deadline:

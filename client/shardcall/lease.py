@@ -63,6 +63,11 @@ class Lease:
         with self._lock:
             return handle in self._arrays
 
+    def dropped(self) -> list[bytes]:
+        """The handles of those arrays whose objects the caller has lost."""
+        with self._lock:
+            return [handle for handle, known in self._arrays.items() if known() is None]
+
     def release(self, handles: Iterable[bytes]) -> list[RemoteArray]:
         """Forgets arrays that are no longer on the mesh; returns those objects that the caller still has."""
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -188,15 +189,27 @@ class _ShownMeter(_CountingMeter):
         self._show_at = time.monotonic() + show_after_s
         self._bar = Bar(self.now)
         self._timer: threading.Timer | None = None
+        self._moved_in_s: float | None = None
 
     def begin(self, phase: Phase, total_bytes: int) -> None:
         super().begin(phase, total_bytes)
+        self._moved_in_s = None
         if self._timer is None and (phase == "compile" or total_bytes > _BAR_BYTES):
             # The caller's thread waits in gRPC and can show nothing.
             delay_s = max(self._show_at - time.monotonic(), 0.0)
             self._timer = threading.Timer(delay_s, self._bar.show)
             self._timer.name, self._timer.daemon = "shardcall-progress", True
             self._timer.start()
+
+    def add(self, count_bytes: int) -> None:
+        super().add(count_bytes)
+        if self._done >= self._total:
+            self._moved_in_s = time.monotonic() - self._began_at
+
+    def now(self) -> Progress | None:
+        """How far the call is; the time stands still once all bytes are moved, and so does the rate."""
+        told, moved_in_s = super().now(), self._moved_in_s
+        return told if told is None or moved_in_s is None else dataclasses.replace(told, elapsed_s=moved_in_s)
 
     def close(self, *, done: bool) -> None:
         if self._timer is not None:

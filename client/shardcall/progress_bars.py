@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _FRAMES_PER_S = 10
 _BAR_COLUMNS = 40
+_WAITING = "waiting for the mesh"
 
 
 class Bar:
@@ -106,13 +107,18 @@ def _live(draw: Callable[[], Table]) -> Live:
 
 def _table(calls: Iterable[Progress]) -> Table:
     from rich.progress_bar import ProgressBar  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Column, Table  # noqa: PLC0415
 
-    table = Table.grid(padding=(0, 1))
-    for call in calls:
+    shown = list(calls)
+    # The bar gives way where the terminal is narrow. A last frame that has columns and no rows has no line, and rich
+    # would leave the line before it on the terminal.
+    columns = (Column(no_wrap=True), Column(max_width=_BAR_COLUMNS), Column(no_wrap=True)) if shown else ()
+    table = Table.grid(*columns, padding=(0, 1))
+    for call in shown:
         total = call.total_bytes or None
-        bar = ProgressBar(total=total, completed=call.done_bytes, width=_BAR_COLUMNS, pulse=total is None)
-        table.add_row(call.phase, bar, _told(call))
+        bar = ProgressBar(total=total, completed=call.done_bytes, pulse=total is None)
+        is_sent = call.phase == "upload" and call.done_bytes >= call.total_bytes
+        table.add_row(_WAITING if is_sent else call.phase, bar, _told(call))
     return table
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy.typing as npt
 from shardcall.arrays import Array, NDArray
 from shardcall.deadline import DEFAULT_TIMEOUT_S
 from shardcall.element_types import DType
-from shardcall.errors import ArrayLostError
+from shardcall.errors import ArrayLostError, InvalidOperandError, ShardcallError
 from shardcall.mesh import Mesh
 from shardcall.plan import Placement
 from shardcall.sizes import human
@@ -20,6 +22,23 @@ from shardcall.specs import PartitionSpec
 
 SHORT_TIMEOUT_S = 10.0
 """What a call without arrays may take where its caller does not say."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """The server that has an array.
+
+    Attributes:
+        address: as the array's client wrote it.
+        epoch: the start of its mesh that the client found.
+    """
+
+    address: str
+    epoch: int
+
+    def is_same(self, other: Where) -> bool:
+        """Whether two clients mean one server: it may have several addresses, and its mesh may restart."""
+        return self.address == other.address or self.epoch == other.epoch
 
 
 class Owner(Protocol):
@@ -49,7 +68,10 @@ class Described:
 
     @property
     def handle(self) -> str:
-        """What the server calls it, hexadecimal; who has it may use the array."""
+        """What the server calls it, hexadecimal; who has it may use the array.
+
+        It is good for as long as this object is kept: the client deletes the array of an object that is lost.
+        """
         return self.__remote_array__()._handle.hex()
 
     @property
@@ -112,12 +134,16 @@ class RemoteArray(Described):
     """An array that stays on the mesh between calls, an operand of any kernel.
 
     Made by `Client.put` and by calls with ``keep=True``. It stays until `delete`, the end of a ``with`` block over
-    it, or `Client.close`; losing the object deletes nothing at once, but its client does so with the next renewal of
-    its lease. What is told here needs no round trip; ``numpy.asarray`` and `get` copy the values.
+    it, or `Client.close`; losing the object deletes nothing at once, but its client does so before the next array that
+    is to stay, or with the next renewal of its lease. What is told here needs no round trip; ``numpy.asarray`` and
+    `get` copy the values.
     """
 
-    def __init__(self, owner: Owner, handle: bytes, placement: Placement, mesh: Mesh, device_bytes: int) -> None:
+    def __init__(
+        self, owner: Owner, where: Where, handle: bytes, placement: Placement, mesh: Mesh, device_bytes: int
+    ) -> None:
         self._owner = owner  # which must not end, and its server with it, while an array is left
+        self._where = where
         self._handle = handle
         self._placement = placement
         self._mesh = mesh
@@ -155,7 +181,8 @@ class RemoteArray(Described):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        self.delete()
+        with contextlib.suppress(ShardcallError):  # it goes with its lease, and the block's own error counts more
+            self.delete()
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         if copy is False:
@@ -164,7 +191,7 @@ class RemoteArray(Described):
 
     def __repr__(self) -> str:
         gone = f", {self._lost}" if self._lost else ""
-        return f"<RemoteArray {self.type} {self.spec} on {self.mesh}, {human(self.device_bytes)}{gone}>"
+        return f"<RemoteArray {self.type} {self.spec} on {_short(self.mesh)}, {human(self.device_bytes)}{gone}>"
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
@@ -179,6 +206,20 @@ def mark_lost(array: RemoteArray, why: str) -> None:
     array._lost = why
 
 
+def check_where(array: RemoteArray, here: Where, field: str) -> None:
+    """Checks that an array lies on a client's server.
+
+    Raises:
+        InvalidOperandError: if it lies on another.
+    """
+    if not array._where.is_same(here):
+        raise InvalidOperandError(
+            f"{field} lies on the server at {array._where.address}, and this client talks to {here.address}; "
+            "use the client that the array came from, or give a copy of it: numpy.asarray(array)",
+            field=field,
+        )
+
+
 def check_there(array: RemoteArray, field: str) -> None:
     """Checks that an array has not been given up by this client.
 
@@ -189,3 +230,8 @@ def check_there(array: RemoteArray, field: str) -> None:
         raise ArrayLostError(
             f"{field} is {array.type}, {array._lost}; put it anew with Client.put, or keep it for longer", field=field
         )
+
+
+def _short(mesh: Mesh) -> Mesh:
+    """The mesh without its devices where these are the first ones in their order."""
+    return Mesh(dict(mesh.axes)) if mesh.device_ids == tuple(range(mesh.size)) else mesh

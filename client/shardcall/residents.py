@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from shardcall import download, mesh, plan, specs
 from shardcall.arrays import NDArray
 from shardcall.deadline import Deadline
 from shardcall.download import Answer, Kept, array_answer
-from shardcall.errors import InvalidOperandError, ShardcallError
+from shardcall.errors import ArrayLostError, InvalidOperandError, ResourceExhaustedError, ShardcallError
 from shardcall.execution import check_size, chunk_bytes
 from shardcall.lease import Lease
 from shardcall.mesh import Mesh
@@ -21,7 +23,9 @@ from shardcall.remote_array import (
     Owner,
     RemoteArray,
     SupportsRemoteArray,
+    Where,
     check_there,
+    check_where,
     find_remote_array,
     mark_lost,
 )
@@ -35,6 +39,9 @@ from shardcall.v1 import array_service_pb2
 _MOST_HANDLES = 1024
 _CLOSE_TIMEOUT_S = 2.0
 _DEFAULT_LEASE_S = 60.0
+_RESIDENT_LIMIT = "RESIDENT_LIMIT"
+
+_Value = TypeVar("_Value")
 
 Handle: TypeAlias = SupportsRemoteArray | str
 """An array on the mesh: the object, or its handle as the object tells it."""
@@ -47,10 +54,12 @@ class Residents:
         transport: to the server.
         limits: of the server.
         sharing: of memory with it; None where that cannot be.
+        epoch: of its mesh.
     """
 
-    def __init__(self, transport: Transport, limits: Limits, sharing: Sharing | None) -> None:
+    def __init__(self, transport: Transport, limits: Limits, sharing: Sharing | None, epoch: int) -> None:
         self._transport = transport
+        self._here = Where(transport.address, epoch)
         self._limits = limits
         self._sharing = sharing
         # The thread of the lease must not keep the client, or it would never be collected.
@@ -68,6 +77,7 @@ class Residents:
     ) -> RemoteArray:
         """Puts an array of any layout on the mesh."""
         check_size(array.nbytes, self._limits.max_call_bytes)
+        _check_room(array.nbytes, self._limits.max_resident_bytes)
         header = array_service_pb2.PutArrayHeader(
             mesh=None if over is None else mesh.to_proto(over), spec=specs.to_proto(spec), lease_id=self.lease_id
         )
@@ -80,13 +90,13 @@ class Residents:
             requests = partial(stream_requests, array_service_pb2.PutArrayRequest, header, packed.streamed, chunk)
             return self._transport.put_array(requests, until)
 
-        description = run_shared(self._sharing, [array], 0, until, put).array
-        return self._lease.hold(description.handle, partial(_described, owner, description))
+        answer = self.make_room(lambda: run_shared(self._sharing, [array], 0, until, put), until)
+        return self._lease.hold(answer.array.handle, partial(self._described, owner, answer.array))
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
         """Copies an array from the mesh."""
         array = _resolved(array)
-        handle = _handle(array)
+        handle = self._handle(array)
 
         def get(shared: Shared | None) -> NDArray:
             room = None if shared is None else shared.room
@@ -95,26 +105,29 @@ class Residents:
             read = partial(array_answer, most_bytes=self._limits.max_call_bytes, room=room)
             return self._transport.get_array(request, read, until)
 
-        return run_shared(self._sharing, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get)
+        with self.using([array], ["the array"]):
+            return run_shared(self._sharing, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get)
 
     def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
         """Asks about an array, of this client or another."""
-        request = array_service_pb2.DescribeArrayRequest(handle=_handle(_resolved(array)))
-        answer = self._transport.unary(self._transport.arrays.DescribeArray, request, until).array
-        describe = partial(_described, owner, answer)
+        array = _resolved(array)
+        request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
+        with self.using([array], ["the array"]):
+            answer = self._transport.unary(self._transport.arrays.DescribeArray, request, until).array
+        describe = partial(self._described, owner, answer)
         return self._lease.hold(answer.handle, describe) if self._lease.holds(answer.handle) else describe()
 
     def all(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
         """Asks for all arrays of this client, oldest first."""
         request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id)
         answer = self._transport.unary(self._transport.arrays.ListArrays, request, until)
-        return [self._lease.hold(item.handle, partial(_described, owner, item)) for item in answer.arrays]
+        return [self._lease.hold(item.handle, partial(self._described, owner, item)) for item in answer.arrays]
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
         """Deletes arrays, passing over those that were deleted before; returns how many of them were there."""
         resolved = map(_resolved, arrays)
         there = [array for array in resolved if not (isinstance(array, RemoteArray) and array.lost)]
-        handles = [_handle(array) for array in there]
+        handles = [self._handle(array) for array in there]
         deleted = _delete(self._transport, handles, until)
         for array in (*there, *self._lease.release(handles)):
             if isinstance(array, RemoteArray):
@@ -126,10 +139,49 @@ class Residents:
         results: list[NDArray | RemoteArray] = []
         for index, result in enumerate(answer.results):
             if isinstance(result, Kept):
-                results.append(self._lease.hold(result.handle, partial(_from_plan, owner, result, index, answer)))
+                results.append(self._lease.hold(result.handle, partial(self._from_plan, owner, result, index, answer)))
             else:
                 results.append(result)
         return tuple(results)
+
+    @contextmanager
+    def using(self, arrays: Sequence[object], names: Sequence[str]) -> Iterator[None]:
+        """Around a call: lets an array that the server no longer has say so from now on.
+
+        Args:
+            arrays: what the call uses; those that are not on the mesh are passed over.
+            names: what the caller calls each.
+
+        Raises:
+            ArrayLostError: if the server has lost one of them; tells which.
+            InvalidOperandError: if one lies on another server.
+        """
+        resident = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
+        for array, name in resident:
+            check_where(array, self._here, name)
+        try:
+            yield
+        except ArrayLostError as error:
+            begin = error.metadata.get("handle", "").rstrip("…")
+            for array, name in resident:
+                if begin and array.handle.startswith(begin):
+                    mark_lost(array, "which the mesh no longer has")
+                    self._lease.release([bytes.fromhex(array.handle)])
+                    raise _lost(array, name, error) from None
+            raise
+
+    def make_room(self, call: Callable[[], _Value], until: Deadline) -> _Value:
+        """Makes a call that leaves arrays on the mesh, where those whose objects the caller has lost make room."""
+        self._delete_dropped(until)
+        try:
+            return call()
+        except ResourceExhaustedError as error:
+            if error.reason != _RESIDENT_LIMIT:
+                raise
+            gc.collect()  # objects in cycles, such as a traceback's, are lost too
+            if not self._delete_dropped(until):
+                raise
+        return call()
 
     def close(self) -> None:
         """Deletes all arrays, if the server can be reached, and ends the lease's thread."""
@@ -139,37 +191,67 @@ class Residents:
         with contextlib.suppress(ShardcallError):  # they go when the lease ends
             _delete(self._transport, handles, Deadline(_CLOSE_TIMEOUT_S))
 
+    def _delete_dropped(self, until: Deadline) -> bool:
+        """Deletes the arrays whose objects the caller has lost; returns whether there were any."""
+        dropped = self._lease.dropped()
+        with contextlib.suppress(ShardcallError):  # the lease's thread tries again
+            if dropped:
+                _delete(self._transport, dropped, until)
+                self._lease.release(dropped)
+        return bool(dropped)
 
-def _described(owner: Owner, answer: array_service_pb2.ArrayDescription) -> RemoteArray:
-    placement = plan.placement(answer.placement)
-    if placement is None:
-        raise download.broken("an array has no element type")
-    return RemoteArray(owner, answer.handle, placement, mesh.from_proto(answer.mesh), answer.device_bytes)
+    def _handle(self, array: RemoteArray | str) -> bytes:
+        if isinstance(array, RemoteArray):
+            check_there(array, "the array")
+            check_where(array, self._here, "the array")
+            return bytes.fromhex(array.handle)
+        try:
+            return bytes.fromhex(array)
+        except (TypeError, ValueError):
+            raise InvalidOperandError(
+                f"{array!r} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits",
+                field="array",
+            ) from None
 
+    def _described(self, owner: Owner, answer: array_service_pb2.ArrayDescription) -> RemoteArray:
+        placement = plan.placement(answer.placement)
+        if placement is None:
+            raise download.broken("an array has no element type")
+        over = mesh.from_proto(answer.mesh)
+        return RemoteArray(owner, self._here, answer.handle, placement, over, answer.device_bytes)
 
-def _from_plan(owner: Owner, result: Kept, index: int, answer: Answer) -> RemoteArray:
-    placement = plan.placement(answer.plan.results[index]) if index < len(answer.plan.results) else None
-    if placement is None:
-        raise download.broken(f"result {index} stays on the mesh, and the plan does not tell how")
-    over = mesh.from_proto(answer.plan.mesh)
-    device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
-    return RemoteArray(owner, result.handle, placement, over, device_bytes)
+    def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer) -> RemoteArray:
+        placement = plan.placement(answer.plan.results[index]) if index < len(answer.plan.results) else None
+        if placement is None:
+            raise download.broken(f"result {index} stays on the mesh, and the plan does not tell how")
+        over = mesh.from_proto(answer.plan.mesh)
+        device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
+        return RemoteArray(owner, self._here, result.handle, placement, over, device_bytes)
 
 
 def _resolved(array: Handle) -> RemoteArray | str:
     return find_remote_array(array) or cast(str, array)
 
 
-def _handle(array: RemoteArray | str) -> bytes:
-    if isinstance(array, RemoteArray):
-        check_there(array, "the array")
-        return bytes.fromhex(array.handle)
-    try:
-        return bytes.fromhex(array)
-    except (TypeError, ValueError):
-        raise InvalidOperandError(
-            f"{array!r} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits", field="array"
-        ) from None
+def _lost(array: RemoteArray, name: str, error: ArrayLostError) -> ArrayLostError:
+    return ArrayLostError(
+        f"{name} is {array.type}, which the mesh no longer has: it was deleted, its lease ended or the mesh restarted; "
+        "put the array anew",
+        reason=error.reason,
+        field=error.field if name == "the array" else name,
+        metadata=error.metadata,
+        timing=error.timing,
+        status=error.status,
+    )
+
+
+def _check_room(nbytes: int, limit_bytes: int) -> None:
+    if 0 < limit_bytes < nbytes:
+        raise ResourceExhaustedError(
+            f"the array has {nbytes:,} bytes, and the arrays of one client may take {limit_bytes:,} on the devices; "
+            "start the server with a larger --max-resident-bytes-per-lease",
+            field="x",
+        )
 
 
 def _renew(transport: Transport, lease_id: bytes) -> None:

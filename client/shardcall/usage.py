@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from shardcall.sizes import human
 from shardcall.v1 import server_info_service_pb2
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a server holds at one moment.
+    """What a server holds at one moment; prints as a table.
 
     Attributes:
         regions: regions of calls at work.
@@ -32,6 +33,17 @@ class Usage:
     arrays: int
     array_bytes: int
     descriptors: int
+
+    def __str__(self) -> str:
+        rows = {
+            "calls": f"{self.regions} regions, {human(self.bytes_idle)} kept warm",
+            "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at most",
+            "segments": str(self.segments),
+            "arrays": f"{self.arrays}, {human(self.array_bytes)} on the devices",
+            "leases": str(self.leases),
+            "open files": str(self.descriptors),
+        }
+        return "\n".join(f"{label:<12}  {text}" for label, text in rows.items())
 
 
 def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:

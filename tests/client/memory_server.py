@@ -213,7 +213,7 @@ class MemoryServer:
 
     def find(self, handle, context):
         if handle not in self.stored:
-            self.fail(context, grpc.StatusCode.NOT_FOUND, "ARRAY_LOST")
+            self.abort(context, grpc.StatusCode.NOT_FOUND, "ARRAY_LOST", handle=f"{handle.hex()[:8]}…")
         return self.stored[handle]
 
     def memory(self, segment_id, context):

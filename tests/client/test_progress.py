@@ -200,6 +200,28 @@ def test_a_terminal_shows_a_bar_and_is_left_clean():
     assert printed.startswith("done ")
 
 
+def test_a_narrow_terminal_shows_one_line_and_what_a_full_upload_waits_for():
+    code = """
+        with meters.start() as meter:
+            meter.upload(1023 * 2**20)
+            meter.add(1022 * 2**20); wait()
+            meter.add(2**20); wait()
+            frozen = meter.now().elapsed_s
+            assert meter.now().elapsed_s == frozen
+            meter.compile()
+            assert meter.now().elapsed_s != frozen
+    """
+    with Terminal(code, COLUMNS="64") as terminal:
+        terminal.until("1022 MiB of 1023 MiB")
+        terminal.go_on()
+        terminal.until("waiting for the mesh")
+        terminal.until("1023 MiB of 1023 MiB")
+        terminal.go_on()
+        drawn, _ = terminal.end()
+    assert "\x1b[1A" not in drawn.rpartition("1023 MiB")[0]
+    assert terminal.process.returncode == 0
+
+
 def test_a_call_under_a_second_shows_nothing_and_does_not_load_rich():
     code = """
         from shardcall.progress import SHOW_AFTER_S

@@ -181,3 +181,30 @@ def test_clients_see_their_own_arrays_and_may_use_those_whose_handle_they_have(s
         with pytest.raises(sc.ArrayLostError):  # closed
             client.get(theirs.handle)
         same(ours.get(), X)
+
+
+def test_an_array_that_is_made_anew_again_and_again_needs_the_room_of_few(client):
+    h = client.put(X, mesh=MESH, spec=ROWS)
+    for _ in range(5):
+        h = client.diff(h, axis=0, append=0.0, keep=True).array
+        assert client.usage().arrays <= 2
+    h.delete()
+
+
+def test_an_array_of_another_server_is_refused_and_stays(client, own_server):
+    there = own_server()
+    with sc.connect(there.address) as other, other.put(X) as array:
+        for use in (client.delete, client.get, client.diff):
+            with pytest.raises(sc.InvalidOperandError, match="lies on the server at"):
+                use(array)
+        assert not array.lost
+        same(array.get(), X)
+
+
+def test_an_operand_that_was_deleted_by_another_client_is_named(server, client):
+    gone = client.put(np.ones((4, 4)))
+    with sc.connect(server.address) as other:
+        assert other.delete(gone.handle) == 1
+    with pytest.raises(sc.ArrayLostError, match=r"rhs is float64\[4,4\], which the mesh no longer has"):
+        client.matmul(np.ones((4, 4)), gone)
+    assert gone.lost

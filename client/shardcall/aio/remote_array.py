@@ -33,7 +33,8 @@ class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object, /) -> None:
-        await self.delete()
+        with contextlib.suppress(ShardcallError):  # as of a `RemoteArray`
+            await self.delete()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncRemoteArray) and other._wrapped is self._wrapped
