@@ -18,9 +18,9 @@ from shardcall.compiled import CompiledKernel
 from shardcall.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall.download import Answer
 from shardcall.execution import Execution
-from shardcall.kernel_methods import KernelMethods
 from shardcall.kernels import KernelDescription, KernelTable
 from shardcall.mesh import Mesh
+from shardcall.methods import KernelMethods
 from shardcall.parameters import ParameterLike
 from shardcall.plan import Plan
 from shardcall.remote_array import SHORT_TIMEOUT_S
@@ -37,7 +37,7 @@ from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 Specs = Sequence[SpecLike | None] | None
 
 
-class Client(KernelMethods, ArrayMethods):
+class Client(KernelMethods[Result], ArrayMethods):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.

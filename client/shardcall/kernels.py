@@ -16,6 +16,7 @@ class OperandDescription:
     name: str
     documentation: str
     optional: bool
+    repeated: bool = False  # whether it may come any number of times
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,10 @@ class KernelDescription:
     @property
     def signature(self) -> str:
         """The kernel as a function: ``diff(x, prepend?, append?, *, n=1, axis=-1)``."""
-        operands = [f"{operand.name}{'?' if operand.optional else ''}" for operand in self.operands]
+        operands = [f"{'*' * o.repeated}{o.name}{'?' * o.optional}" for o in self.operands]
         named = [p.name if p.required else f"{p.name}={p.default!r}" for p in self.parameters]
-        return f"{self.name}({', '.join([*operands, *(['*'] if named else []), *named])})"
+        mark = ["*"] if named and not any(operand.repeated for operand in self.operands) else []
+        return f"{self.name}({', '.join([*operands, *mark, *named])})"
 
     def __str__(self) -> str:
         lines = [self.signature, f"  {self.summary}"]
@@ -88,7 +90,9 @@ def from_proto(message: kernel_pb2.KernelDescription) -> KernelDescription:
         name=message.name,
         version=message.version,
         summary=message.summary,
-        operands=tuple(OperandDescription(item.name, item.documentation, item.optional) for item in message.operands),
+        operands=tuple(
+            OperandDescription(item.name, item.documentation, item.optional, item.repeated) for item in message.operands
+        ),
         parameters=tuple(
             ParameterDescription(
                 item.name, item.documentation, parameters.from_proto(item.default_value), item.required

@@ -1,46 +1,14 @@
-"""From the keywords that a caller writes to the operands, specs and parameters that a call holds.
-
-The one place that knows the names of the kernels' operands; kernels that are not here take operands by
-position and specs by ``in_specs`` and ``out_specs``.
-"""
+"""From the keywords that a caller writes to the operands, specs and parameters that a call holds."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from shardcall.errors import InvalidOperandError, InvalidRequestError
 from shardcall.specs import SpecLike
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """How a kernel's operands and specs are called.
-
-    Attributes:
-        operands: the operands' names, in order.
-        in_specs: the keyword of each operand's spec; None for an operand whose spec is left to the server.
-        out_specs: the keyword of each result's spec.
-    """
-
-    operands: tuple[str, ...]
-    in_specs: tuple[str | None, ...]
-    out_specs: tuple[str, ...] = ("out_spec",)
-
-
-_PRODUCT = Spelling(operands=("lhs", "rhs"), in_specs=("lhs_spec", "rhs_spec"))
-
-SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
-    {
-        "diff": Spelling(operands=("x", "prepend", "append"), in_specs=("spec", None, None)),
-        "matmul": _PRODUCT,
-        "collective_matmul": _PRODUCT,
-    }
-)
-
+from shardcall.spellings import SPELLINGS, Spelling
 
 _FIELD = re.compile(r"(?:operand |(?P<list>in_specs|out_specs)\[)(?P<index>\d{1,9})\]?")
 
@@ -62,6 +30,12 @@ def operand_name(kernel: str, index: int) -> str:
     """Returns what a kernel's caller calls an operand: ``lhs``, or ``operand 0`` where it has no such name."""
     spelling = SPELLINGS.get(kernel)
     return spelling.operands[index] if spelling and index < len(spelling.operands) else f"operand {index}"
+
+
+def spec_names(kernel: str) -> set[str]:
+    """Returns the keywords of the specs of a kernel's operands and results."""
+    spelling = SPELLINGS[kernel]
+    return {name for name in (*spelling.in_specs, *spelling.out_specs) if name}
 
 
 class Spelled(NamedTuple):

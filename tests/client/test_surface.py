@@ -7,6 +7,8 @@ import sys
 import pytest
 
 import shardcall
+from shardcall.methods import KernelMethods
+from shardcall.spellings import SPELLINGS
 from shardcall.v1 import array_service_pb2, kernel_service_pb2, segment_service_pb2, server_info_service_pb2
 
 METHODS = {
@@ -42,10 +44,32 @@ def test_all_names_exist_and_are_documented():
         assert not (inspect.isclass(item) or inspect.isfunction(item)) or inspect.getdoc(item), name
 
 
-def test_methods_of_kernels_share_their_options():
-    shared = {"mesh", "strategy", "keep", "timeout", "out_spec"}
-    for name in ("diff", "matmul", "collective_matmul"):
-        assert shared <= set(inspect.signature(getattr(shardcall.Client, name)).parameters)
+METHODS_OF_KERNELS = sorted(name for name in dir(KernelMethods) if not name.startswith("_") and name != "call")
+
+
+@pytest.mark.parametrize("name", METHODS_OF_KERNELS)
+def test_methods_of_kernels_are_documented_and_name_what_the_client_names(name):
+    method = getattr(shardcall.Client, name)
+    assert inspect.getdoc(method)
+    assert name in SPELLINGS
+    options = list(inspect.signature(method).parameters.values())[-1]
+    assert (options.name, options.kind) == ("options", inspect.Parameter.VAR_KEYWORD)
+
+
+def test_a_misspelt_option_is_refused_as_python_refuses_it():
+    asked = []
+
+    class Recorder(KernelMethods):
+        def call(self, name, /, *operands, **arguments):
+            asked.append((name, operands, arguments))
+
+    Recorder().diff("x", 2, prepend=0.0, mesh="mesh", spec="spec", keep=True)
+    arguments = {"n": 2, "axis": -1, "mesh": "mesh", "spec": "spec", "keep": True}
+    assert asked == [("diff", ("x", 0.0, None), arguments)]
+    with pytest.raises(TypeError, match=r"diff\(\) got an unexpected keyword argument 'mseh'; did you mean 'mesh'\?"):
+        Recorder().diff("x", mseh="mesh")
+    with pytest.raises(TypeError, match=r"matmul\(\) .* 'spec'; did you mean .*'"):
+        Recorder().matmul("a", "b", spec="spec")
 
 
 @pytest.mark.parametrize("module", ["jax", "typer", "rich", "pydantic", "shardcall_server"])

@@ -69,20 +69,21 @@ class Runner:
             self.programs[call] = compile_program(_resolve(call))
         return self.programs[call]
 
-    def __call__(self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object) -> np.ndarray:
-        """The kernel's result; ``padding`` is what the operands' padding holds."""
+    def __call__(
+        self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object
+    ) -> np.ndarray | tuple[np.ndarray, ...]:
+        """The kernel's result, all of them where it has several; ``padding`` is what the operands' padding holds."""
         program = self.program(kernel, *operands, **how)
         arrays = [
             place(_padded(operand, placement.padded, padding), placement, COPIER, may_alias=True)
             for operand, placement in zip(operands, program.operands, strict=False)
             if operand is not None
         ]
-        (promised,) = program.resolved.problem.results
-        result = np.zeros(promised.shape, promised.dtype)
+        results = tuple(np.zeros(kind.shape, kind.dtype) for kind in program.resolved.problem.results)
         if program.compiled:
-            (made,) = program.compiled(*arrays)
-            gather(made, result, COPIER, lambda nbytes: None)
-        return result
+            for made, result in zip(program.compiled(*arrays), results, strict=True):
+                gather(made, result, COPIER, lambda nbytes: None)
+        return results[0] if len(results) == 1 else results
 
 
 def _call(kernel, operands, mesh, in_specs, out_specs, strategy, parameters) -> Call:

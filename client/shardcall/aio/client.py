@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from shardcall.aio.asynchronous import Asynchronous, at_once, awaited, awaited_as
 from shardcall.aio.compiled import AsyncCompiledKernel
@@ -14,7 +14,9 @@ from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
 from shardcall.errors import ShardcallError
+from shardcall.methods import KernelMethods
 from shardcall.remote_array import RemoteArray
+from shardcall.result import Result
 
 
 def _find_unseen(client: Client) -> None:
@@ -27,7 +29,7 @@ def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteAr
     return [AsyncRemoteArray(array, threads) for array in arrays]
 
 
-class AsyncClient(Asynchronous[Client]):
+class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result]]):
     """As `shardcall.Client`, its methods but `empty` awaited; made by `connect` or `local`.
 
     May be used by any number of tasks at once, and in several event loops.
@@ -38,9 +40,6 @@ class AsyncClient(Asynchronous[Client]):
         threads.find_dropped = partial(_find_unseen, wrapped)
 
     call = running(Client.call)
-    diff = running(Client.diff)
-    matmul = running(Client.matmul)
-    collective_matmul = running(Client.collective_matmul)
     plan = awaited(Client.plan)
     compile = awaited_as(AsyncCompiledKernel, Client.compile)
     put = awaited_as(AsyncRemoteArray, Client.put, dropped=delete_unseen)

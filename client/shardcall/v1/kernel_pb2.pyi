@@ -195,22 +195,26 @@ class OperandDescription(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DOCUMENTATION_FIELD_NUMBER: _builtins.int
     OPTIONAL_FIELD_NUMBER: _builtins.int
+    REPEATED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, for people and error messages; operands go by position."""
     documentation: _builtins.str
     """What it is."""
     optional: _builtins.bool
     """Whether it may be left out."""
+    repeated: _builtins.bool
+    """Whether it may come any number of times; only the last one may."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         documentation: _builtins.str = ...,
         optional: _builtins.bool = ...,
+        repeated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name", "optional", b"optional"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name", "optional", b"optional", "repeated", b"repeated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

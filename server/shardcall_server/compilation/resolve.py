@@ -81,7 +81,13 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
             f"{did_you_mean(request.strategy, [*strategies, AUTO])}",
             field="strategy",
         )
-    given = _check_specs("in_specs", [info.name for info in kernel.operands], request.in_specs, operands, request.mesh)
+    given = _check_specs(
+        "in_specs",
+        [info.name for info in kernel.operand_infos(len(operands))],
+        request.in_specs,
+        operands,
+        request.mesh,
+    )
     in_specs = kernel.default_in_specs(operands, signature.parameters, given, request.mesh, request.strategy)
     count = len(signature.results)
     result_names = ["the result"] if count == 1 else [f"result {i}" for i in range(count)]
@@ -180,7 +186,7 @@ def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]) 
 
 
 def _check_operands(kernel: Kernel, given: Sequence[ArrayType | None]) -> tuple[ArrayType | None, ...]:
-    infos = kernel.operands
+    infos = kernel.operand_infos(len(given))
     if len(given) > len(infos):
         raise CallError(
             Reason.INVALID_OPERAND,

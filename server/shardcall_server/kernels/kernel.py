@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import jax
@@ -27,11 +27,19 @@ REQUIRED = object()
 
 @dataclass(frozen=True)
 class OperandInfo:
-    """An operand as a kernel describes it; operands go by position."""
+    """An operand as a kernel describes it; operands go by position.
+
+    Attributes:
+        name: what it is called.
+        documentation: what it is.
+        optional: whether it may be left out.
+        repeated: whether it may come any number of times; only the last one may, at least once unless it is optional.
+    """
 
     name: str
     documentation: str
     optional: bool = False
+    repeated: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,12 +128,20 @@ class Kernel(ABC):
     parameters: ClassVar[tuple[ParameterInfo, ...]]
     strategies: ClassVar[tuple[Strategy, ...]]
 
+    def operand_infos(self, count: int) -> tuple[OperandInfo, ...]:
+        """The operands of a call that gives ``count``, a repeated one as often as it is due: ``layers[0]``, …."""
+        if not self.operands or not self.operands[-1].repeated:
+            return self.operands
+        *once, repeated = self.operands
+        times = max(count - len(once), 0 if repeated.optional else 1)
+        return (*once, *(replace(repeated, name=f"{repeated.name}[{i}]") for i in range(times)))
+
     @abstractmethod
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
         """Checks a call and tells its results' types.
 
         Args:
-            operands: one per `operands`, None for an optional one left out. The number of operands and
+            operands: one per `operand_infos`, None for an optional one left out. The number of operands and
                 that required ones are present has been checked.
             parameters: all of `parameters` by name, defaults filled in; unknown names have been refused,
                 kinds and ranges have not.
@@ -155,12 +171,16 @@ class Kernel(ABC):
         """Fills in the results' specs that the caller left unset; None leaves one to the compiler."""
         return problem.out_specs
 
-    @abstractmethod
     def choose(self, problem: Problem) -> tuple[str, str]:
-        """The strategy that ``auto`` stands for, and why, as a clause; it must be able to serve.
+        """The strategy that ``auto`` stands for where nothing was measured, and why, as a clause.
 
-        Called before `default_out_specs`: ``problem.out_specs`` holds what the caller set.
+        It must be able to serve; the first that is, unless a kernel knows better. Called before `default_out_specs`:
+        ``problem.out_specs`` holds what the caller set.
         """
+        for strategy in self.strategies:
+            if not strategy.refusal(replace(problem, out_specs=self.default_out_specs(problem, strategy.name))):
+                return strategy.name, "it is the first that serves this layout"
+        return self.strategies[0].name, "no other serves this layout"
 
 
 def _rows(operand: ArrayType, mesh: MeshAxes) -> Spec:

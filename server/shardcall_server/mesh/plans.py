@@ -84,7 +84,9 @@ def describe_kernel(kernel: Kernel) -> kernel_pb2.KernelDescription:
         version=kernel.version,
         summary=kernel.summary,
         operands=[
-            kernel_pb2.OperandDescription(name=info.name, documentation=info.documentation, optional=info.optional)
+            kernel_pb2.OperandDescription(
+                name=info.name, documentation=info.documentation, optional=info.optional, repeated=info.repeated
+            )
             for info in kernel.operands
         ],
         parameters=[

@@ -63,23 +63,25 @@ def main() -> int:
 
 
 def load_kernels() -> dict[str, Kernel]:
-    """The kernels of every installed distribution, by name.
+    """The kernels of every installed distribution, by name; an entry point makes one, or several.
 
-    One that cannot be loaded or described is left out, and so is one that takes another's name: a stranger's
+    Those that cannot be loaded or described are left out, and so is one that takes another's name: a stranger's
     package must not keep the server from starting, nor stand in for ours.
     """
     log = structlog.get_logger()
     kernels: dict[str, Kernel] = {}
     for entry in sorted(entry_points(group="shardcall.kernels"), key=_ours_first):
         try:
-            kernel = entry.load()()
-            describe_kernel(kernel)
-            if kernel.name in kernels:
-                raise ValueError(f"there is a kernel {kernel.name!r} already")
+            made = entry.load()()
+            found = {kernel.name: kernel for kernel in ((made,) if isinstance(made, Kernel) else made)}
+            for kernel in found.values():
+                describe_kernel(kernel)
+            if taken := sorted(found.keys() & kernels.keys()):
+                raise ValueError(f"there are kernels called {', '.join(taken)} already")
         except Exception:
             log.exception("a kernel could not be loaded", kernel=entry.name, package=entry.value)
             continue
-        kernels[kernel.name] = kernel
+        kernels |= found
     return dict(sorted(kernels.items()))
 
 
