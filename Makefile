@@ -7,6 +7,8 @@ UV_VERSION := 0.13.8
 
 pip_install = -m pip install --quiet --disable-pip-version-check
 run := .venv/bin/python
+# A file's tests stay in one process, so that what they share is made once; more than 4 would wait for one long file.
+in_parallel := -n auto --maxprocesses 4 --dist loadfile
 
 # An environment is up to date when it holds the stamp of what it was made from and of where it lies:
 # contents, not times, so that a fresh clone, a switch of branches and a moved folder are all noticed.
@@ -29,11 +31,11 @@ demo: $(venv) ## start a private server of 8 devices, ask it the first question,
 
 test: $(venv) ## run the tests, without the long ones and, where no Docker engine answers, the container's
 	@echo 'Testing (make test-all adds the tests marked long; ARGS="-k name" picks some)'
-	@$(run) -m pytest -m 'not long' $(ARGS)
+	@$(run) -m pytest $(in_parallel) -m 'not long' $(ARGS)
 
 test-all: $(venv) ## run every test, the long ones too
 	@echo 'Testing everything, the long tests too'
-	@$(run) -m pytest $(ARGS)
+	@$(run) -m pytest $(in_parallel) $(ARGS)
 
 lint: $(venv) ## check format, lint and types of the Python, and lint the protos where npm is installed
 	$(run) -m ruff format --check .

@@ -4,6 +4,7 @@
     python examples/layouts.py HOST:PORT  asks a server that runs already
 
 The layouts are those of JAX's tutorial on distributed arrays: a mesh of 4 × 2 devices, its axes named a and b.
+examples/computation_follows_sharding.py goes on with what is computed from arrays that lie so.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ LAYOUTS = {
     "rows over both": (MESH, P(("a", "b"), None)),
     "a single device": (sc.Mesh(a=1), P()),
 }
+REPEATS = 3
 
 
 def differences(client: sc.Client, size: int) -> dict[str, bool]:
@@ -34,28 +36,13 @@ def differences(client: sc.Client, size: int) -> dict[str, bool]:
     expected = np.diff(x, axis=0)  # one row less: no longer divided by 4, which is the server's business
     checks = {}
     for name, (mesh, spec) in LAYOUTS.items():
-        result = client.diff(x, axis=0, mesh=mesh, spec=spec)
+        calls = [client.diff(x, axis=0, mesh=mesh, spec=spec) for _ in range(REPEATS)]
+        result = min(calls, key=lambda call: call.timing.execute)
         moved = ", ".join(f"{c.kind}, {c.bytes_per_device:,} bytes a device" for c in result.plan.collectives)
-        print(f"{name}\n{result.plan.visualize()}\ndiff along axis 0 moves: {moved or 'nothing'}\n")
+        print(f"{name}\n{result.plan.visualize()}")
+        print(f"diff along axis 0 takes {result.timing.execute * 1e3:.2f} ms and moves {moved or 'nothing'}\n")
         checks[f"{spec} on {mesh}: diff is np.diff's, bit for bit"] = np.array_equal(result.array, expected)
     return checks
-
-
-def product_without_communication(client: sc.Client, size: int) -> dict[str, bool]:
-    """Multiplies rows by columns, each device its own block of the result; returns what was checked."""
-    lhs, rhs = np.random.default_rng(1).standard_normal((2, size, size))
-    result = client.matmul(lhs, rhs, mesh=MESH, lhs_spec=P("a", None), rhs_spec=P(None, "b"), out_spec=P("a", "b"))
-    print("P('a', None) by P(None, 'b'): every device has the rows and columns that its block of the product needs\n")
-    for which in ("operand 0", "operand 1", "result"):
-        print(f"{result.plan.visualize(which)}\n")
-    # Two sums of the same K products, in whatever order, differ by at most 2 K ε Σ |lhs| |rhs|.
-    tolerance = 2 * size * np.finfo(float).eps * (abs(lhs) @ abs(rhs))
-    return {
-        "P('a', None) by P(None, 'b'): no communication": not result.plan.collectives,
-        "P('a', None) by P(None, 'b'): NumPy's product, but for the order of its sums": bool(
-            np.all(abs(result.array - lhs @ rhs) <= tolerance)
-        ),
-    }
 
 
 def device_order(client: sc.Client, size: int) -> dict[str, bool]:
@@ -87,7 +74,6 @@ def main() -> int:
     with sc.connect(arguments.address) if arguments.address else sc.local(devices=8) as client:
         checks = {
             **differences(client, arguments.size),
-            **product_without_communication(client, arguments.size),
             **device_order(client, arguments.size),
         }
     for what, holds in checks.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,11 @@ import shardcall as sc
 
 DEVICES = 8
 _READY = re.compile(r"shardcall ready at (\S+) ")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C interrupts, also where a shell has started the tests in the background and so ignores it for them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass
@@ -54,6 +60,15 @@ def start_server(
             text=True,
             env={**os.environ, **(environment or {})},
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keeps the user's cache out of the tests, and the time that timing strategies takes out of most."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SHARDCALL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        environment.setenv("SHARDCALL_STRATEGY", "fixed")
+        yield
 
 
 @contextmanager

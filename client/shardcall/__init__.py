@@ -15,6 +15,7 @@ from shardcall.blocks import BlockGrid
 from shardcall.client import Client
 from shardcall.compiled import CompiledKernel
 from shardcall.connection import connect
+from shardcall.drawing import Drawing
 from shardcall.errors import (
     AccessDeniedError,
     ArrayLostError,
@@ -67,6 +68,7 @@ __all__ = [
     "CompileFailedError",
     "CompiledKernel",
     "DeadlineExceededError",
+    "Drawing",
     "InternalServerError",
     "InvalidOperandError",
     "InvalidParameterError",

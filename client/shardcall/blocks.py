@@ -13,6 +13,8 @@ from shardcall.errors import ShardingError
 from shardcall.mesh import Mesh
 from shardcall.specs import PartitionSpec, axis_names
 
+_MOST_NAMED = 8
+
 
 @dataclass(frozen=True)
 class BlockGrid:
@@ -33,6 +35,10 @@ class BlockGrid:
         size = self.shape[axis]
         width = math.ceil(size / self.counts[axis])
         return min(index * width, size), min((index + 1) * width, size)
+
+    def label(self, axis: int, index: int) -> str:
+        """Returns `span` as NumPy writes a slice: ``0:2``."""
+        return "{}:{}".format(*self.span(axis, index))
 
 
 def block_grid(shape: tuple[int, ...], spec: PartitionSpec, mesh: Mesh) -> BlockGrid:
@@ -70,6 +76,13 @@ def block_grid(shape: tuple[int, ...], spec: PartitionSpec, mesh: Mesh) -> Block
         counts=tuple(math.prod(sizes[name] for name in names) for names in entries),
         holders={block: tuple(holders[block]) for block in sorted(holders)},
     )
+
+
+def device_label(ids: tuple[int, ...]) -> str:
+    """Returns the ids of the devices that hold a block, those in the middle left out where they are many."""
+    if len(ids) <= _MOST_NAMED:
+        return ",".join(map(str, ids))
+    return f"{ids[0]},{ids[1]},…,{ids[-1]} ({len(ids)})"
 
 
 def _row_major(digits: list[tuple[int, int]]) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 
 from shardcall import arrays, mesh, parameters, specs
 from shardcall.arrays import Array, NDArray, as_operand
+from shardcall.blocks import device_label
 from shardcall.call_memo import CallMemo, call_key
-from shardcall.errors import InvalidOperandError, InvalidRequestError, ShardcallError
+from shardcall.errors import InvalidOperandError, InvalidRequestError, ShardcallError, ShardingError
 from shardcall.mesh import Mesh
 from shardcall.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall.specs import PartitionSpec, SpecLike, axis_names
@@ -85,7 +86,7 @@ def prepare(
             raise InvalidRequestError(f"{name} is {text!r}; give its name", field=name)
     spelled = spell(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
     values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(spelled.operands))
-    mesh, given = placed(values, mesh, spelled.in_specs)
+    mesh, given = placed(kernel, values, mesh, spelled.in_specs)
     memo = CallMemo() if memo is None else memo
     key = call_key(kernel, spelled.parameters, mesh, given, spelled.out_specs, strategy)
     if (message := memo.find(key)) is None:
@@ -95,6 +96,7 @@ def prepare(
 
 
 def placed(
+    kernel: str,
     operands: Sequence[NDArray | RemoteArray | Array | None],
     over: Mesh | None,
     in_specs: Sequence[SpecLike | None] | None,
@@ -102,15 +104,20 @@ def placed(
     """Returns mesh and specs of a call, those unset taken from operands that are on the mesh.
 
     Args:
+        kernel: which is called.
         operands: of the call.
         over: the mesh that the caller gives; None for that of the first operand that has one.
         in_specs: what the caller gives; where it is None, an operand's own spec is taken if the mesh has its axes.
+
+    Raises:
+        ShardingError: if no mesh is given and two operands lie on different devices, or on the same ones in another
+            order.
     """
     resident = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
     if not resident or isinstance(in_specs, PartitionSpec) or not isinstance(in_specs, list | tuple | None):
         return over, in_specs  # of another kind: refused later
     if over is None:
-        over = next(iter(resident.values())).mesh
+        over = _common_mesh(kernel, resident)
     specs: list[SpecLike | None] = list(in_specs or ())
     for i, operand in resident.items():
         specs += [None] * (i + 1 - len(specs))
@@ -118,6 +125,27 @@ def placed(
         if specs[i] is None and isinstance(over, Mesh) and names <= set(over.axis_names):
             specs[i] = operand.spec
     return over, specs
+
+
+def _common_mesh(kernel: str, resident: Mapping[int, RemoteArray]) -> Mesh:
+    """The mesh of the first operand that has one; the others may name axes otherwise, but lie on the same devices."""
+    (first, known), *others = resident.items()
+    for i, operand in others:
+        if operand.mesh.device_ids == known.mesh.device_ids:
+            continue
+        same = set(operand.mesh.device_ids or ()) == set(known.mesh.device_ids or ())
+        raise ShardingError(
+            f"{operand_name(kernel, first)} lies on {_where(known)} and {operand_name(kernel, i)} on "
+            f"{_where(operand)}{', the same devices in another order' if same else ''}; say where they are to meet, "
+            "mesh=…, or put one of them again, over the mesh of the other",
+            field="mesh",
+        )
+    return known.mesh
+
+
+def _where(array: RemoteArray) -> str:
+    devices = f" of devices {device_label(array.mesh.device_ids)}" if array.mesh.device_ids else ""
+    return f"{Mesh(array.mesh.shape)}{devices} as {array.spec}"
 
 
 def _message(kernel: str, spelled: Spelled, over: Mesh | None, strategy: str) -> kernel_pb2.KernelCall:

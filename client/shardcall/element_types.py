@@ -95,7 +95,7 @@ def parse_dtype(value: npt.DTypeLike) -> DType:
 
 def refusal(given: str, field: str) -> OperandTypeError:
     """Returns the error that says which types may be given instead."""
-    return OperandTypeError(
-        f"{field} has element type {given}, which cannot travel; convert it to one of: {', '.join(NAMES)}",
-        field=field,
-    )
+    instead = f"convert it to one of: {', '.join(NAMES)}"
+    if given.startswith(("datetime64", "timedelta64")):
+        instead = "give its integers, .view('int64'), and view the result as what they count"
+    return OperandTypeError(f"{field} has element type {given}, which cannot travel; {instead}", field=field)

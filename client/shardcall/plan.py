@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from shardcall import arrays, mesh, specs
 from shardcall.arrays import Array
 from shardcall.blocks import BlockGrid, block_grid
-from shardcall.drawing import draw
+from shardcall.drawing import Drawing
 from shardcall.errors import InvalidOperandError
 from shardcall.mesh import Mesh
 from shardcall.sizes import human
@@ -77,6 +77,8 @@ class Plan:
         operands: one per operand in the kernel's order; None for one left out.
         results: one per result.
         strategy: the strategy chosen, and ``strategy_reason`` why.
+        strategy_timings: where the server timed strategies to choose one: the median seconds of each, the one chosen
+            first, then by time.
         collectives: the collectives of the compiled program.
         flops_per_device: floating-point operations on one device, as the compiler estimates them.
         memory: what one device must hold.
@@ -99,22 +101,22 @@ class Plan:
     key_digest: str
     cache_hit: bool
     explanation: str
+    strategy_timings: Mapping[str, float] = field(default_factory=dict, hash=False)
 
-    def visualize(self, which: int | str = 0) -> str:
+    def visualize(self, which: int | str = 0) -> Drawing:
         """Draws the blocks of an operand or result, each with the devices that hold it.
 
         Args:
             which: the index of an operand, or ``"operand 1"``, ``"result 0"``, ``"result"``.
 
         Returns:
-            The drawing as text: ``print(plan.visualize())``.
+            The drawing: ``print(plan.visualize())`` shows it as text, a notebook's cell as a picture.
 
         Raises:
             InvalidOperandError: if there is no such array.
         """
         title, placement = self._find(which)
-        grid = block_grid(placement.type.shape, placement.spec, self.mesh)
-        return f"{title}: {placement.type} {placement.spec} on {_short(self.mesh)}\n{draw(grid)}"
+        return Drawing(f"{title}: {placement.type} {placement.spec} on {_short(self.mesh)}", self.blocks(which))
 
     def blocks(self, which: int | str = 0) -> BlockGrid:
         """Tells which devices hold which block of an operand or result; ``which`` as in `visualize`."""
@@ -170,6 +172,7 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
         key_digest=message.key_digest,
         cache_hit=cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
         explanation=cache.explanation,
+        strategy_timings={timing.strategy: timing.seconds for timing in message.strategy_timings},
     )
 
 

@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall.arrays import Array, NDArray
+from shardcall.blocks import BlockGrid, block_grid
 from shardcall.deadline import DEFAULT_TIMEOUT_S
+from shardcall.drawing import Drawing
 from shardcall.element_types import DType
 from shardcall.errors import ArrayLostError, InvalidOperandError, ShardcallError
 from shardcall.mesh import Mesh
@@ -128,6 +130,18 @@ class Described:
     def lost(self) -> bool:
         """Whether this client has deleted it or was closed; a server may have lost it without that."""
         return bool(self.__remote_array__()._lost)
+
+    def visualize(self) -> Drawing:
+        """Draws its blocks, each with the devices that hold it, without a round trip.
+
+        Returns:
+            The drawing: ``print(array.visualize())`` shows it as text, a notebook's cell as a picture.
+        """
+        return Drawing(f"{self.type} {self.spec} on {_short(self.mesh)}", self.blocks())
+
+    def blocks(self) -> BlockGrid:
+        """Tells which devices hold which block of it."""
+        return block_grid(self.shape, self.spec, self.mesh)
 
 
 class RemoteArray(Described):

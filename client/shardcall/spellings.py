@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from shardcall.functions import BINARY, REDUCTIONS, UNARY
+
 
 @dataclass(frozen=True)
 class Spelling:
@@ -25,12 +27,32 @@ class Spelling:
     out_specs: tuple[str, ...] = ("out_spec",)
 
 
+_ARRAY = Spelling(operands=("x",), in_specs=("spec",))
+_PAIR = Spelling(operands=("x", "y"), in_specs=("spec", "y_spec"))
 _PRODUCT = Spelling(operands=("lhs", "rhs"), in_specs=("lhs_spec", "rhs_spec"))
 
 SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
     {
         "diff": Spelling(operands=("x", "prepend", "append"), in_specs=("spec", None, None)),
+        "shift": Spelling(operands=("x", "fill"), in_specs=("spec", None)),
+        "gradient": Spelling(operands=("x",), in_specs=("spec",), out_specs=()),
+        "laplacian": Spelling(operands=("x",), in_specs=("spec",)),
+        "cumsum": Spelling(operands=("x",), in_specs=("spec",)),
+        "convolve": Spelling(operands=("x", "v"), in_specs=("spec", None)),
         "matmul": _PRODUCT,
+        "einsum": _PRODUCT,
         "collective_matmul": _PRODUCT,
+        "mlp_predict": Spelling(operands=("x",), in_specs=("spec",)),
+        "mlp_loss": Spelling(operands=("x", "targets"), in_specs=("spec", None)),
+        "mlp_gradient": Spelling(operands=("x", "targets"), in_specs=("spec", None), out_specs=()),
+        "mlp_sgd_step": Spelling(operands=("x", "targets", "rate"), in_specs=("spec", None, None), out_specs=()),
+        "uniform": Spelling(operands=("seed", "low", "high"), in_specs=()),
+        "normal": Spelling(operands=("seed", "loc", "scale"), in_specs=()),
+        "randint": Spelling(operands=("seed", "low", "high"), in_specs=()),
+        "permutation": Spelling(operands=("seed", "x"), in_specs=(None, "spec")),
+        **dict.fromkeys((*UNARY, *REDUCTIONS, "reshard", "copy", "transpose"), _ARRAY),
+        **dict.fromkeys(BINARY, _PAIR),
+        "where": Spelling(operands=("condition", "x", "y"), in_specs=("spec", "x_spec", "y_spec")),
+        "clip": Spelling(operands=("x", "min", "max"), in_specs=("spec", "min_spec", "max_spec")),
     }
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 
 # By default glibc gives every block of 32 MiB and more back to the kernel when it is freed, so each call
@@ -22,6 +23,14 @@ _LATE_MEETINGS = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 # XLA stops at 256 bits where 512 are to be had. Whole cache lines are then written without being read first: a pass
 # over memory takes about 8 % less.
 _WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"
+# Collectives on a GPU are asynchronous, but only this scheduler puts products between their start and their end; and
+# in a loop only two buffers let one block arrive while the other is read.
+_OVERLAP_ON_GPU = (
+    "--xla_gpu_enable_latency_hiding_scheduler=true",
+    "--xla_gpu_enable_while_loop_double_buffering=true",
+)
+_GPU_PLATFORMS = frozenset({"gpu", "cuda", "rocm"})
+_GPU_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 
 
 def tuned_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -35,9 +44,16 @@ def tuned_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "GLIBC_TUNABLES": ":".join(filter(None, [given, *added]))}
 
 
-def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with XLA's flags as a mesh worker has them; flags set there already come last and win."""
+def worker_environment(environment: Mapping[str, str], platform: str = "") -> dict[str, str]:
+    """The environment with XLA's flags as a mesh worker has them; flags set there already come last and win.
+
+    Args:
+        environment: as it is.
+        platform: "cpu", "gpu" or "tpu"; empty for what JAX will find.
+    """
     flags = [_LATE_MEETINGS, *([_WIDE_VECTORS] if _has_wide_vectors() else [])]
+    if _is_gpu(platform or environment.get("JAX_PLATFORMS", "")):
+        flags += _OVERLAP_ON_GPU
     return {**environment, "XLA_FLAGS": " ".join([*flags, environment.get("XLA_FLAGS", "")]).strip()}
 
 
@@ -47,6 +63,14 @@ def ensure_allocator() -> None:
     tuned = tuned_environment(environment)
     if sys.platform == "linux" and tuned != environment:
         os.execve(sys.executable, sys.orig_argv, tuned)  # noqa: S606  # this program again, as it was called
+
+
+def _is_gpu(platforms: str) -> bool:
+    if platforms:
+        return platforms.partition(",")[0] in _GPU_PLATFORMS
+    # As JAX decides: one of its plugins for GPUs is installed, and there is a device for it.
+    plugins = [entry.name for entry in entry_points(group="jax_plugins")]
+    return any("cuda" in name or "rocm" in name for name in plugins) and any(Path(node).exists() for node in _GPU_NODES)
 
 
 def _has_wide_vectors() -> bool:

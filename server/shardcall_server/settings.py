@@ -29,6 +29,14 @@ class SettingsError(ValueError):
     """A setting that cannot be: which, what was given and what is allowed."""
 
 
+def usual_cache_dir() -> str:
+    """Where this user's programs keep what can be had again; empty where that is not known."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the specification: a relative one is to be ignored
+        base = os.path.expanduser("~/.cache")
+    return os.path.join(base, "shardcall") if os.path.isabs(base) else ""
+
+
 class Settings(BaseSettings):
     """Everything about a server that its keeper may choose."""
 
@@ -60,6 +68,18 @@ class Settings(BaseSettings):
     max_concurrent_calls: int = Field(64, ge=1, le=4096, description="Most calls worked on at once.")
     max_cached_programs: int = Field(256, ge=1, description="Most compiled programs kept.")
     max_cached_bytes: int = Field(1 << 30, ge=_MIB, description="Most bytes of compiled programs kept.")
+    strategy: Literal["measured", "fixed"] = Field(
+        "measured",
+        description="What auto stands for: measured times the strategies that can serve a call, once; "
+        "fixed goes by each kernel's rule.",
+    )
+    max_timing_s: float = Field(
+        0.5, gt=0, le=600, description="Longest use of the mesh to time the strategies of one call, in seconds."
+    )
+    cache_dir: str = Field(
+        default_factory=usual_cache_dir,
+        description="Folder for what outlasts the server, such as the strategies that were timed; empty for none.",
+    )
     max_message_bytes: int = Field(4 * _MIB, ge=2 * _MIB, le=64 * _MIB, description="Largest gRPC message.")
     max_inline_bytes: int = Field(_MIB, ge=0, le=_MIB, description="Most bytes of arrays in a unary call.")
     max_chunk_bytes: int = Field(_MIB, ge=4096, le=_MIB, description="Most bytes in a chunk of a stream.")

@@ -46,7 +46,7 @@ def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
 def shardcall_command(*words):
     command = [sys.executable, "-m", "shardcall", *words]
     environment = {**os.environ, "COLUMNS": "80"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
 
 def test_the_package_is_the_command():
@@ -94,7 +94,7 @@ def test_a_missing_extra_is_named(hidden, words, says):
     code = (
         f"import sys; sys.modules[{hidden!r}] = None; sys.argv[1:] = {words!r}\nfrom shardcall.cli import main; main()"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
     assert says in ended.stderr
     assert "Traceback" not in ended.stderr

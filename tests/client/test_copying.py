@@ -29,7 +29,7 @@ def test_every_element_is_copied(copier, shape, order):
 def test_one_thread_helps_with_large_copies_and_ends_on_closing(copier):
     before = set(threading.enumerate())
     copier.copy(np.empty(MIB, np.uint8), np.zeros(MIB, np.uint8))
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     for _ in range(3):
         copier.copy(np.empty(16 * MIB, np.uint8), np.zeros(16 * MIB, np.uint8))
     (helper,) = set(threading.enumerate()) - before

@@ -1,8 +1,17 @@
+import asyncio
+import copy
+import itertools
+import pickle
+import re
+from xml.etree import ElementTree
+
+import numpy as np
 import pytest
 
-from shardcall import Mesh, P
+import shardcall
+from shardcall import Mesh, P, aio
 from shardcall.blocks import block_grid
-from shardcall.drawing import draw
+from shardcall.drawing import Drawing, draw
 
 AB = Mesh(a=4, b=2)
 
@@ -115,6 +124,19 @@ DRAWINGS = {
 └───────────────┘
 """,
     ),
+    "no rows": (
+        (0, 4),
+        P("x"),
+        Mesh(x=2),
+        """
+      0:4
+    ┌─────┐
+0:0 │  0  │
+    ├─────┤
+0:0 │  1  │
+    └─────┘
+""",
+    ),
     "rank 0": ((), P(), Mesh(x=2), "\ndevice 0,1  []\n"),
     "rank 3": (
         (4, 5, 6),
@@ -139,3 +161,172 @@ def test_what_is_too_wide_for_boxes_becomes_a_table():
     lines = draw(block_grid((64, 64), P(None, "x"), Mesh(x=64))).splitlines()
     assert len(lines) == 64
     assert lines[63] == "device 63  [0:64, 63:64]"
+
+
+def test_what_is_too_high_for_boxes_becomes_a_table():
+    assert draw(block_grid((64, 1), P("x"), Mesh(x=64))).endswith("┘")
+    lines = draw(block_grid((65, 1), P("x"), Mesh(x=65))).splitlines()
+    assert (len(lines), lines[0]) == (65, "device 0   [0:1, 0:1]")
+
+
+def test_a_table_of_very_many_blocks_leaves_out_those_in_the_middle():
+    lines = draw(block_grid((5000,), P("x"), Mesh(x=5000))).splitlines()
+    assert (len(lines), lines[64]) == (129, "… 4,872 more blocks …")
+    assert [line.split() for line in (lines[0], lines[63], lines[65], lines[128])] == [
+        ["device", f"{i}", f"[{i}:{i + 1}]"] for i in (0, 63, 4936, 4999)
+    ]
+
+
+def drawing(shape, spec, mesh, title="title"):
+    return Drawing(title, block_grid(shape, spec, mesh))
+
+
+def test_a_drawing_is_its_title_and_text_and_survives_copies():
+    whole = drawing((5,), P("x"), Mesh(x=4))
+    assert whole == "title\n" + draw(whole.grid)
+    for again in (copy.deepcopy(whole), pickle.loads(pickle.dumps(whole))):
+        assert (again, again.caption, again.grid) == (whole, "title", whole.grid)
+        assert again._repr_svg_() == whole._repr_svg_()
+
+
+def test_ipython_prints_the_lines():
+    printed = []
+
+    class Printer:
+        def text(self, text):
+            printed.append(text)
+
+    whole = drawing((5,), P("x"), Mesh(x=4))
+    whole._repr_pretty_(Printer(), False)
+    assert printed == [whole]
+    assert type(printed[0]) is str
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+FLAT = {name: case for name, case in DRAWINGS.items() if len(case[0]) in (1, 2)}
+
+
+@pytest.mark.parametrize(("shape", "spec", "mesh", "expected"), FLAT.values(), ids=FLAT)
+def test_a_notebook_shows_the_boxes_as_a_picture(shape, spec, mesh, expected):
+    whole = drawing(shape, spec, mesh)
+    assert whole._repr_html_() is None
+    svg = ElementTree.fromstring(whole._repr_svg_())
+    assert (svg.tag, svg.get("role")) == (f"{SVG}svg", "img")
+    assert svg[0].text == "title"  # first, where readers of screens look for the name
+    boxes = svg.findall(f"{SVG}g")
+    in_text = [cell.strip() for line in expected.splitlines() for cell in line.split("│")[1:-1]]
+    assert [box.find(f"{SVG}text").text for box in boxes] == in_text
+    assert [box.find(f"{SVG}title").text for box in boxes] == [
+        f"[{', '.join(whole.grid.label(axis, i) for axis, i in enumerate(block))}] on device {', '.join(map(str, ids))}"
+        for block, ids in whole.grid.holders.items()
+    ]
+    labels = {label.text for label in svg.findall(f"{SVG}text")}
+    assert set(re.findall(r"\d+:\d+", expected)) | {"title"} == labels
+
+
+@pytest.mark.parametrize(("shape", "spec", "mesh", "expected"), FLAT.values(), ids=FLAT)
+def test_boxes_of_a_picture_tile_it_and_hold_their_text(shape, spec, mesh, expected):
+    svg = ElementTree.fromstring(drawing(shape, spec, mesh, title="a title of many words " * 9)._repr_svg_())
+    boxes = [rectangle(box) for box in svg.findall(f"{SVG}g")]
+    assert len({(width, height) for _, _, width, height in boxes}) == 1
+    assert len({(x, y) for x, y, _, _ in boxes}) == len(boxes)
+    total = (max(x + w for x, _, w, _ in boxes) - boxes[0][0]) * (max(y + h for _, y, _, h in boxes) - boxes[0][1])
+    assert total == sum(w * h for _, _, w, h in boxes)
+    for box, (_, _, width, _) in zip(svg.findall(f"{SVG}g"), boxes, strict=True):
+        assert len(box.find(f"{SVG}text").text) * 8 <= width
+    width, height = int(svg.get("width")), int(svg.get("height"))
+    for text in svg.findall(f"{SVG}text"):
+        x, long = int(text.get("x")), len(text.text) * 8
+        left = {"start": x, "middle": x - long / 2, "end": x - long}[text.get("text-anchor")]
+        assert 0 <= left <= left + long <= width
+        assert 0 <= int(text.get("y")) <= height
+
+
+def rectangle(box):
+    return [int(box.find(f"{SVG}rect").get(name)) for name in ("x", "y", "width", "height")]
+
+
+def test_text_in_boxes_is_readable_whatever_the_device_and_the_page():
+    svg = ElementTree.fromstring(drawing((8, 8), P(("a", "b"), "c"), Mesh(a=8, b=8, c=8))._repr_svg_())
+    for box in svg.findall(f"{SVG}g"):
+        assert contrast(box.find(f"{SVG}rect").get("fill"), box.find(f"{SVG}text").get("fill")) >= 7
+    style = svg.find(f"{SVG}style").text
+    panels, labels = (re.findall(rf"shardcall-{name}{{fill:(#\w+)}}", style) for name in ("panel", "label"))
+    assert len(panels) == len(labels) == 2  # of light pages and of dark ones
+    for pair in zip(panels, labels, strict=True):
+        assert contrast(*pair) >= 7
+
+
+def contrast(*colours):
+    """The contrast ratio of WCAG 2."""
+    parts = [
+        re.findall("..", "".join(2 * c for c in colour[1:]) if len(colour) == 4 else colour[1:]) for colour in colours
+    ]
+    linear = [[(int(part, 16) / 255) ** 2.2 for part in colour] for colour in parts]
+    dark, light = sorted(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_devices_next_to_each_other_differ_in_colour():
+    svg = ElementTree.fromstring(drawing((8, 8), P("a", "b"), Mesh(a=4, b=4))._repr_svg_())
+    fills = [box.find(f"{SVG}rect").get("fill") for box in svg.findall(f"{SVG}g")]
+    assert len(set(fills)) == len(fills) == 16
+
+
+@pytest.mark.parametrize(
+    ("shape", "spec", "mesh", "rows"),
+    [
+        ((), P(), Mesh(x=2), 1),
+        ((4, 5, 6), P("a", None, "b"), Mesh(a=2, b=2), 4),
+        ((64, 64), P(None, "x"), Mesh(x=64), 64),
+        ((200,), P("x"), Mesh(x=200), 129),
+    ],
+    ids=["rank 0", "rank 3", "too wide", "very many"],
+)
+def test_a_notebook_shows_others_as_a_table(shape, spec, mesh, rows):
+    whole = drawing(shape, spec, mesh)
+    assert whole._repr_svg_() is None
+    table = ElementTree.fromstring(whole._repr_html_())
+    assert table.find("caption").text == "title"
+    assert [cell.text for cell in table.findall("thead/tr/th")] == [
+        "devices",
+        *(f"axis {i}" for i in range(len(shape))),
+    ]
+    lines = [[cell.text for cell in line] for line in table.findall("tbody/tr")]
+    assert len(lines) == rows
+    in_text = [re.split(r"  \[|, |\]", line.removeprefix("device "))[:-1] for line in str(whole).splitlines()[1:]]
+    for line, told in itertools.zip_longest(lines, in_text):
+        assert line[0].startswith("…") or line == [told[0].strip(), *filter(None, told[1:])]
+
+
+def test_text_is_escaped():
+    title = "<script>alert('&')</script>"
+    for shape, read in ((3,), "_repr_svg_"), ((3, 3, 3), "_repr_html_"):
+        shown = getattr(drawing(shape, P(), Mesh(x=1), title=title), read)()
+        assert "<script" not in shown
+        assert title in {element.text for element in ElementTree.fromstring(shown).iter()}
+
+
+def test_an_array_on_the_mesh_is_drawn_without_a_round_trip_and_after_its_end(memory):
+    with shardcall.connect(memory.server.address) as client:
+        h = client.put(np.zeros((4, 2)), mesh=Mesh(x=2, device_ids=[1, 0]), spec=P("x"))
+        memory.calls.clear()
+        shown = h.visualize()
+        assert shown.splitlines()[0] == "float64[4,2] P('x') on Mesh(x=2, device_ids=[1, 0])"
+        assert shown.partition("\n")[2] == draw(block_grid((4, 2), P("x"), Mesh(x=2, device_ids=[1, 0])))
+        assert h.blocks().holders == {(0, 0): (1,), (1, 0): (0,)}
+        assert memory.calls == []
+        h.delete()
+        assert h.visualize() == shown
+
+
+def test_the_asyncio_client_draws_the_same(memory):
+    async def drawn():
+        async with aio.connect(memory.server.address) as client:
+            h = await client.put(np.zeros((4, 2)), mesh=Mesh(x=2), spec=P("x"))
+            memory.calls.clear()
+            return h.visualize(), list(memory.calls)
+
+    shown, calls = asyncio.run(drawn())
+    assert (shown, calls) == (drawing((4, 2), P("x"), Mesh(x=2), title="float64[4,2] P('x') on Mesh(x=2)"), [])
+    assert "<svg" in shown._repr_svg_()

@@ -47,6 +47,17 @@ def test_a_plan_says_all_that_the_server_told():
     assert hash(told) == hash(plan.from_proto(MESSAGE, MISS))
 
 
+def test_a_plan_says_what_the_strategies_took_that_were_timed():
+    message = kernel_pb2.Plan()
+    message.CopyFrom(MESSAGE)
+    for strategy, seconds in (("halo", 0.0126), ("gspmd", 0.12)):
+        message.strategy_timings.add(strategy=strategy, seconds=seconds, run_count=9)
+    told = plan.from_proto(message, HIT)
+    assert list(told.strategy_timings.items()) == [("halo", 0.0126), ("gspmd", 0.12)]
+    assert plan.from_proto(MESSAGE, HIT).strategy_timings == {}
+    assert hash(told) == hash(plan.from_proto(message, HIT))
+
+
 def test_print_and_repr_are_for_people():
     told = plan.from_proto(MESSAGE, MISS)
     assert repr(told) == "<Plan diff(float64[3,4], None) by 'halo' on Mesh(x=2), compiled now>"

@@ -75,4 +75,4 @@ def test_a_misspelt_option_is_refused_as_python_refuses_it():
 @pytest.mark.parametrize("module", ["jax", "typer", "rich", "pydantic", "shardcall_server"])
 def test_importing_the_client_does_not_import(module):
     code = f"import sys, shardcall; sys.exit({module!r} in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

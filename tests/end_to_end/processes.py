@@ -14,11 +14,14 @@ import shardcall as sc
 X = np.random.default_rng(0).standard_normal((64, 4))
 
 
-def until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+_GIVE_UP_S = 120.0  # the machine may do much else: only what never comes is a failure
+
+
+def until(condition: Callable[[], bool]) -> None:
     """Waits for a condition, looking every 2 ms."""
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + _GIVE_UP_S
     while not condition():
-        assert time.monotonic() < end, "it did not come to pass in time"
+        assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.002)
 
 
@@ -56,7 +59,7 @@ def holds_nothing(client: sc.Client) -> bool:
 def is_busy(client: sc.Client) -> bool:
     """Whether a server of one place works on a call; ``diff(X, axis=0)`` must be compiled."""
     try:
-        client.plan("diff", X, axis=0, timeout=5.0)  # cached: it needs a place, and no mesh
+        client.plan("diff", X, axis=0)  # cached: it needs a place, and no mesh
     except sc.ResourceExhaustedError as error:
         return error.reason == "SERVER_BUSY"
     return False

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
+from conftest import ServerProcess, running_server
 from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, memory_files, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -21,6 +23,13 @@ MESH = sc.Mesh(x=8)
 LONG = np.ones((3000, 3000))  # 54 GFLOP squared: about a second here
 
 
+@pytest.fixture(scope="module")
+def robust() -> Iterator[ServerProcess]:
+    """A server that outlives what the tests do to its mesh."""
+    with running_server() as server:
+        yield server
+
+
 def test_memory_is_kept_warm_for_a_while_and_then_given_back(own_server):
     server = own_server("--trim-after-s", "0.2")
     large = np.ones((1024, 2048))
@@ -29,72 +38,68 @@ def test_memory_is_kept_warm_for_a_while_and_then_given_back(own_server):
         for mesh in (MESH, sc.Mesh(x=1)):
             client.diff(large, axis=0, mesh=mesh, spec=P("x", None))
             # No further call: an idle server holds nothing of the last one.
-            until(lambda: not memory_files(worker), limit_s=5)
-            until(lambda: not memory_files(server.process.pid), limit_s=5)
+            until(lambda: not memory_files(worker))
+            until(lambda: not memory_files(server.process.pid))
 
 
-def test_a_worker_killed_in_the_middle_of_a_call_ends_that_call_and_the_next_is_right(own_server):
-    server = own_server()
-    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+def test_a_worker_killed_in_the_middle_of_a_call_ends_that_call_and_the_next_is_right(robust):
+    with sc.connect(robust.address) as client, ThreadPoolExecutor(1) as pool:
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
-        epoch, (worker,) = client.server_info().epoch, server.worker_pids()
+        epoch, (worker,) = client.server_info().epoch, robust.worker_pids()
         before_call = cpu_s(worker)
         call = pool.submit(client.matmul, LONG, LONG)
         until(lambda: cpu_s(worker) > before_call + 0.3)
         os.kill(worker, signal.SIGKILL)
         with pytest.raises(sc.MeshRestartedError) as caught:
-            call.result(30)
+            call.result(120)
         assert caught.value.reason == "MESH_RESTARTED"
         assert isinstance(caught.value, ConnectionError)
         assert caught.value.timing.total > 0
 
         result = client.diff(X, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
         np.testing.assert_array_equal(result.array, np.diff(X, axis=0, prepend=0.0))
-        assert server.process.poll() is None
+        assert robust.process.poll() is None
         assert client.server_info().epoch != epoch
-        (successor,) = server.worker_pids()
+        (successor,) = robust.worker_pids()
         assert successor != worker
         assert not alive(worker)
         until(lambda: holds_nothing(client))
 
 
-def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(own_server):
-    server = own_server()
-    with sc.connect(server.address) as client:
+def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(robust):
+    with sc.connect(robust.address) as client:
         for _ in range(3):
-            (worker,) = server.worker_pids()
+            (worker,) = robust.worker_pids()
             os.kill(worker, signal.SIGKILL)
-            until(lambda worker=worker: worker not in server.worker_pids())  # the front end has noticed
+            until(lambda worker=worker: worker not in robust.worker_pids())  # the front end has noticed
             np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
 
 
-def test_health_follows_the_mesh(own_server):
-    server = own_server()
-    with grpc.insecure_channel(server.address) as channel:
+def test_health_follows_the_mesh(robust):
+    with grpc.insecure_channel(robust.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
 
         def status(service: str = "shardcall.v1.KernelService") -> int:
-            return stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10).status
+            return stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=60).status
 
         assert status() == status("") == health_pb2.HealthCheckResponse.SERVING
-        os.kill(server.worker_pids()[0], signal.SIGKILL)
+        os.kill(robust.worker_pids()[0], signal.SIGKILL)
         until(lambda: status() == health_pb2.HealthCheckResponse.NOT_SERVING)
         until(lambda: status() == health_pb2.HealthCheckResponse.SERVING)
 
 
-def test_a_stopped_worker_costs_its_callers_their_deadline_and_nobody_a_hang(own_server):
-    server = own_server()
-    with sc.connect(server.address) as client, ThreadPoolExecutor(12) as pool:
+def test_a_stopped_worker_costs_its_callers_their_deadline_and_nobody_a_hang(robust):
+    with sc.connect(robust.address) as client, ThreadPoolExecutor(12) as pool:
         client.diff(X, axis=0)
-        (worker,) = server.worker_pids()
+        (worker,) = robust.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         began = time.monotonic()
-        calls = [pool.submit(client.diff, X, axis=0, timeout=1.0) for _ in range(12)]
+        calls = [pool.submit(client.diff, X, axis=0, timeout=3.0) for _ in range(12)]
         for call in calls:
             with pytest.raises(sc.DeadlineExceededError) as caught:
-                call.result(10)
+                call.result(120)
             assert "running the kernel" in str(caught.value)
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 18.0  # one after the other they would take 36
         assert client.server_info().platform == "cpu"  # what needs no mesh is answered meanwhile
         os.kill(worker, signal.SIGCONT)
         np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
@@ -105,10 +110,10 @@ def test_a_front_end_killed_leaves_nothing_behind(own_server):
     (worker,) = server.worker_pids()
     with sc.connect(server.address) as client:
         server.process.kill()
-        server.process.wait(10)
-        until(lambda: not alive(worker), limit_s=10)
+        server.process.wait(60)
+        until(lambda: not alive(worker))
         with pytest.raises(sc.ServerUnavailableError):
-            client.diff(X, timeout=5)
+            client.diff(X, timeout=60)
 
 
 def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(own_server):
@@ -120,14 +125,14 @@ def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(own_server):
         call = pool.submit(client.matmul, LONG, LONG)
         until(busy)
         server.process.kill()
-        until(lambda: not alive(worker), limit_s=5)
+        until(lambda: not alive(worker))
         with pytest.raises(sc.ServerUnavailableError):
-            call.result(10)
+            call.result(120)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_to_all_processes_drains(own_server, number):
-    server = own_server()
+    server = own_server("--drain-s", "120")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         (worker,) = server.worker_pids()
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
@@ -136,8 +141,8 @@ def test_a_signal_to_all_processes_drains(own_server, number):
         until(busy)
         os.kill(worker, number)
         server.process.send_signal(number)
-        assert call.result(30).array[0, 0] == 3000.0
-    assert server.process.wait(30) == 0
+        assert call.result(120).array[0, 0] == 3000.0
+    assert server.process.wait(150) == 0
     assert not alive(worker)
 
 
@@ -147,20 +152,20 @@ def test_a_second_signal_ends_at_once(own_server):
         client.diff(X, axis=0)
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)
-        call = pool.submit(client.diff, X, axis=0, timeout=20)
+        call = pool.submit(client.diff, X, axis=0, timeout=200)
         until(lambda: is_busy(client))
         server.process.send_signal(signal.SIGTERM)
         until(lambda: _refuses(client))
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(5) == 128 + signal.SIGTERM
-        until(lambda: not alive(worker), limit_s=5)
+        assert server.process.wait(60) == 128 + signal.SIGTERM
+        until(lambda: not alive(worker))
         with pytest.raises(sc.ServerUnavailableError):
-            call.result(10)
+            call.result(120)
 
 
 def _refuses(client: sc.Client) -> bool:
     try:
-        client.kernels(timeout=1.0)
+        client.kernels()
     except (sc.ServerUnavailableError, sc.CallCancelledError):
         return True
     return False

@@ -142,7 +142,7 @@ def test_a_segment_whose_lease_ended_is_found_no_more(stub, held: Held, client: 
     held.put(0, X)
     stub.Execute(held.execute(0, 4 * MIB), timeout=30)
     held.lease.close()
-    until(lambda: client.usage().segments == others, limit_s=5)
+    until(lambda: client.usage().segments == others)
     refused(stub, held.execute(), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "or no more")
 
 

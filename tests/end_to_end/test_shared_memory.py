@@ -35,7 +35,7 @@ def sharing(tight: ServerProcess) -> Iterator[sc.Client]:
     with sc.connect(tight.address) as client:
         yield client
     with sc.connect(tight.address) as observer:
-        until(lambda: holds_nothing(observer), limit_s=5)
+        until(lambda: holds_nothing(observer))
 
 
 def shared(array: np.ndarray) -> bool:
@@ -66,7 +66,7 @@ def test_arrays_stay_valid_after_the_client_is_closed(tight: ServerProcess):
     assert shared(result)
     assert shared(made)
     with sc.connect(tight.address) as other:  # whose segment is another
-        until(lambda: other.usage().segments == 0, limit_s=5)
+        until(lambda: other.usage().segments == 0)
         theirs = other.empty(LARGE.shape)
         theirs[...] = 9
         other.diff(theirs, axis=0)
@@ -257,11 +257,11 @@ def test_ctrl_c_gives_everything_back_and_the_client_goes_on(own_server, shared_
             assert process.stdout.readline() == "interrupted\n"
             until(lambda: not is_busy(observer))
             os.kill(worker, signal.SIGCONT)
-            until(lambda: holds_nothing(observer), limit_s=5)
+            until(lambda: holds_nothing(observer))
             process.stdin.write("\n")
             assert process.stdout.readline() == "second\n"
             assert process.wait(30) == 0
-            until(lambda: holds_nothing(observer), limit_s=5)
+            until(lambda: holds_nothing(observer))
         finally:
             os.kill(worker, signal.SIGCONT)
             process.kill()

@@ -19,8 +19,13 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = {
     "ahead_of_time_factory": ["--size", "64"],
     "collective_matmul": ["--scale", "64"],
+    "computation_follows_sharding": ["--size", "16"],
+    "distributed_arrays": ["--size", "16"],
     "layouts": ["--size", "16"],
+    "network": ["--batch", "16", "--width", "16", "--steps", "3"],
+    "random_numbers": ["--size", "24"],
 }
+SHORT_SCRIPTS = {"ahead_of_time_factory", "layouts"}  # the functions of the others are called by tests of their own
 STOP_TIMEOUT_S = 10
 
 
@@ -68,9 +73,38 @@ def test_the_factory_keeps_a_narrow_element_type(client):
     assert diff.plan.results[0].type == sc.Array((16, 4), "float32")
 
 
-@pytest.mark.parametrize("function", ["differences", "product_without_communication", "device_order"])
+@pytest.mark.parametrize("function", ["differences", "device_order"])
 def test_layouts(client, function):
     assert failed(getattr(load("layouts"), function)(client, 20)) == []
+
+
+@pytest.mark.parametrize("size", [16, 21], ids=["divided by 8", "not divided"])
+def test_distributed_arrays(client, size):
+    example = load("distributed_arrays")
+    assert failed(example.placements(client, size)) == []
+    assert failed(example.sines(client, size, example.TIMED)) == []
+    assert failed(example.sines(client, size, example.NAMED_TIMED)) == []
+
+
+@pytest.mark.parametrize(
+    "function", ["layouts_are_kept", "product_without_communication", "relaid", "different_devices"]
+)
+def test_computation_follows_sharding(client, function):
+    assert failed(getattr(load("computation_follows_sharding"), function)(client, 20)) == []
+    assert client.list() == []  # whatever was put or kept is gone
+
+
+@pytest.mark.parametrize("name", ["data parallel", "data and tensor parallel"])
+def test_a_network_trains_in_every_layout(client, name):
+    checks, losses = load("network").train(client, name, 20, 16, 3)
+    assert failed(checks) == []
+    assert len(losses) == 3
+
+
+def test_random_numbers_are_the_same_on_every_mesh(client):
+    example = load("random_numbers")
+    assert failed(example.added_to_an_array(client)) == []
+    assert failed(example.drawn_integers_and_orders(client, 24)) == []
 
 
 def test_partial_sums_are_completed_in_every_way(client):
@@ -88,14 +122,18 @@ def test_sums_may_be_scattered_by_one_collective_or_a_ring(client):
 
 def test_an_example_fails_where_a_check_does(monkeypatch, server, capsys):
     layouts = load("layouts")
-    for name in ("differences", "product_without_communication", "device_order"):
+    for name in ("differences", "device_order"):
         monkeypatch.setattr(layouts, name, lambda client, size, name=name: {name: name != "device_order"})
     monkeypatch.setattr(sys, "argv", ["layouts.py", server.address])
     assert layouts.main() == 1
     assert "NO  device_order" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "options"), SCRIPTS.items(), ids=list(SCRIPTS))
+def script(name):
+    return pytest.param(name, SCRIPTS[name], marks=() if name in SHORT_SCRIPTS else pytest.mark.long, id=name)
+
+
+@pytest.mark.parametrize(("name", "options"), [script(name) for name in SCRIPTS])
 def test_a_script_starts_its_own_server_and_leaves_no_process(name, options):
     mark = f"EXAMPLES_TEST_MARK={uuid.uuid4()}"
     ended = subprocess.run(
@@ -106,7 +144,7 @@ def test_a_script_starts_its_own_server_and_leaves_no_process(name, options):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert ended.returncode == 0, ended.stdout
     assert [left for left in marked(mark) if not ends(left)] == []

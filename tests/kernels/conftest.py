@@ -111,7 +111,8 @@ def _spec(entries: Entries) -> Spec:
 
 def _padded(array: np.ndarray, shape: tuple[int, ...], padding: float) -> np.ndarray:
     array = np.asarray(array)
-    result = np.full(shape, padding).astype(array.dtype)
+    with np.errstate(invalid="ignore"):  # NaN as an integer is some integer
+        result = np.full(shape, padding).astype(array.dtype)
     result[tuple(slice(n) for n in array.shape)] = array
     return result
 

@@ -64,7 +64,7 @@ def check(run, values, same, layout, shape, edges, n, strategy):
     ends = [edge(values, rows, shape, 0, np.float32) for rows in edges]
     how = {"mesh": mesh, "in_specs": [spec], "n": n, "axis": 0}
     if strategy == "halo" and run.resolve(DIFF, x, *ends, **how).strategy.name == "gspmd":
-        strategy = "auto"  # the blocks are too narrow, or nothing is split
+        strategy = "auto"  # the blocks are far too narrow, or nothing is split
     same(run(DIFF, x, *ends, strategy=strategy, **how), expected(x, *ends, n=n, axis=0))
 
 
@@ -89,6 +89,26 @@ def test_halo_serves_all_edges(run, values, same, rows, n, edges):
     ends = [edge(values, count, x.shape, 0, np.float32) for count in edges]
     how = {"mesh": {"x": 8}, "in_specs": [("x", None)], "strategy": "halo", "n": n, "axis": 0}
     same(run(DIFF, x, *ends, **how), expected(x, *ends, n=n, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "edges"),
+    [
+        (64, 12, (None, None)),
+        (64, 33, (0, None)),
+        (61, 20, (3, 1)),
+        (24, 1, (10, None)),
+        (24, 2, (9, 8)),
+        (9, 1, (None, None)),
+        (9, 3, (2, 2)),
+        (16, 1, (2, 1)),
+    ],
+)
+def test_halo_fetches_from_farther_blocks_where_neighbours_are_narrow(run, values, same, rows, n, edges):
+    x = values.normal((rows, 3), np.float64)
+    ends = [edge(values, count, x.shape, 0, np.float64) for count in edges]
+    how = {"mesh": {"x": 8}, "in_specs": [("x", None)], "strategy": "halo", "n": n, "axis": 0}
+    same(run(DIFF, x, *ends, padding=np.nan, **how), expected(x, *ends, n=n, axis=0))
 
 
 @pytest.mark.parametrize("mesh", [{"x": 1}, {"x": 8}], ids=str)
@@ -277,7 +297,8 @@ MATRIX = ArrayType((64, 8), F32)
         (("x", None), 0, 64, "halo", "split over x; only its edge rows move"),
         (("x", None), 1, 64, "gspmd", "axis 1 is not split"),
         (("x", None), 0, 65, "halo", "split over x"),
-        (("x", None), 0, 9, "gspmd", "halo cannot: along axis 0 a block has 2 rows and needs 7"),
+        (("x", None), 0, 9, "halo", "split over x"),
+        (("x", None), 0, 1, "gspmd", "there is no difference"),
     ],
 )
 def test_auto_takes_halo_where_it_can(run, spec, axis, rows, chosen, because):
@@ -331,8 +352,7 @@ def test_what_cannot_be_is_refused(refused, operands, parameters, reason, field,
 @pytest.mark.parametrize(
     ("rows", "n", "out_specs", "says"),
     [
-        (64, 12, [], "a block has 8 rows and needs 11 of its neighbours"),
-        (9, 1, [], "needs 7"),
+        (64, 60, [], "a block has 8 rows and needs 53 of those on one side, and it serves 4 neighbours on each"),
         (64, 1, [(None, "x")], "x is split as P('x', None) and the result as P(None, 'x')"),
     ],
 )

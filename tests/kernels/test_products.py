@@ -218,7 +218,7 @@ def test_the_product_does_not_depend_on_the_mesh(run, same, data):
     same(run(MATMUL, lhs, rhs, padding=np.nan, **how), lhs @ rhs)
 
 
-@pytest.mark.parametrize("strategy", ["ring", "bidirectional_ring", "psum_scatter_ring"])
+@pytest.mark.parametrize("strategy", ["ring", "bidirectional_ring"])
 def test_rings_only_pass_on(run, strategy):
     lhs, rhs = ArrayType((32, 16), F32), ArrayType((16, 8), F32)
     text = run.program(COLLECTIVE, lhs, rhs, mesh={"x": 4}, axis_name="x", strategy=strategy).compiled.as_text()
@@ -261,7 +261,9 @@ def test_rows_by_columns_moves_nothing(run):
         ([(None, "x"), ("x", None)], None, "psum_scatter", (("x",), ())),
         ([(None, "x"), ("x", None)], (), "psum", ((), ())),
         ([(None, "x"), ("x", "y")], (None, "y"), "psum", ((), ("y",))),
-        ([(None, "x"), ("x", None)], (None, "x"), "gspmd", ((), ("x",))),
+        ([(None, "x"), ("x", None)], (None, "x"), "psum_scatter", ((), ("x",))),
+        ([(None, "x"), ("x", None)], ("y", "x"), "all_gather", (("y",), ("x",))),
+        ([(None, "x"), (None, "x")], None, "all_gather", ((), ("x",))),
         ([("y", "x"), ("x", None)], None, "psum_scatter", (("y", "x"), ())),
         ([("y", "x"), ("x", "y")], None, "gspmd", None),
     ],

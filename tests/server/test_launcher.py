@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from shardcall_server import launcher
 from shardcall_server.launcher import tuned_environment, worker_environment
 
 
@@ -21,3 +29,44 @@ def test_flags_of_the_keeper_come_last_and_win():
     flags = worker_environment({"XLA_FLAGS": "--xla_cpu_prefer_vector_width=256"})["XLA_FLAGS"].split()
     assert flags[-1] == "--xla_cpu_prefer_vector_width=256"
     assert any("terminate_timeout" in flag for flag in flags)
+
+
+@pytest.mark.parametrize(
+    ("platform", "environment", "on_gpu"),
+    [
+        ("gpu", {}, True),
+        ("gpu", {"JAX_PLATFORMS": "cpu"}, True),
+        ("cpu", {}, False),
+        ("cpu", {"JAX_PLATFORMS": "cuda"}, False),
+        ("tpu", {}, False),
+        ("", {"JAX_PLATFORMS": "cuda,cpu"}, True),
+        ("", {"JAX_PLATFORMS": "cpu"}, False),
+    ],
+)
+def test_flags_for_gpus_are_set_for_gpus_alone(platform, environment, on_gpu):
+    flags = worker_environment(environment, platform)["XLA_FLAGS"]
+    assert ("--xla_gpu_enable_latency_hiding_scheduler=true" in flags.split()) == on_gpu
+    assert ("xla_gpu" in flags) == on_gpu
+
+
+@pytest.mark.parametrize(
+    ("plugins", "nodes", "on_gpu"),
+    [
+        (["xla_cuda12"], ["/dev/null"], True),
+        (["xla_rocm7"], ["/dev/null"], True),
+        (["xla_cuda12"], ["/dev/none"], False),
+        (["libtpu"], ["/dev/null"], False),
+        ([], ["/dev/null"], False),
+    ],
+)
+def test_without_a_platform_there_is_a_gpu_where_jax_finds_one(monkeypatch, plugins, nodes, on_gpu):
+    found = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
+    monkeypatch.setattr(launcher, "entry_points", lambda group: found if group == "jax_plugins" else [])
+    monkeypatch.setattr(launcher, "_GPU_NODES", nodes)
+    assert ("xla_gpu" in worker_environment({})["XLA_FLAGS"]) == on_gpu
+
+
+def test_the_installed_xla_knows_every_flag():
+    """It ends a process that gives it one it does not; flags of all platforms are known to all."""
+    environment = worker_environment({**os.environ, "JAX_PLATFORMS": "cpu"}, "gpu")
+    subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], env=environment, check=True)

@@ -49,7 +49,6 @@ class AnySequence(RuleBasedStateMachine):
 
     Attributes:
         leases: those that are there.
-        orphans: reservations whose lease is over, with their bytes.
         settled: reservations that were committed or cancelled.
         told: what the mesh is to be told.
         ever: every handle and array id that was given.
@@ -65,7 +64,6 @@ class AnySequence(RuleBasedStateMachine):
         self.mesh_was_told: list[Resident] = []
         self.table = Residents(MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.mesh_was_told.extend, lambda: self.now)
         self.leases: dict[bytes, ModelLease] = {}
-        self.orphans: dict[Reservation, int] = {}
         self.settled: set[Reservation] = set()
         self.told: list[Resident] = []
         self.ever: set[bytes | int] = set()
@@ -77,9 +75,10 @@ class AnySequence(RuleBasedStateMachine):
         """Every rule but `wait` begins with it."""
         self.waited = False
         for name, lease in list(self.leases.items()):
-            if lease.ends <= self.now:
+            if lease.ends <= self.now and lease.pending:
+                lease.ends = self.now + LEASE_S
+            elif lease.ends <= self.now:
                 self.told += lease.live.values()
-                self.orphans |= lease.pending
                 del self.leases[name]
 
     def drop_empty(self) -> None:
@@ -90,7 +89,7 @@ class AnySequence(RuleBasedStateMachine):
             self.leases[name].ends = self.now + LEASE_S
 
     def fits(self, lease: ModelLease, nbytes: int) -> bool:
-        in_all = sum(each.nbytes for each in self.leases.values()) + sum(self.orphans.values())
+        in_all = sum(each.nbytes for each in self.leases.values())
         return lease.nbytes + nbytes <= MAX_LEASE_BYTES and in_all + nbytes <= MAX_BYTES
 
     @rule(seconds=st.sampled_from([0.5, 4.0, 9.5, 10.0]))
@@ -118,7 +117,6 @@ class AnySequence(RuleBasedStateMachine):
         self.sweep()
         reservation.cancel()
         self.settled.add(reservation)
-        self.orphans.pop(reservation, None)
         for lease in self.leases.values():
             lease.pending.pop(reservation, None)
         self.drop_empty()
@@ -132,10 +130,10 @@ class AnySequence(RuleBasedStateMachine):
                 commit(reservation, nbytes, epoch)
             return multiple()
         self.settled.add(reservation)
-        lease = next((lease for lease in self.leases.values() if reservation in lease.pending), None)
-        (self.orphans if lease is None else lease.pending).pop(reservation)
-        if late or lease is None or not self.fits(lease, nbytes):
-            expected = Reason.ARRAY_LOST if late or lease is None else Reason.RESIDENT_LIMIT
+        lease = next(lease for lease in self.leases.values() if reservation in lease.pending)
+        lease.pending.pop(reservation)
+        if late or not self.fits(lease, nbytes):
+            expected = Reason.ARRAY_LOST if late else Reason.RESIDENT_LIMIT
             assert refusal(commit, reservation, nbytes, epoch) is expected
             if not late:
                 self.told.append(self.mesh_was_told[-1])
@@ -197,7 +195,7 @@ class AnySequence(RuleBasedStateMachine):
     def holds_what_the_model_holds(self):
         leases = self.leases.values()
         live = [resident for lease in leases for resident in lease.live.values()]
-        pending = [self.orphans, *(lease.pending for lease in leases)]
+        pending = [lease.pending for lease in leases]
         assert (self.table.count, self.table.leases) == (len(live), len(leases))
         assert self.table.device_bytes == sum(resident.device_bytes for resident in live)
         assert self.table.reserved_bytes == sum(sum(each.values()) for each in pending)

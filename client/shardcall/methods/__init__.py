@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from shardcall.methods.calling import Outcome
 from shardcall.methods.differences import Differences
+from shardcall.methods.elementwise import Elementwise
+from shardcall.methods.layouts import Layouts
+from shardcall.methods.networks import Networks
 from shardcall.methods.products import Products
+from shardcall.methods.random import Random
+from shardcall.methods.reductions import Reductions
+from shardcall.methods.scans import Scans
 
 
-class KernelMethods(Differences[Outcome], Products[Outcome]):
+class KernelMethods(
+    Differences[Outcome],
+    Products[Outcome],
+    Random[Outcome],
+    Scans[Outcome],
+    Networks[Outcome],
+    Elementwise[Outcome],
+    Reductions[Outcome],
+    Layouts[Outcome],
+):
     """Gives kernels the names and defaults of their NumPy equivalents; ``call`` does the work.
 
     A client returns a `shardcall.Result`, an `aio` client what awaits one.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Sequence
+from typing import Literal, Unpack
 
 from shardcall.arrays import OperandLike
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
@@ -32,3 +33,66 @@ class Differences(Calling[Outcome]):
             options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
         """
         return self._named("diff", x, prepend, append, n=n, axis=axis, options=options)
+
+    def shift(
+        self,
+        x: OperandLike,
+        shift: int,
+        axis: int = -1,
+        fill: OperandLike | None = None,
+        mode: Literal["fill", "periodic"] = "fill",
+        **options: Unpack[ArrayOptions],
+    ) -> Outcome:
+        """The array with its rows moved along an axis: row ``i`` of it is row ``i - shift`` of ``x``.
+
+        Args:
+            x: [..., size, ...] the array.
+            shift: by how many rows; negative towards the first.
+            axis: along which axis.
+            fill: a scalar for the rows that nothing moves to, of a kind that ``x`` can hold; 0 if left out.
+            mode: ``"fill"``, or ``"periodic"`` for ``numpy.roll``.
+            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+        """
+        return self._named("shift", x, fill, shift=shift, axis=axis, mode=mode, options=options)
+
+    def gradient(
+        self,
+        x: OperandLike,
+        *spacing: OperandLike,
+        axis: int | Sequence[int] | None = None,
+        edge_order: int = 1,
+        **options: Unpack[ArrayOptions],
+    ) -> Outcome:
+        """The derivative along one or more axes, as ``numpy.gradient``: one result for each axis.
+
+        Args:
+            x: [...] the array.
+            spacing: nothing for steps of 1, a scalar for all axes, or for each a scalar or the coordinates along it.
+            axis: along which axis or axes; all if left out.
+            edge_order: the order of the one-sided differences at the ends, 1 or 2.
+            options: as of `shardcall.methods.calling.ArrayOptions` but for ``out_spec``; results are split as ``x``.
+        """
+        return self._named("gradient", x, *spacing, axis=_axes(axis), edge_order=edge_order, options=options)
+
+    def laplacian(
+        self,
+        x: OperandLike,
+        *spacing: OperandLike,
+        axes: int | Sequence[int] | None = None,
+        boundary: Literal["periodic", "zero", "edge"] = "periodic",
+        **options: Unpack[ArrayOptions],
+    ) -> Outcome:
+        """The sum over axes of ``x[i - 1] - 2 * x[i] + x[i + 1]``.
+
+        Args:
+            x: [...] the array.
+            spacing: nothing for steps of 1, a scalar for all axes, or one for each: its square divides the axis's term.
+            axes: over which axis or axes; all if left out.
+            boundary: what lies outside ``x``: ``x`` again, zeros, or its outermost rows again.
+            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+        """
+        return self._named("laplacian", x, *spacing, axes=_axes(axes), boundary=boundary, options=options)
+
+
+def _axes(axes: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    return tuple(axes) if isinstance(axes, Sequence) else axes

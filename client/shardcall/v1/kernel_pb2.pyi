@@ -149,15 +149,19 @@ class KernelCall(_message.Message):
     kernel: _builtins.str
     """The kernel's name, as ListKernels tells it."""
     strategy: _builtins.str
-    """The strategy's name; empty or "auto" leaves the choice to the server."""
+    """The strategy's name; empty or "auto" leaves the choice to the server, which
+    times those that can serve the call, or goes by a rule of the kernel's.
+    """
     @_builtins.property
     def parameters(self) -> _containers.MessageMap[_builtins.str, Global___ParameterValue]:
         """Static parameters by name; those left out take their default."""
 
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
-        """The mesh. Unset: the server's default mesh if a spec is set or the operands
-        hold 1 MiB or more, else one device.
+        """The mesh. Unset: that of the first operand that is resident, and all that
+        are must then lie on the same devices in the same order; where none is, the
+        server's default mesh if a spec is set or the operands hold 1 MiB or more,
+        else one device. Set: resident operands that lie elsewhere are moved.
         """
 
     @_builtins.property
@@ -461,6 +465,36 @@ class KeyPart(_message.Message):
 Global___KeyPart: _TypeAlias = KeyPart  # noqa: Y015
 
 @_typing.final
+class StrategyTiming(_message.Message):
+    """How long a strategy took when the server timed it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    RUN_COUNT_FIELD_NUMBER: _builtins.int
+    strategy: _builtins.str
+    """The strategy."""
+    seconds: _builtins.float
+    """The median of its runs, on blocks of ones."""
+    run_count: _builtins.int
+    """How many runs the median is of."""
+    def __init__(
+        self,
+        *,
+        strategy: _builtins.str = ...,
+        seconds: _builtins.float = ...,
+        run_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_count", b"run_count", "seconds", b"seconds", "strategy", b"strategy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StrategyTiming: _TypeAlias = StrategyTiming  # noqa: Y015
+
+@_typing.final
 class Plan(_message.Message):
     """What a call does: everything but the values."""
 
@@ -477,6 +511,7 @@ class Plan(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     KEY_DIGEST_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
+    STRATEGY_TIMINGS_FIELD_NUMBER: _builtins.int
     kernel: _builtins.str
     """The kernel's name."""
     strategy: _builtins.str
@@ -513,6 +548,12 @@ class Plan(_message.Message):
     def key(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyPart]:
         """The parts, in order."""
 
+    @_builtins.property
+    def strategy_timings(self) -> _containers.RepeatedCompositeFieldContainer[Global___StrategyTiming]:
+        """Where "auto" was decided by timing: the candidates that were timed, the
+        strategy chosen first, then by time. Else empty.
+        """
+
     def __init__(
         self,
         *,
@@ -527,10 +568,11 @@ class Plan(_message.Message):
         memory: Global___DeviceMemory | None = ...,
         key_digest: _builtins.str = ...,
         key: _abc.Iterable[Global___KeyPart] | None = ...,
+        strategy_timings: _abc.Iterable[Global___StrategyTiming] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "results", b"results", "strategy", b"strategy", "strategy_reason", b"strategy_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "results", b"results", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
-from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.compilation.resolve import AUTO, Resolved
 from shardcall_server.kernels.layout import format_spec
 
 
@@ -99,3 +99,8 @@ def kernel_key(resolved: Resolved, platform: Platform) -> KernelKey:
         jax=platform.jax,
         flags=platform.flags,
     )
+
+
+def choice_digest(key: KernelKey) -> str:
+    """The digest that the choice of a strategy is remembered by: the key's, with ``auto`` for the strategy."""
+    return replace(key, strategy=AUTO).digest()

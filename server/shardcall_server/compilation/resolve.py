@@ -50,6 +50,8 @@ class Resolved:
         device_ids: the devices in row-major order of the mesh's axes.
         strategy: how it will be solved.
         reason: why this strategy, as a clause.
+        candidates: the strategies that ``auto`` may stand for, the rule's choice first, then in the kernel's order;
+            empty where the call names one.
     """
 
     kernel: Kernel
@@ -57,15 +59,18 @@ class Resolved:
     device_ids: tuple[int, ...]
     strategy: Strategy
     reason: str
+    candidates: tuple[str, ...] = ()
 
 
-def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> Resolved:
+def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int], decided: str = "") -> Resolved:
     """Checks a call and fills in what it left open.
 
     Args:
         kernel: the kernel called.
         request: the call.
         known_devices: the ids of the devices there are, in their own order.
+        decided: the strategy that ``auto`` stands for; empty for the rule's choice. The operands and results lie as
+            they do with the rule's choice.
 
     Raises:
         CallError: for everything that a caller can get wrong.
@@ -104,6 +109,11 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
     else:
         name, reason = request.strategy, "asked for"
     problem = replace(problem, out_specs=kernel.default_out_specs(problem, name))
+    candidates: tuple[str, ...] = ()
+    if request.strategy == AUTO:
+        candidates = _candidates(kernel, problem, name)
+        if decided in candidates[1:]:
+            name, reason = decided, f"decided on instead of {name}, the rule's choice"
     if why := strategies[name].refusal(problem):
         able = [s.name for s in kernel.strategies if not s.refusal(problem)]
         raise CallError(
@@ -113,7 +123,19 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
             field="strategy",
             metadata={"able": ",".join(able)},
         )
-    return Resolved(kernel, problem, device_ids, strategies[name], reason)
+    return Resolved(kernel, problem, device_ids, strategies[name], reason, candidates)
+
+
+def _candidates(kernel: Kernel, problem: Problem, rules: str) -> tuple[str, ...]:
+    """The strategies that serve the problem as the rule's choice lays it out, that one first.
+
+    Which is quickest must not decide how a result lies. A layout left to the compiler may be another with each
+    strategy, so there is one candidate then.
+    """
+    if None in problem.out_specs:
+        return (rules,)
+    others = (s.name for s in kernel.strategies if s.name != rules and not s.refusal(problem))
+    return (rules, *others)
 
 
 def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:

@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from shardcall.blocks import device_label
 from shardcall.v1 import kernel_pb2, mesh_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.programs import Found
+from shardcall_server.frontend.found import Found
 from shardcall_server.frontend.residents import Resident, array_lost
 from shardcall_server.frontend.running import Running
 from shardcall_server.frontend.session import MeshSession, SessionEndedError
 from shardcall_server.frontend.storage import Given, Storage
 from shardcall_server.frontend.supervisor import Mesh, MeshSupervisor
-from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, format_spec
 from shardcall_server.settings import Settings
-from shardcall_server.wire import check_counts, encode_array_type, encode_mesh
+from shardcall_server.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
 from shardcall_worker.v1 import link_pb2
 
 _LARGE_CALL_BYTES = 1 << 20
+_MOST_TOLD = 300
 _ONE_DEVICE = MeshAxes((("x", 1),))
 
 
@@ -170,6 +172,8 @@ class Execution:
 
 
 def _keep_where_they_lie(call: kernel_pb2.KernelCall, operands: Sequence[Given]) -> None:
+    if not call.HasField("mesh"):
+        _check_same_devices(operands)
     for i, operand in enumerate(operands):
         resident = operand.resident
         if resident is None:
@@ -180,6 +184,33 @@ def _keep_where_they_lie(call: kernel_pb2.KernelCall, operands: Sequence[Given])
             call.in_specs.add()
         if not call.in_specs[i].HasField("spec") and _axes(call.mesh) == _axes(resident.mesh):
             call.in_specs[i].spec.CopyFrom(resident.placement.spec)
+
+
+def _check_same_devices(operands: Sequence[Given]) -> None:
+    """Arrays that somebody placed move only where somebody says so: a call that names its mesh.
+
+    Raises:
+        CallError: INVALID_MESH.
+    """
+    there = [(i, operand.resident) for i, operand in enumerate(operands) if operand.resident is not None]
+    for i, resident in there[1:]:
+        first, known = there[0]
+        if resident.mesh.device_ids == known.mesh.device_ids:
+            continue
+        same = set(resident.mesh.device_ids) == set(known.mesh.device_ids)
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"operand {first} lies on {_where(known)} and operand {i} on {_where(resident)}"
+            f"{', the same devices in another order' if same else ''}; set the call's mesh to say where they are to "
+            "meet, or put one of them again, over the mesh of the other",
+            field="mesh",
+        )
+
+
+def _where(resident: Resident) -> str:
+    spec = format_spec(tuple(tuple(entry.axis_names) for entry in resident.placement.spec.entries))
+    told = f"{decode_mesh(resident.mesh)} of devices {device_label(tuple(resident.mesh.device_ids))} as {spec}"
+    return shorten(told, _MOST_TOLD)
 
 
 def _axes(mesh: mesh_pb2.Mesh) -> list[tuple[str, int]]:

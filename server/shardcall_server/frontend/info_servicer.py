@@ -9,8 +9,9 @@ from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import default_mesh
 from shardcall_server.frontend.holdings import Holdings
 from shardcall_server.frontend.supervisor import MeshSupervisor
+from shardcall_server.kernels.layout import MAX_RANK
 from shardcall_server.settings import Settings
-from shardcall_server.wire import MAX_RANK, encode_mesh
+from shardcall_server.wire import encode_mesh
 
 _MIN_SEGMENT_BYTES = 256 << 10
 

@@ -168,11 +168,15 @@ class Leases:
             del self._leases[lease.lease_id]
 
     def pop_over(self) -> Lease | None:
-        """Takes out a lease that is over; None if there is none."""
-        first = next(iter(self._leases.values()), None)
-        if first is None or first.ends > self._clock():
-            return None
-        return self._leases.pop(first.lease_id)
+        """Takes out a lease that is over; None if there is none.
+
+        None is while an array is on its way: its call shows that its client is there, and has an end of its own.
+        """
+        while (first := next(iter(self._leases.values()), None)) is not None and first.ends <= self._clock():
+            if first.room.arrays == len(first.arrays):
+                return self._leases.pop(first.lease_id)
+            self.renew(first)
+        return None
 
     def next_end_s(self) -> float:
         """Seconds until any lease can be over; one that begins meanwhile is not over sooner."""

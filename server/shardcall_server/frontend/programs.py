@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import cached_property
 
-from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
+from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.auto import Decisions, Preparation
+from shardcall_server.frontend.found import HIT, CachedProgram, Found, Words, call_digest, miss
+from shardcall_server.frontend.measuring import Measurer
 from shardcall_server.frontend.session import MeshSession, SessionEndedError, mesh_restarted
-from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.wire import decode_operand_types
 from shardcall_worker.v1 import link_pb2
 
@@ -21,90 +20,6 @@ _MAX_PREPARING = 64  # compilations go on when their callers have left
 _MAX_WORDS = 1024
 _MAX_WORDS_BYTES = 4096
 _UNKNOWN = (kernel_pb2.KernelCall(), b"")
-_MAX_TOLD = 3  # differences that an explanation names
-
-
-@dataclass(eq=False)
-class CachedProgram:
-    """A program that the mesh holds.
-
-    Attributes:
-        key: the digest of its key.
-        kernel: the name of its kernel.
-        parts: the labelled parts of its key.
-        results: the types of its results.
-        program_bytes: the memory that it takes, at a guess.
-        evicted: whether the mesh has been told to forget it; changes under the session's `order`.
-        aliases: digests of the calls that find it, oldest first.
-    """
-
-    key: str
-    kernel: str
-    parts: dict[str, str]
-    results: tuple[ArrayType, ...]
-    program_bytes: int
-    evicted: bool = False
-    aliases: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-
-    @property
-    def result_bytes(self) -> int:
-        """Bytes of all results."""
-        return sum(result.nbytes for result in self.results)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A program, and how it was found.
-
-    Attributes:
-        program: the program.
-        plan: what it does, with the reason why this call's strategy is what it is.
-        answer: hit or miss, and why.
-    """
-
-    program: CachedProgram
-    plan: kernel_pb2.Plan
-    answer: kernel_pb2.CacheAnswer
-
-    @cached_property
-    def plan_field(self) -> bytes:
-        """The plan as the field of an `ExecuteResponse`, to be appended to the bytes of its other fields.
-
-        It is large beside a small call's arrays, and the same in every answer.
-        """
-        return kernel_service_pb2.ExecuteResponse(plan=self.plan).SerializeToString()
-
-
-Words = tuple[bytes, tuple[ArrayType | None, ...]]
-"""A call as its sender said it: the bytes of its message, and the types of its operands."""
-
-
-def call_digest(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> bytes:
-    """What a call is looked up by: all that was said, with "auto" and unset specs in their places.
-
-    Many such digests may lead to one program. Values are no part of it.
-    """
-    sha = hashlib.sha256()
-    for message in (call, *operands):
-        data = message.SerializeToString(deterministic=True)
-        sha.update(len(data).to_bytes(8, "little"))
-        sha.update(data)
-    return sha.digest()
-
-
-@dataclass(eq=False)
-class _Preparation:
-    """A compilation that calls wait for.
-
-    Attributes:
-        command: what was sent to the mesh.
-        found: what the calls wait for.
-        evicted: keys evicted since the command was sent.
-    """
-
-    command: link_pb2.Prepare
-    found: Future[Found] = field(default_factory=Future)
-    evicted: set[str] = field(default_factory=set)
 
 
 class ProgramCache:
@@ -118,17 +33,26 @@ class ProgramCache:
         max_programs: the most that are kept.
         max_bytes: the most bytes they may take together, at a guess.
         max_call_bytes: the most bytes of operands and results of one call.
+        measurer: times strategies for calls that leave the choice to the server; None goes by the kernels' rules.
     """
 
-    def __init__(self, session: MeshSession, max_programs: int, max_bytes: int, max_call_bytes: int) -> None:
+    def __init__(
+        self,
+        session: MeshSession,
+        max_programs: int,
+        max_bytes: int,
+        max_call_bytes: int,
+        measurer: Measurer | None = None,
+    ) -> None:
         self._session = session
         self._max_programs = max_programs
         self._max_bytes = max_bytes
         self._max_call_bytes = max_call_bytes
+        self._decisions = Decisions(self, session, measurer) if measurer else None
         self._by_key: OrderedDict[str, CachedProgram] = OrderedDict()
         self._by_call: dict[bytes, Found] = {}
         self._by_words: OrderedDict[Words, tuple[kernel_pb2.KernelCall, bytes]] = OrderedDict()
-        self._preparing: dict[bytes, _Preparation] = {}
+        self._preparing: dict[bytes, Preparation] = {}
         self._bytes = 0
 
     def recall(self, words: Words) -> tuple[kernel_pb2.KernelCall, Found] | None:
@@ -158,7 +82,11 @@ class ProgramCache:
             SessionEndedError: the mesh is gone.
             CallError: too many programs are being compiled.
         """
-        digest = call_digest(call, operands)
+        prepare = link_pb2.Prepare(call=call, operands=operands, max_call_bytes=self._max_call_bytes)
+        return self.look_up(call_digest(call, operands), prepare)
+
+    def look_up(self, digest: bytes, prepare: link_pb2.Prepare) -> Found | Future[Found]:
+        """As `find`, for a command and what its program is to be found by."""
         with self._session.order:
             known = self._by_call.get(digest)
             if known is not None:
@@ -172,13 +100,40 @@ class ProgramCache:
                         f"the mesh compiles {_MAX_PREPARING} programs already; repeat the call when some are done",
                         metadata={"limit": "programs being compiled"},
                     )
-                prepare = link_pb2.Prepare(call=call, operands=operands, max_call_bytes=self._max_call_bytes)
                 # Kept before it is sent: the answer may be there by the time that sending returns.
-                preparation = self._preparing[digest] = _Preparation(prepare)
+                preparation = self._preparing[digest] = Preparation(prepare)
                 self._send(digest, preparation)
             return preparation.found
 
-    def _send(self, digest: bytes, preparation: _Preparation) -> None:
+    def known(self, digest: bytes) -> Found | None:
+        """The program that a call finds without asking the mesh."""
+        return self._by_call.get(digest)
+
+    def name(self, digest: bytes, found: Found) -> None:
+        """Has a call find a program from now on, unless that has been evicted."""
+        program = found.program
+        if program.evicted:
+            return
+        before = self._by_call.get(digest)
+        self._by_call[digest] = Found(program, found.plan, HIT)
+        program.aliases[digest] = None
+        if before is not None and before.program is not program:
+            self._forget_alias(before.program, digest)
+        if len(program.aliases) > _MAX_ALIASES:
+            del self._by_call[program.aliases.popitem(last=False)[0]]
+
+    def unname(self, digest: bytes) -> None:
+        """Has a call find nothing from now on."""
+        found = self._by_call.pop(digest, None)
+        if found is not None:
+            self._forget_alias(found.program, digest)
+
+    def go_on(self, digest: bytes) -> Future[Found] | None:
+        """What the calls wait for that `Decisions` held; they are to be told by the caller."""
+        preparation = self._preparing.pop(digest, None)
+        return preparation.found if preparation else None
+
+    def _send(self, digest: bytes, preparation: Preparation) -> None:
         try:
             answer = self._session.command(link_pb2.FrontEndMessage(prepare=preparation.command))
         except BaseException:
@@ -186,36 +141,54 @@ class ProgramCache:
             raise
         answer.add_done_callback(lambda done: self._prepared(digest, preparation, done))
 
-    def _prepared(self, digest: bytes, preparation: _Preparation, answer: Future[link_pb2.WorkerMessage]) -> None:
+    def _prepared(self, digest: bytes, preparation: Preparation, answer: Future[link_pb2.WorkerMessage]) -> None:
         try:
             with self._session.order:
-                prepared = answer.result().prepared
-                if prepared.plan.key_digest in preparation.evicted:
-                    # The mesh found the program before it read that it should forget it: ask once more.
-                    preparation.evicted.clear()
-                    self._send(digest, preparation)
-                    return
-                outcome = self._insert(digest, prepared)
+                outcome = self._outcome(digest, preparation, answer)
         except SessionEndedError:
             preparation.found.set_exception(mesh_restarted())
         except Exception as error:  # noqa: BLE001  # whatever it is, nobody may wait for ever
             preparation.found.set_exception(error)
         else:
-            preparation.found.set_result(outcome)
+            if outcome is not None:
+                preparation.found.set_result(outcome)
         finally:
             if preparation.found.done():
                 with self._session.order:
                     self._preparing.pop(digest, None)
 
-    def _insert(self, digest: bytes, prepared: link_pb2.Prepared) -> Found:
+    def _outcome(self, digest: bytes, preparation: Preparation, answer: Future[link_pb2.WorkerMessage]) -> Found | None:
+        """What an answer leads to; None where the mesh is asked once more, or strategies are timed first."""
+        try:
+            message = answer.result()
+        except CallError as error:
+            preparation.refused(error)
+            self._send(digest, preparation)
+            return None
+        if message.WhichOneof("answer") == "candidates":
+            choice = self._decisions.recall(message.candidates) if self._decisions else None
+            preparation.choose_from(message.candidates, choice)
+            self._send(digest, preparation)
+            return None
+        if message.prepared.plan.key_digest in preparation.evicted:
+            # The mesh found the program before it read that it should forget it: ask once more.
+            preparation.evicted.clear()
+            self._send(digest, preparation)
+            return None
+        preparation.give_reason(message.prepared.plan)
+        found = self._admit(message.prepared)
+        if self._decisions and self._decisions.hold(digest, preparation, found):
+            return None
+        self.name(digest, found)
+        return found
+
+    def _admit(self, prepared: link_pb2.Prepared) -> Found:
         key = prepared.plan.key_digest
         program = self._by_key.get(key)
         if program is not None:  # known by other words, such as another strategy than "auto"
-            answer = _HIT
+            answer = HIT
         else:
-            answer = kernel_pb2.CacheAnswer(
-                outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation=self._explain(prepared.plan)
-            )
+            answer = miss(prepared.plan, reversed(self._by_key.values()))
             results = decode_operand_types([result.type for result in prepared.plan.results])
             program = CachedProgram(
                 key=key,
@@ -227,47 +200,21 @@ class ProgramCache:
             self._bytes += program.program_bytes
         self._by_key[key] = program
         self._by_key.move_to_end(key)
-        self._by_call[digest] = Found(program, prepared.plan, _HIT)
-        program.aliases[digest] = None
-        if len(program.aliases) > _MAX_ALIASES:
-            del self._by_call[program.aliases.popitem(last=False)[0]]
         while len(self._by_key) > self._max_programs or (self._bytes > self._max_bytes and len(self._by_key) > 1):
-            self._evict()
+            self._evict(next(iter(self._by_key.values())))
         return Found(program, prepared.plan, answer)
 
-    def _evict(self) -> None:
-        key, program = self._by_key.popitem(last=False)
+    def _forget_alias(self, program: CachedProgram, digest: bytes) -> None:
+        program.aliases.pop(digest, None)
+        if not program.aliases and not program.evicted:  # no call finds it any more
+            self._evict(program)
+
+    def _evict(self, program: CachedProgram) -> None:
+        del self._by_key[program.key]
         program.evicted = True
         self._bytes -= program.program_bytes
         for alias in program.aliases:
             del self._by_call[alias]
         for preparation in self._preparing.values():
-            preparation.evicted.add(key)
-        self._session.tell(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=key)))
-
-    def _explain(self, plan: kernel_pb2.Plan) -> str:
-        """Why this key was not there: what differs from the nearest key that is."""
-        parts = {part.label: part.value for part in plan.key}
-        nearest = min(
-            (_differences(parts, p.parts) for p in reversed(self._by_key.values()) if p.kernel == plan.kernel),
-            key=len,
-            default=None,
-        )
-        if nearest is None:
-            return f"no program of kernel {plan.kernel} was cached"
-        told = "; ".join(
-            f"{label}: {parts.get(label, 'none')} here, {other} there" for label, other in nearest[:_MAX_TOLD]
-        )
-        more = f"; and {len(nearest) - _MAX_TOLD} more" if len(nearest) > _MAX_TOLD else ""
-        return f"the nearest cached program differs in {told}{more}"
-
-
-_HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
-
-
-def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[tuple[str, str]]:
-    return [
-        (label, theirs.get(label, "none"))
-        for label in dict.fromkeys([*ours, *theirs])
-        if ours.get(label) != theirs.get(label)
-    ]
+            preparation.evicted.add(program.key)
+        self._session.tell(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=program.key)))

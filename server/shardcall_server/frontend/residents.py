@@ -207,12 +207,6 @@ class Residents:
                 Reason.ARRAY_LOST, "the mesh restarted while the array was put there, and it is lost; put it anew"
             )
         try:
-            if not self._leases.hold(lease):
-                raise CallError(
-                    Reason.ARRAY_LOST,
-                    f"the array's lease ended, {self._leases.lease_s:g} s after its client was last heard of and "
-                    "before the array was on the mesh; put it anew, and renew its lease meanwhile",
-                )
             self._take_room(lease, resident.device_bytes)
         except CallError:
             gone.append(resident)  # the mesh holds it, and nobody else tells it
@@ -279,8 +273,8 @@ class Reservation:
         """Puts the array into the table, with a handle of its own.
 
         Raises:
-            CallError: ARRAY_LOST: its lease or its epoch ended meanwhile; RESIDENT_LIMIT: it is larger than was
-                reserved and there is no room. The reservation has ended then, too.
+            CallError: ARRAY_LOST: its epoch ended meanwhile; RESIDENT_LIMIT: it is larger than was reserved and there
+                is no room. The reservation has ended then, too.
         """
         resident = Resident(
             handle=secrets.token_bytes(HANDLE_BYTES),

@@ -30,11 +30,13 @@ from shardcall.v1 import (
 )
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.array_servicer import ArrayServicer
+from shardcall_server.frontend.choices import Choices
 from shardcall_server.frontend.execution import Execution
 from shardcall_server.frontend.holdings import Holdings
 from shardcall_server.frontend.info_servicer import ServerInfoServicer
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.kernel_servicer import KernelServicer
+from shardcall_server.frontend.measuring import Measurer
 from shardcall_server.frontend.ports import is_loopback, listen
 from shardcall_server.frontend.programs import ProgramCache
 from shardcall_server.frontend.segment_servicer import SegmentServicer
@@ -97,10 +99,11 @@ class FrontEnd:
         )
         self.address = listen(self._server, settings)
         self._announce(False)
+        self._measurer = _measurer(settings)
         self._holdings = Holdings(settings, lambda: self._supervisor.session)
         self._supervisor = MeshSupervisor(
             lambda: _open_session(settings),
-            lambda session: _program_cache(session, settings),
+            self._program_cache,
             self._announce,
             self._holdings.residents.end_epoch,
         )
@@ -133,6 +136,12 @@ class FrontEnd:
             names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
 
+    def _program_cache(self, session: MeshSession) -> ProgramCache:
+        limits = self._settings
+        return ProgramCache(
+            session, limits.max_cached_programs, limits.max_cached_bytes, limits.max_call_bytes, self._measurer
+        )
+
     def _announce(self, ready: bool) -> None:
         status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *_SERVICES):
@@ -162,13 +171,19 @@ class FrontEnd:
         self._health.enter_graceful_shutdown()
         self._server.stop(self._settings.drain_s).wait()
         self._supervisor.stop(_MESH_END_S)
+        self._end_measuring()
         self._holdings.close()
 
     def stop(self) -> None:
         """Ends everything without waiting for calls."""
         self._server.stop(0).wait()
         self._supervisor.stop(0.0)
+        self._end_measuring()
         self._holdings.close()
+
+    def _end_measuring(self) -> None:
+        if self._measurer is not None:
+            self._measurer.close()
 
 
 def _open_session(settings: Settings) -> MeshSession:
@@ -177,8 +192,8 @@ def _open_session(settings: Settings) -> MeshSession:
     return MeshSession(start, settings.log_level)
 
 
-def _program_cache(session: MeshSession, settings: Settings) -> ProgramCache:
-    return ProgramCache(session, settings.max_cached_programs, settings.max_cached_bytes, settings.max_call_bytes)
+def _measurer(settings: Settings) -> Measurer | None:
+    return Measurer(Choices(settings.cache_dir), settings.max_timing_s) if settings.strategy == "measured" else None
 
 
 def serve(settings: Settings, end_with_stdin: bool = False) -> int:

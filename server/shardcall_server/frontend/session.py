@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ class MeshSession:
         self._pending_lock = threading.Lock()
         self._ids = itertools.count(1)
         self._ended = False
+        self._answered_at = time.monotonic()
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -63,7 +65,7 @@ class MeshSession:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=worker_environment(os.environ),
+                env=worker_environment(os.environ, start.platform),
             )
         self._link = Link(ours)
         self._link.send(link_pb2.FrontEndMessage(start=start).SerializeToString())
@@ -77,6 +79,21 @@ class MeshSession:
     def ended(self) -> bool:
         """Whether the worker is gone."""
         return self._ended
+
+    @property
+    def idle(self) -> bool:
+        """Whether every command has had its answer."""
+        return not self._pending
+
+    @property
+    def idle_s(self) -> float:
+        """For how long every command has had its answer, in seconds; 0 where one has not."""
+        return 0.0 if self._pending else time.monotonic() - self._answered_at
+
+    def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage] | None:
+        """Sends a command if every other has been answered, and returns None if not; otherwise as `command`."""
+        with self.order:
+            return None if self._pending else self.command(message)
 
     def command(
         self,
@@ -178,6 +195,7 @@ class MeshSession:
             return
         pending = self._pending.pop(message.call_id, None)
         if pending is not None:
+            self._answered_at = time.monotonic()
             _settle(pending.answer, message)
 
     def shut_down(self, timeout_s: float) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import cast
 
 import jax
 
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
-from shardcall_server.kernels import element_types, products, rings
-from shardcall_server.kernels.blocks import fit, partition_spec
+from shardcall_server.kernels import collective_products as bodies
+from shardcall_server.kernels import element_types, products
+from shardcall_server.kernels.blocks import fit, mask_from, partition_spec
+from shardcall_server.kernels.collective_layouts import layouts, misfit, served_by, without
+from shardcall_server.kernels.collective_products import Body, Product
 from shardcall_server.kernels.kernel import (
     Kernel,
     OperandInfo,
@@ -22,68 +24,29 @@ from shardcall_server.kernels.kernel import (
     Signature,
     Strategy,
 )
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, format_spec, replicated, split
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.parameters import text
-from shardcall_server.kernels.rings import Body, Ring
+from shardcall_server.kernels.rings import Ring
+
+_SCATTERING = ("psum_scatter", "psum_scatter_ring", "psum_scatter_bidirectional_ring")
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The one layout that a strategy serves."""
-
-    lhs: Spec
-    rhs: Spec
-    result: Spec
-
-    def __str__(self) -> str:
-        return f"lhs {format_spec(self.lhs)}, rhs {format_spec(self.rhs)} and the result {format_spec(self.result)}"
-
-
-def _by_rows(axis_name: str) -> _Layout:
-    return _Layout(split(2, 0, (axis_name,)), replicated(2), replicated(2))
-
-
-def _by_columns(axis_name: str) -> _Layout:
-    rows = split(2, 0, (axis_name,))
-    return _Layout(split(2, 1, (axis_name,)), rows, rows)
-
-
-LayoutOf = Callable[[str], _Layout]
-_LAYOUTS: Mapping[str, LayoutOf] = {
-    "all_gather": _by_rows,
-    "ring": _by_rows,
-    "bidirectional_ring": _by_rows,
-    "psum_scatter": _by_columns,
-    "psum_scatter_ring": _by_columns,
-}
-
-
-def _axis_name(problem: Problem) -> str:
-    return cast(str, problem.parameters["axis_name"])
-
-
-def _refusal(problem: Problem, layout_of: LayoutOf) -> str | None:
-    layout = layout_of(_axis_name(problem))
-    out_spec = problem.out_specs[0]
-    if problem.in_specs == (layout.lhs, layout.rhs) and out_spec in (None, layout.result):
-        return None
-    lhs, rhs = (format_spec(cast(Spec, spec)) for spec in problem.in_specs)
-    result = "" if out_spec is None else f" and the result {format_spec(out_spec)}"
-    return f"given are lhs {lhs}, rhs {rhs}{result}, and it serves {layout}"
-
-
-def _build(problem: Problem, mesh: jax.sharding.Mesh, body: Body, layout_of: LayoutOf) -> Program:
+def _build(problem: Problem, mesh: jax.sharding.Mesh, *, body: Body, gather: bool) -> Program:
     if program := products.empty_sum(problem):
         return program
-    (result,), layout = problem.results, layout_of(_axis_name(problem))
-    ring = Ring(_axis_name(problem), problem.mesh.size([_axis_name(problem)]), result.dtype)
-    contracting = cast(ArrayType, problem.operands[1]).shape[0]
+    (result,), wanted = problem.results, problem.out_specs[0]
+    layout = next(fitting for fitting in layouts(problem, gather=gather) if fitting.result == wanted)
+    ring = Ring(layout.axis_name, problem.mesh.size([layout.axis_name]))
+    (rows, contracting), (_, columns) = (cast(ArrayType, operand).shape for operand in problem.operands)
+    m, k, n = layout.padded(rows, contracting, columns, problem.mesh)
+
+    def masked(block: jax.Array, axis: int, names: tuple[str, ...]) -> jax.Array:
+        here = products.rows_here(contracting, names, block.shape[axis]) if names else contracting
+        return mask_from(block, axis, here) if k > contracting else block
 
     def block(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
-        if contracting % ring.devices and layout_of is _by_columns:
-            here = products.rows_here(contracting, (ring.axis_name,), rhs.shape[0])
-            lhs, rhs = products.mask_contracting(lhs, rhs, here)
-        return element_types.from_bits(body(lhs, rhs, ring), result.dtype)
+        lhs, rhs = masked(lhs, 1, layout.lhs[1]), masked(rhs, 0, layout.rhs[0])
+        return element_types.from_bits(body(lhs, rhs, Product(layout, ring, result.dtype)), result.dtype)
 
     sharded = jax.shard_map(
         block,
@@ -93,16 +56,17 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, body: Body, layout_of: Lay
         # That every device holds the same whole product is the ring's doing; JAX cannot know it.
         check_vma=False,
     )
-    return lambda lhs, rhs: (fit(sharded(lhs, rhs), problem.padded_result()),)
+    # An axis split over two mesh axes before, and over one after, may need more padding than it came with.
+    return lambda lhs, rhs: (fit(sharded(fit(lhs, (m, k)), fit(rhs, (k, n))), problem.padded_result()),)
 
 
 def _strategy(name: str, documentation: str, body: Body) -> Strategy:
-    layout_of = _LAYOUTS[name]
+    gather = name not in _SCATTERING
     return Strategy(
         name,
         documentation,
-        partial(_refusal, layout_of=layout_of),
-        partial(_build, body=body, layout_of=layout_of),
+        partial(misfit, gather=gather),
+        partial(_build, body=body, gather=gather),
     )
 
 
@@ -112,19 +76,23 @@ class CollectiveMatMul(Kernel):
     ``r[i, j] = Σₖ lhs[i, k] · rhs[k, j]``, as ``np.matmul(lhs, rhs)``, of type ``np.result_type(lhs, rhs)``; sums are
     taken as `MatMul` takes them.
 
-    Sharding: with lhs ``P(axis_name, None)``, rhs ``P()`` and the result ``P()``, over D devices: ``all_gather``
-    multiplies and gathers the products, (D - 1) / D of the result's bytes per device; ``ring`` passes the blocks of
-    lhs on in D - 1 steps and multiplies each as it comes, (D - 1) / D of the bytes of lhs; ``bidirectional_ring`` sends
-    one half of a block each way. With lhs ``P(None, axis_name)``, rhs and the result ``P(axis_name, None)``:
-    ``psum_scatter`` sums the partial products, ``psum_scatter_ring`` passes the sums on while every device adds
-    its part; (D - 1) / D of the bytes of the result, in the sum's type. Along other mesh axes all is replicated.
+    Sharding: what travels along ``axis_name``, over D devices, follows from which axes of lhs and rhs it splits
+    (`collective_layouts`). One operand is gathered, its rows or columns or along the contracting axis, and every other
+    axis of the product stays as it is split: of lhs ``P(axis_name, None)`` and rhs ``P(None, axis_name)`` the result is
+    ``P(None, axis_name)``. ``all_gather`` moves (D - 1) / D of the gathered operand's bytes per device, or of the
+    product's where that is whole on all; ``ring`` passes its blocks on in D - 1 steps and multiplies each as it comes;
+    ``bidirectional_ring`` sends one half of a block each way. With the contracting axis split over ``axis_name`` in
+    both, the sums are scattered by rows, or by columns if the result's spec says so: ``psum_scatter`` in one
+    collective, ``psum_scatter_ring`` and ``psum_scatter_bidirectional_ring`` by passing them on while every device adds
+    its part; (D - 1) / D of the bytes of the sums. Other mesh axes may split all array axes; those of the contracting
+    axis are summed over by a ``psum``.
 
     Source: the JAX notebook shard_map, case study "collective matmul"; Wang et al., Overlap communication with
-    dependent computation via decomposition in large deep learning models, ASPLOS 2023.
+    dependent computation via decomposition in large deep learning models, ASPLOS 2023, section 5.1.
     """
 
     name = "collective_matmul"
-    version = 1
+    version = 2
     summary = "The product of two matrices, multiplied while blocks travel along one mesh axis."
     operands = (
         OperandInfo("lhs", "The left factor, [M, K]."),
@@ -134,32 +102,37 @@ class CollectiveMatMul(Kernel):
     strategies = (
         _strategy(
             "all_gather",
-            "Every device multiplies its rows of lhs, and the products are gathered. Serves lhs "
-            "P(axis_name, None), rhs P(), result P().",
-            rings.all_gather,
+            "Gathers the operand that axis_name splits and multiplies; gathers the products where every device would "
+            "do all of them. Serves axis_name splitting lhs or rhs, or lhs by rows and rhs by columns or rows.",
+            bodies.all_gather,
         ),
         _strategy(
             "ring",
-            "The blocks of lhs go round and every device multiplies each as it comes. Serves lhs "
-            "P(axis_name, None), rhs P(), result P().",
-            rings.ring_of_lhs,
+            "The blocks of that operand go round and every device multiplies each as it comes. Serves what "
+            "all_gather does, and never holds the operand whole.",
+            partial(bodies.ring_of_blocks, both_ways=False),
         ),
         _strategy(
             "bidirectional_ring",
-            "As ring, with one half of each block sent each way. Serves lhs P(axis_name, None), rhs P(), result P().",
-            rings.bidirectional_ring_of_lhs,
+            "As ring, with one half of each block sent each way. Serves what all_gather does.",
+            partial(bodies.ring_of_blocks, both_ways=True),
         ),
         _strategy(
             "psum_scatter",
-            "Every device multiplies its blocks and the sums are scattered by rows. Serves lhs "
-            "P(None, axis_name), rhs P(axis_name, None), result P(axis_name, None).",
-            rings.psum_scatter,
+            "Every device multiplies its blocks and the sums are scattered by rows, or by columns if the result's spec "
+            "says so. Serves lhs P(None, axis_name), rhs P(axis_name, None).",
+            bodies.psum_scatter,
         ),
         _strategy(
             "psum_scatter_ring",
-            "As psum_scatter, but the sums go round and every device adds its part just in time. Serves lhs "
-            "P(None, axis_name), rhs P(axis_name, None), result P(axis_name, None).",
-            rings.ring_of_sums,
+            "As psum_scatter, but the sums go round and every device adds its part just in time. Serves what "
+            "psum_scatter does, and never holds the sums whole.",
+            partial(bodies.ring_of_sums, both_ways=False),
+        ),
+        _strategy(
+            "psum_scatter_bidirectional_ring",
+            "As psum_scatter_ring, with one half of each sum sent each way. Serves what psum_scatter does.",
+            partial(bodies.ring_of_sums, both_ways=True),
         ),
     )
 
@@ -189,7 +162,10 @@ class CollectiveMatMul(Kernel):
         mesh: MeshAxes,
         strategy: str,
     ) -> tuple[Spec | None, ...]:
-        """Fills in unset specs by the strategy's layout; for ``auto`` by rows, unless the other spec says columns.
+        """Fills in unset specs so that one operand is split over ``axis_name`` and the contracting axes meet.
+
+        lhs by rows if it is unset, rhs whole if lhs is split over ``axis_name`` and else by columns; for sums, and for
+        ``auto`` where the spec that is set splits the contracting axis, the other splits it alike.
 
         Raises:
             CallError: for an axis_name that the mesh does not have.
@@ -202,32 +178,43 @@ class CollectiveMatMul(Kernel):
                 f"{did_you_mean(axis_name, mesh.names)}",
                 field="axis_name",
             )
-        columns = _by_columns(axis_name)
-        by_columns = in_specs[0] == columns.lhs or in_specs[1] == columns.rhs
-        layout = _LAYOUTS.get(strategy, _by_columns if by_columns else _by_rows)(axis_name)
-        return tuple(
-            default if spec is None else spec for spec, default in zip(in_specs, (layout.lhs, layout.rhs), strict=True)
-        )
+        lhs, rhs = in_specs
+        if lhs is None and rhs is None:
+            lhs = ((), (axis_name,)) if strategy in _SCATTERING else ((axis_name,), ())
+        if lhs is None:
+            (contracting, _) = cast(Spec, rhs)
+            sums = strategy in _SCATTERING or (strategy == "auto" and axis_name in contracting)
+            lhs = ((), contracting) if sums else ((axis_name,), without(contracting, axis_name))
+        if rhs is None:
+            (_, contracting) = lhs
+            sums = strategy in _SCATTERING or strategy == "auto"
+            columns = () if any(axis_name in names for names in lhs) else (axis_name,)
+            rhs = (contracting if sums else without(contracting, axis_name), columns)
+        return lhs, rhs
 
     def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
-        """What the strategy makes."""
-        return (problem.out_specs[0] or _LAYOUTS[strategy](_axis_name(problem)).result,)
+        """What the strategy makes of these operands; of both rows and columns to be gathered, the rows of lhs are."""
+        made = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
+        return (problem.out_specs[0] or (made[0] if made else None),)
 
     def choose(self, problem: Problem) -> tuple[str, str]:
-        """``all_gather`` for lhs by rows, ``psum_scatter`` for lhs by columns.
+        """``psum_scatter`` where the contracting axis is split over ``axis_name`` in both, else ``all_gather``.
 
         Raises:
-            CallError: for all other layouts.
+            CallError: for layouts that neither serves.
         """
-        if not _refusal(problem, _by_rows):
-            return "all_gather", "lhs is split by rows; products are quicker gathered than lhs"
-        if not _refusal(problem, _by_columns):
-            return "psum_scatter", "lhs is split by columns"
-        by_rows, by_columns = (layout(_axis_name(problem)) for layout in (_by_rows, _by_columns))
+        axis_name = cast(str, problem.parameters["axis_name"])
+        lhs, rhs = (cast(Spec, spec) for spec in problem.in_specs)
+        sums = all(axis_name in names for names in (lhs[1], rhs[0]))
+        why = misfit(problem, gather=not sums)
+        if why is None and sums:
+            return "psum_scatter", f"the contracting axis is split over {axis_name!r} in lhs and rhs"
+        if why is None:
+            return "all_gather", f"{axis_name!r} splits the contracting axis of at most one operand"
         raise CallError(
             Reason.STRATEGY_UNSUPPORTED,
-            f"no strategy of kernel 'collective_matmul' serves this layout; give {by_rows}, or {by_columns}, "
-            "or call matmul",
+            f"no strategy of kernel 'collective_matmul' serves this layout: {why}; other strategies "
+            f"serve {served_by(axis_name, gather=sums)}; change the specs, or call matmul",
             field="strategy",
             metadata={"able": ""},
         )

@@ -36,6 +36,9 @@ from shardcall_server.kernels.parameters import integer
 MAX_ORDER = 1024
 """The highest order that is computed: above it a binomial coefficient exceeds float64's range."""
 
+MAX_DISTANCE = 4
+"""How many blocks away ``halo`` fetches rows from; beyond, a device would hold most of x."""
+
 
 def _edges(problem: Problem, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """Prepend and append as arrays of the result's type and x's padded shape across the axis."""
@@ -76,7 +79,7 @@ def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
         if g.devices == 1:
             difference = whole_block(x, prepend, append, g, result.dtype)
         else:
-            parts = [prepend, rows(x, 0, g.rows, g.axis), append]
+            parts = [prepend, rows(x, 0, g.along.rows, g.axis), append]
             difference = differences(parts, 0, result.shape[g.axis], g, result.dtype)
         return (fit(difference, problem.padded_result()),)
 
@@ -108,10 +111,10 @@ def _halo_refusal(problem: Problem) -> str | None:
     if _is_trivial(problem):
         return None
     g = Geometry.of(problem)
-    if g.devices > 1 and g.block < (needed := max(g.left, g.right)):
+    if g.devices > 1 and g.distance > MAX_DISTANCE:
         return (
-            f"along axis {g.axis} a block has {g.block} rows and needs {needed} of its neighbours, "
-            "and it serves one neighbour on each side"
+            f"along axis {g.axis} a block has {g.block} rows and needs {max(g.left, g.right)} of those on one side, "
+            f"and it serves {MAX_DISTANCE} neighbours on each"
         )
     return None
 
@@ -124,7 +127,8 @@ class Diff(Kernel):
     ``np.diff(x, n, axis, prepend=…, append=…)``, with its element type; for n = 0 it is ``x``.
 
     Sharding: any axis may be split, over any mesh axes. Along an axis that is not split nothing moves. Along one
-    that is, ``halo`` sends the rows that neighbours need, one collective-permute each way: as many rows one way as are
+    that is, ``halo`` sends the rows that neighbours need, one collective-permute each way where blocks hold as many,
+    else one for each block up to four away: as many rows one way as are
     prepended and the rest of n the other, or up to the number of blocks more where the blocks of x and of the
     result are of two sizes. ``gspmd`` is what the compiler makes of the whole: mostly two all-to-alls of all of x.
 
@@ -155,7 +159,7 @@ class Diff(Kernel):
         Strategy(
             "halo",
             "Every device sends its edge rows to its neighbours and takes the differences of its own block in one "
-            "pass. Serves a result split as x is, and blocks as wide as what they need of a neighbour.",
+            "pass. Serves a result split as x is, and rows that lie up to four blocks away.",
             _halo_refusal,
             _halo,
         ),
@@ -218,7 +222,7 @@ class Diff(Kernel):
         return (problem.out_specs[0] or problem.in_specs[0],)
 
     def choose(self, problem: Problem) -> tuple[str, str]:
-        """``halo`` where the axis is split and blocks are wide enough, else ``gspmd``."""
+        """``halo`` where the axis is split and it serves, else ``gspmd``."""
         if _is_trivial(problem):
             return "gspmd", "there is no difference to take"
         g = Geometry.of(problem)
@@ -226,7 +230,7 @@ class Diff(Kernel):
             return "gspmd", f"axis {g.axis} is not split, so no row moves"
         if why := _halo_refusal(problem):
             return "gspmd", f"halo cannot: {why}"
-        return "halo", f"axis {g.axis} is split over {', '.join(g.axis_names)}; only its edge rows move"
+        return "halo", f"axis {g.axis} is split over {', '.join(g.along.axis_names)}; only its edge rows move"
 
 
 def _check_axis(x: ArrayType, axis: int) -> int:

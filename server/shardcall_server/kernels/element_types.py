@@ -7,7 +7,8 @@ type (``xla_allow_excess_precision``), NumPy never does; so every rounding that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,15 @@ _NARROW_FLOATS = frozenset(
 _WORKING_TYPE = {_INT4: np.dtype(np.int8), _UINT4: np.dtype(np.uint8)} | {
     narrow: np.dtype(np.float32) for narrow in _NARROW_FLOATS
 }
+
+_NUMPY_NAMES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+NAMED: Mapping[str, np.dtype] = MappingProxyType(
+    {dtype.name: dtype for dtype in (*map(np.dtype, _NUMPY_NAMES), _INT4, _UINT4, *sorted(_NARROW_FLOATS, key=str))}
+)
+"""Every element type, by its name."""
 
 
 def common_type(names: Sequence[str], operands: Sequence[ArrayType]) -> np.dtype:
@@ -57,6 +67,11 @@ def held_type(dtype: np.dtype) -> np.dtype:
 def is_narrow_float(dtype: np.dtype) -> bool:
     """Whether arithmetic on a type is done in float32."""
     return dtype in _NARROW_FLOATS
+
+
+def is_real_float(dtype: np.dtype) -> bool:
+    """Whether a type is a real floating-point one of 16 bits or more."""
+    return dtype.itemsize > 1 and (dtype.kind == "f" or dtype in _NARROW_FLOATS)
 
 
 def working_type(dtype: np.dtype) -> np.dtype:

@@ -6,7 +6,7 @@ All counts are rows along the axis of the difference.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 import jax
@@ -15,9 +15,10 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels import element_types
-from shardcall_server.kernels.blocks import index_type, pad_axis, ppermute, rows
+from shardcall_server.kernels.blocks import index_type, pad_axis, rows
+from shardcall_server.kernels.exchange import Exchange, SplitAxis
 from shardcall_server.kernels.kernel import Problem
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
+from shardcall_server.kernels.layout import ArrayType, Spec, block_shape
 
 MAX_UNROLLED = 16
 """The highest order whose steps are written out; above it they are a loop, so that compile time is bounded."""
@@ -33,27 +34,17 @@ class Geometry:
     blocks of x and of the result are of one size the shift is the same for all; else it grows or falls with d.
 
     Attributes:
-        axis: the axis of the difference.
+        along: the axis of the difference, as x has it.
         n: the order.
-        axis_names: the mesh axes that split the axis.
-        mesh: the mesh.
-        devices: the devices D along the axis; 1 if the axis is not split.
-        rows: rows of x.
         before: rows prepended.
         after: rows appended.
-        block: rows B of one block of x, padding included.
         result_block: rows of one block of the result, padding included.
     """
 
-    axis: int
+    along: SplitAxis
     n: int
-    axis_names: tuple[str, ...]
-    mesh: MeshAxes
-    devices: int
-    rows: int
     before: int
     after: int
-    block: int
     result_block: int
 
     @staticmethod
@@ -62,18 +53,23 @@ class Geometry:
         x, spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0])
         axis, n = cast(int, problem.parameters["axis"]), cast(int, problem.parameters["n"])
         before, after = (edge_rows(edge, axis) for edge in problem.operands[1:])
-        return Geometry(
-            axis=axis,
-            n=n,
-            axis_names=spec[axis],
-            mesh=problem.mesh,
-            devices=problem.mesh.size(spec[axis]),
-            rows=x.shape[axis],
-            before=before,
-            after=after,
-            block=block_shape(x.shape, spec, problem.mesh)[axis],
-            result_block=block_shape(problem.results[0].shape, spec, problem.mesh)[axis],
-        )
+        result_block = block_shape(problem.results[0].shape, spec, problem.mesh)[axis]
+        return Geometry(SplitAxis.of(x, spec, axis, problem.mesh), n, before, after, result_block)
+
+    @property
+    def axis(self) -> int:
+        """The axis of the difference."""
+        return self.along.axis
+
+    @property
+    def devices(self) -> int:
+        """The blocks D along the axis; 1 if it is not split."""
+        return self.along.devices
+
+    @property
+    def block(self) -> int:
+        """Rows B of one block of x, padding included."""
+        return self.along.block
 
     def shift(self, device: _Index) -> _Index:
         """The first row of its block of x that a device needs; negative for its neighbour's."""
@@ -94,6 +90,19 @@ class Geometry:
     def right(self) -> int:
         """Rows that some device needs of what lies behind its block."""
         return max(0, self.shifts[1] + self.result_block + self.n - self.block)
+
+    @property
+    def distance(self) -> int:
+        """How many blocks away the farthest row lies that a block needs."""
+        return -(-max(self.left, self.right) // max(self.block, 1))
+
+    def exchanges(self) -> tuple[Exchange, Exchange]:
+        """Those of the rows before each block and of the rows behind it; padding, where appended rows are, included."""
+        padded = replace(self.along, rows=self.block * self.devices)
+        starts = [device * self.block for device in range(self.devices)]
+        before = [(start - self.left, start) for start in starts]
+        behind = [(start + self.block, start + self.block + self.right) for start in starts]
+        return Exchange.of(padded, before, "none"), Exchange.of(padded, behind, "none")
 
 
 def edge_rows(edge: ArrayType | None, axis: int) -> int:
@@ -152,7 +161,7 @@ def halo_block(
         block: [B, …], the device's block of x.
         prepend: [before, …] of type ``dtype``.
         append: [after, …] of type ``dtype``.
-        g: of the call; ``left`` and ``right`` are at most B.
+        g: of the call.
         dtype: of the result.
         blocking: whether a collective holds up what does not need it, as on CPU. The differences inside the block
             are then taken first: all devices wait for the last to come, and by then those that wait have done
@@ -164,23 +173,24 @@ def halo_block(
     block = element_types.convert(block, dtype)
     if g.devices == 1:
         return whole_block(block, prepend, append, g, dtype)
-    device = lax.axis_index(g.axis_names)
-    start = device.astype(index_type(g.devices * (g.block + 1))) * g.block
+    device = lax.axis_index(g.along.axis_names)
+    start = device.astype(index_type(g.devices * (g.block + 1) + g.right)) * g.block
     if g.after:
-        block = _append(block, append, start, g)
+        block = _overlay(block, append, start - g.along.rows, g.axis)
     lowest, highest = g.shifts
     shift = lowest if lowest == highest else g.shift(device)
     inside = _inside(block, shift, g, dtype)
-    left, right = rows(block, g.block - g.left, g.left, g.axis), rows(block, 0, g.right, g.axis)
+    before, behind = g.exchanges()
+    sent = before.outgoing(block), behind.outgoing(block)
     if blocking and inside is not None:
-        inside, left, right = lax.optimization_barrier((inside, left, right))
-    if g.left:
-        left = _permute(left, g, [(i, i + 1) for i in range(g.devices - 1)])
+        inside, sent = lax.optimization_barrier((inside, sent))
+    left, right = before.incoming(sent[0], block), behind.incoming(sent[1], block)
+    if g.left > g.block:
+        left = _overlay(left, prepend, start - g.left + g.before, g.axis)
+    elif g.left:
         left = jnp.where(device == 0, pad_axis(prepend, g.axis, g.left - g.before, 0), left)
-    if g.right:
-        right = _permute(right, g, [(i + 1, i) for i in range(g.devices - 1)])
-        if g.after:
-            right = _append(right, append, start + g.block, g)
+    if g.right and g.after:
+        right = _overlay(right, append, start + g.block - g.along.rows, g.axis)
     return _with_edges(inside, left, block, right, shift, g, dtype)
 
 
@@ -225,21 +235,12 @@ def _with_edges(
     return element_types.from_bits(result, dtype)
 
 
-def _append(block: jax.Array, append: jax.Array, start: jax.Array, g: Geometry) -> jax.Array:
-    """Writes the appended rows, which follow x's last row, into its padding.
-
-    Args:
-        block: rows of padded x.
-        append: [after, …].
-        start: which row of x the block's first is.
-        g: of the call.
-    """
-    index = start - g.rows + lax.broadcasted_iota(start.dtype, (block.shape[g.axis],), 0)
-    appended = jnp.take(append, jnp.clip(index, 0, g.after - 1), axis=g.axis)
-    index = lax.broadcast_in_dim(index, block.shape, (g.axis,))
-    return jnp.where((index >= 0) & (index < g.after), appended, block)
-
-
-def _permute(array: jax.Array, g: Geometry, pairs: list[tuple[int, int]]) -> jax.Array:
-    received = ppermute(element_types.as_bits(array), g.axis_names, g.mesh, pairs)
-    return element_types.from_bits(received, array.dtype)
+def _overlay(block: jax.Array, over: jax.Array, start: jax.Array, axis: int) -> jax.Array:
+    """Puts the rows of ``over`` in place of a block's; ``start`` is where among them the block's first row lies."""
+    count = over.shape[axis]
+    if not count:
+        return block
+    index = start + lax.broadcasted_iota(start.dtype, (block.shape[axis],), 0)
+    found = jnp.take(over, jnp.clip(index, 0, count - 1), axis=axis)
+    index = lax.broadcast_in_dim(index, block.shape, (axis,))
+    return jnp.where((index >= 0) & (index < count), found, block)

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import jax
 
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, rows_over_all
 
 ParameterValue = bool | int | float | str | tuple[int, ...] | None
 """The value of a static parameter: one that changes the compiled program."""
@@ -163,7 +163,7 @@ class Kernel(ABC):
         The first axis is split over all mesh axes; a scalar is replicated.
         """
         return tuple(
-            spec if spec is not None or operand is None else _rows(operand, mesh)
+            spec if spec is not None or operand is None else rows_over_all(operand.ndim, mesh)
             for operand, spec in zip(operands, in_specs, strict=True)
         )
 
@@ -181,7 +181,3 @@ class Kernel(ABC):
             if not strategy.refusal(replace(problem, out_specs=self.default_out_specs(problem, strategy.name))):
                 return strategy.name, "it is the first that serves this layout"
         return self.strategies[0].name, "no other serves this layout"
-
-
-def _rows(operand: ArrayType, mesh: MeshAxes) -> Spec:
-    return split(operand.ndim, 0, mesh.names) if operand.ndim else replicated(0)

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+MAX_RANK = 32
+"""The most axes that an array may have."""
+
 Spec = tuple[tuple[str, ...], ...]
 """A complete PartitionSpec: for every array axis the mesh axes it is split over, outermost first."""
 
@@ -78,6 +81,11 @@ def replicated(ndim: int) -> Spec:
 def split(ndim: int, axis: int, axis_names: Sequence[str]) -> Spec:
     """The spec that splits one axis over the given mesh axes."""
     return tuple(tuple(axis_names) if i == axis else () for i in range(ndim))
+
+
+def rows_over_all(ndim: int, mesh: MeshAxes) -> Spec:
+    """The spec of an array that nothing is said of: its first axis split over all mesh axes, a scalar replicated."""
+    return split(ndim, 0, mesh.names)
 
 
 def block_shape(shape: Sequence[int], spec: Spec, mesh: MeshAxes) -> tuple[int, ...]:

@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 from shardcall_server.kernels.collective_matmul import CollectiveMatMul
+from shardcall_server.kernels.convolve import Convolve
+from shardcall_server.kernels.cumsum import CumSum
 from shardcall_server.kernels.diff import Diff
+from shardcall_server.kernels.einsum import Einsum
+from shardcall_server.kernels.elementwise import elementwise
+from shardcall_server.kernels.gradient import Gradient
 from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.laplacian import Laplacian
 from shardcall_server.kernels.matmul import MatMul
+from shardcall_server.kernels.mlp import MlpGradient, MlpLoss, MlpPredict, MlpSgdStep
+from shardcall_server.kernels.random import Normal, Permutation, RandInt, Uniform
+from shardcall_server.kernels.reductions import reductions
+from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
+from shardcall_server.kernels.shift import Shift
 
 
 def kernels() -> tuple[Kernel, ...]:
     """One of each."""
     return (
         Diff(),
+        Shift(),
+        Gradient(),
+        Laplacian(),
+        CumSum(),
+        Convolve(),
         MatMul(),
+        Einsum(),
         CollectiveMatMul(),
+        Uniform(),
+        Normal(),
+        RandInt(),
+        Permutation(),
+        MlpPredict(),
+        MlpLoss(),
+        MlpGradient(),
+        MlpSgdStep(),
+        *elementwise(),
+        *reductions(),
+        Reshard(),
+        Copy(),
+        Transpose(),
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels import element_types
 from shardcall_server.kernels.kernel import ParameterValue
+from shardcall_server.kernels.layout import MAX_RANK
 
 
 def integer(parameters: Mapping[str, ParameterValue], name: str) -> int:
@@ -20,6 +24,18 @@ def integer(parameters: Mapping[str, ParameterValue], name: str) -> int:
     return value
 
 
+def boolean(parameters: Mapping[str, ParameterValue], name: str) -> bool:
+    """A parameter that must be True or False.
+
+    Raises:
+        CallError: if it is anything else.
+    """
+    value = parameters[name]
+    if not isinstance(value, bool):
+        raise _refusal(name, value, "True or False")
+    return value
+
+
 def text(parameters: Mapping[str, ParameterValue], name: str) -> str:
     """A parameter that must be a string.
 
@@ -30,6 +46,52 @@ def text(parameters: Mapping[str, ParameterValue], name: str) -> str:
     if not isinstance(value, str):
         raise _refusal(name, value, "a string")
     return value
+
+
+def choice(parameters: Mapping[str, ParameterValue], name: str, allowed: Sequence[str]) -> str:
+    """A parameter that must be one of a few words.
+
+    Raises:
+        CallError: if it is anything else.
+    """
+    value = text(parameters, name)
+    if value not in allowed:
+        words = " or ".join(map(repr, allowed))
+        raise CallError(Reason.INVALID_PARAMETER, f"{name}={shorten(value)!r}; give {words}", field=name)
+    return value
+
+
+def shape(parameters: Mapping[str, ParameterValue], name: str) -> tuple[int, ...]:
+    """A parameter that must be a shape: sizes, or one size for one axis.
+
+    Raises:
+        CallError: if it is anything else, or a size is negative.
+    """
+    value = parameters[name]
+    sizes = value if isinstance(value, tuple) else (integer(parameters, name),)
+    if len(sizes) > MAX_RANK or any(size < 0 for size in sizes):
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"{name}={shorten(str(value))}; give at most {MAX_RANK} sizes, each 0 or more",
+            field=name,
+        )
+    return sizes
+
+
+def element_type(parameters: Mapping[str, ParameterValue], name: str) -> np.dtype:
+    """A parameter that must be the name of an element type.
+
+    Raises:
+        CallError: if it is anything else.
+    """
+    given = text(parameters, name)
+    if given not in element_types.NAMED:
+        raise CallError(
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            f"{name}={shorten(given)!r} is no element type; give one of: {', '.join(element_types.NAMED)}",
+            field=name,
+        )
+    return element_types.NAMED[given]
 
 
 def _refusal(name: str, value: ParameterValue, allowed: str) -> CallError:

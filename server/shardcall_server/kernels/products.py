@@ -7,6 +7,7 @@ integers wrap. Sums of partial products over devices are sums of that type too.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import cast
 
 import jax
@@ -17,44 +18,72 @@ from jax import lax
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import index_type, mask_from
+from shardcall_server.kernels.contraction import STRETCHED, Contraction, Labels
 from shardcall_server.kernels.kernel import Problem, Program
 from shardcall_server.kernels.layout import ArrayType
 
 
-def product_type(lhs: ArrayType, rhs: ArrayType) -> ArrayType:
+def product_type(
+    lhs: ArrayType, rhs: ArrayType, *, transpose_lhs: bool = False, transpose_rhs: bool = False
+) -> ArrayType:
     """The result of ``lhs @ rhs``: `np.matmul`'s shape, `np.result_type`'s element type.
 
     Args:
-        lhs: [K] or [M, K].
-        rhs: [K] or [K, N].
+        lhs: [K] or [..., M, K]; [..., K, M] where it is to be transposed.
+        rhs: [K] or [..., K, N]; [..., N, K] where it is to be transposed.
+        transpose_lhs: swap the last two axes of lhs first.
+        transpose_rhs: likewise of rhs.
 
     Raises:
-        CallError: for other ranks, contracting axes of two sizes, and element types that do not meet.
+        CallError: for scalars, vectors to be transposed, contracting axes of two sizes, batch axes that do not
+            broadcast, and element types that do not meet.
     """
-    for name, operand in (("lhs", lhs), ("rhs", rhs)):
-        if operand.ndim not in (1, 2):
+    for name, operand, transposed in (("lhs", lhs, transpose_lhs), ("rhs", rhs, transpose_rhs)):
+        if not operand.ndim:
             raise CallError(
                 Reason.INVALID_OPERAND,
-                f"{name} is {shorten(str(operand))}, of rank {operand.ndim}; give an array of rank 1 or 2"
-                + ("" if operand.ndim else "; to scale an array, multiply it where it is"),
+                f"{name} is {operand}, of rank 0; give an array of rank 1 or more; to scale an array, multiply it",
                 field=name,
             )
-    (*rows, contracting), (rhs_contracting, *columns) = lhs.shape, rhs.shape
-    if contracting != rhs_contracting:
+        if transposed and operand.ndim == 1:
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"transpose_{name}=True and {name} is {operand}, a vector; give an array of rank 2 or more, or False",
+                field=f"transpose_{name}",
+            )
+    of_lhs = lhs.ndim - (2 if transpose_lhs else 1)
+    of_rhs = rhs.ndim - (1 if transpose_rhs else 2) if rhs.ndim > 1 else 0
+    if lhs.shape[of_lhs] != rhs.shape[of_rhs]:
         raise CallError(
             Reason.INVALID_OPERAND,
-            f"lhs has shape {lhs.shape} and rhs {rhs.shape}; the last axis of lhs ({contracting}) and the first "
-            f"of rhs ({rhs_contracting}) are summed over and must be of one size",
+            f"lhs has shape {shorten(lhs.shape)} and rhs {shorten(rhs.shape)}; axis {of_lhs} of lhs "
+            f"({lhs.shape[of_lhs]}) and axis {of_rhs} of rhs ({rhs.shape[of_rhs]}) are summed over and must be of one "
+            "size",
             field="rhs",
         )
-    dtype = element_types.common_type(("lhs", "rhs"), (lhs, rhs))
-    return ArrayType((*rows, *columns), dtype)
+    try:
+        batch = np.broadcast_shapes(lhs.shape[:-2], rhs.shape[:-2])
+    except ValueError:
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            f"lhs has shape {shorten(lhs.shape)} and rhs {shorten(rhs.shape)}; all axes but the last two are matched "
+            "from the right and must be of one size, or of size 1",
+            field="rhs",
+        ) from None
+    rows = [lhs.shape[-1 if transpose_lhs else -2]] if lhs.ndim > 1 else []
+    columns = [rhs.shape[-2 if transpose_rhs else -1]] if rhs.ndim > 1 else []
+    return ArrayType((*batch, *rows, *columns), element_types.common_type(("lhs", "rhs"), (lhs, rhs)))
 
 
-def empty_sum(problem: Problem) -> Program | None:
-    """The program for a result without elements or a contracting axis of size 0; None where there is work."""
+def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:
+    """The program for a result without elements or sums without terms; None where there is work.
+
+    Args:
+        problem: to be solved.
+        terms: how many terms a sum has; unless given, as many as rhs has rows.
+    """
     (result,), shape = problem.results, problem.padded_result()
-    if 0 in result.shape or cast(ArrayType, problem.operands[1]).shape[0] == 0:
+    if 0 in result.shape or (cast(ArrayType, problem.operands[1]).shape[0] if terms is None else terms) == 0:
         return lambda *_: (jnp.zeros(shape, result.dtype),)
     return None
 
@@ -65,31 +94,91 @@ def sum_type(dtype: np.dtype) -> np.dtype:
 
 
 def multiply(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> jax.Array:
-    """``lhs @ rhs`` for a result of type ``dtype``, in its sum type.
+    """``lhs @ rhs`` of arrays of rank 1 or 2 for a result of type ``dtype``, in its sum type."""
+    return _dot(*_factors(lhs, rhs, dtype), (((lhs.ndim - 1,), (0,)), ((), ())), dtype)
+
+
+def contract(arrays: Sequence[jax.Array], contraction: Contraction, order: Labels, dtype: np.dtype) -> jax.Array:
+    """The contraction of arrays, or of blocks that meet, for a result of type ``dtype``, in its sum type.
+
+    Args:
+        arrays: one per operand; its axes of one label are of one size, stretched ones of size 1.
+        contraction: which axes meet, and which are summed over.
+        order: the result's labels, in the order in which its axes are wanted.
+        dtype: of the result.
+    """
+    factors, labels = zip(*map(_diagonals, arrays, contraction.labels), strict=True)
+    if len(factors) == 1:
+        return _transpose(*_sum_alone(factors[0], labels[0], order, dtype), order)
+    lhs, rhs = labels
+    if set(lhs) - set(rhs) - set(order) or set(rhs) - set(lhs) - set(order):
+        (left, lhs), (right, rhs) = (
+            _sum_alone(factor, of, {*other, *order}, dtype)
+            for factor, of, other in ((factors[0], lhs, rhs), (factors[1], rhs, lhs))
+        )
+    else:
+        left, right = _factors(factors[0], factors[1], dtype)
+    if order and order[0] in rhs and order[0] not in lhs:
+        # Made in this order, what is scattered by the columns of a product needs no transposition.
+        left, right, lhs, rhs = right, left, rhs, lhs
+    batch = [label for label in order if label in lhs and label in rhs]
+    contracting = [label for label in lhs if label in rhs and label not in order]
+    dimensions = tuple(
+        tuple(tuple(of.index(label) for label in meeting) for of in (lhs, rhs)) for meeting in (contracting, batch)
+    )
+    made = (*batch, *(label for of in (lhs, rhs) for label in of if label not in batch and label not in contracting))
+    return _transpose(_dot(left, right, cast(lax.DotDimensionNumbers, dimensions), dtype), made, order)
+
+
+def _diagonals(array: jax.Array, labels: Labels) -> tuple[jax.Array, Labels]:
+    """The array without stretched axes, and with the diagonal where it has a label more than once."""
+    kept = [i for i, label in enumerate(labels) if label != STRETCHED]
+    array = lax.squeeze(array, [i for i in range(array.ndim) if i not in kept])
+    labels = tuple(labels[i] for i in kept)
+    for label in [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
+        while labels.count(label) > 1:
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
+            array = jnp.diagonal(array, axis1=first, axis2=second)
+            labels = (*labels[:first], *labels[first + 1 : second], *labels[second + 1 :], label)
+    return array, labels
+
+
+def _sum_alone(array: jax.Array, labels: Labels, kept: Collection[str], dtype: np.dtype) -> tuple[jax.Array, Labels]:
+    """Sums over the labels that are not to be kept, in the sum type of ``dtype``."""
+    total = sum_type(dtype)
+    wide = array.astype(total) if dtype == np.bool_ else element_types.widen(array, dtype)
+    axes = tuple(i for i, label in enumerate(labels) if label not in kept)
+    summed = jnp.sum(wide, axes, dtype=total) if axes else wide
+    return summed, tuple(label for label in labels if label in kept)
+
+
+def _transpose(array: jax.Array, labels: Labels, order: Labels) -> jax.Array:
+    return array if labels == order else lax.transpose(array, [labels.index(label) for label in order])
+
+
+def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
+    """The factors as they are multiplied; products of two floats of 16 bits are exact in float32."""
+    total = sum_type(dtype)
+    if dtype == np.bool_:
+        return lhs.astype(total), rhs.astype(total)
+    if lhs.dtype == rhs.dtype and element_types.is_narrow_float(lhs.dtype) and total == np.float32:
+        return lhs, rhs
+    return element_types.widen(lhs, dtype), element_types.widen(rhs, dtype)
+
+
+def _dot(lhs: jax.Array, rhs: jax.Array, dimensions: lax.DotDimensionNumbers, dtype: np.dtype) -> jax.Array:
+    """The sums of products of factors, in the sum type of ``dtype``.
 
     Full precision is asked for: a GPU's default for float32 keeps 10 bits of the factors. Integers of up to 32
     bits are multiplied as int32, modulo 2³² all the same, for which XLA:CPU has a fast product.
     """
-    total = sum_type(dtype)
-    if dtype == np.bool_:
-        lhs, rhs = lhs.astype(total), rhs.astype(total)
-    elif element_types.is_narrow_float(dtype):
-        lhs, rhs = (a if lhs.dtype == rhs.dtype else element_types.widen(a, dtype) for a in (lhs, rhs))
-    else:
-        lhs, rhs = element_types.widen(lhs, dtype), element_types.widen(rhs, dtype)
-    preferred = total
+    preferred = total = sum_type(dtype)
     if total.kind in "iu" and total.itemsize <= 4:
         preferred = np.dtype(np.int32)
         if total != np.int8:
             lhs, rhs = lhs.astype(preferred), rhs.astype(preferred)
-    contracting = ((lhs.ndim - 1,), (0,))
-    product = lax.dot_general(
-        lhs,
-        rhs,
-        (contracting, ((), ())),
-        precision=lax.Precision.HIGHEST,
-        preferred_element_type=preferred,
-    )
+    product = lax.dot_general(lhs, rhs, dimensions, precision=lax.Precision.HIGHEST, preferred_element_type=preferred)
     return product.astype(total)
 
 
@@ -101,6 +190,17 @@ def finish(total: jax.Array, dtype: np.dtype) -> jax.Array:
 def mask_contracting(lhs: jax.Array, rhs: jax.Array, length: jax.Array | int) -> tuple[jax.Array, jax.Array]:
     """Zeroes what both hold at ``length`` and beyond along the contracting axis."""
     return mask_from(lhs, lhs.ndim - 1, length), mask_from(rhs, 0, length)
+
+
+def mask_label(
+    arrays: Sequence[jax.Array], contraction: Contraction, label: str, length: jax.Array | int
+) -> list[jax.Array]:
+    """Zeroes what all hold at ``length`` and beyond along the axes of a label."""
+    masked = list(arrays)
+    for i, labels in enumerate(contraction.labels):
+        for axis in [axis for axis, other in enumerate(labels) if other == label]:
+            masked[i] = mask_from(masked[i], axis, length)
+    return masked
 
 
 def rows_here(length: int, axis_names: tuple[str, ...], block: int) -> jax.Array:

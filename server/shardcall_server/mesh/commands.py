@@ -20,7 +20,7 @@ import numpy as np
 import structlog
 
 from shardcall_server.compilation import analysis
-from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
+from shardcall_server.compilation.keys import KernelKey, Platform, choice_digest, kernel_key
 from shardcall_server.compilation.program import Program, compile_program
 from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
@@ -28,6 +28,7 @@ from shardcall_server.framing import Link, LinkClosedError, LinkFullError
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch, Tell
+from shardcall_server.mesh.measuring import Bench
 from shardcall_server.mesh.memory import SharedMemory
 from shardcall_server.mesh.placement import Copier
 from shardcall_server.mesh.plans import describe_plan
@@ -70,6 +71,7 @@ class Commands:
         self._residents = Residents(self._copier)
         self._arrivals = Arrivals(self._residents, self._copier, self._devices)
         self._executor = Executor(self._memory, self._residents, self._copier)
+        self._bench = Bench()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._compilers = ThreadPoolExecutor(_COMPILE_THREADS, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
@@ -97,6 +99,8 @@ class Commands:
                 self._get(message.call_id, message.get_array)
             case "delete_arrays":
                 self._residents.delete(message.delete_arrays.array_ids)
+            case "measure" | "end_measuring":
+                self._measure(message)
             case "trim":
                 self._planner.submit(_trim)
             case "shutdown":
@@ -126,6 +130,14 @@ class Commands:
             # Before the answer: with it, the front end may hand the memory to another call.
             launch.release()
             answer.send(executed=executed)
+
+    def _measure(self, message: link_pb2.FrontEndMessage) -> None:
+        if message.HasField("end_measuring"):
+            self._bench.clear()
+            return
+        with _Answer(self._link, message.call_id) as answer:
+            program = self._programs[message.measure.key_digest].result(timeout=0).program
+            answer.send(measured=self._bench.run(program, message.measure))
 
     def _put(self, call_id: int, command: link_pb2.PutArray) -> None:
         with _Answer(self._link, call_id) as answer:
@@ -157,9 +169,13 @@ class Commands:
                     f"{did_you_mean(command.call.kernel, self._kernels)}",
                     field="kernel",
                 )
-            resolved = resolve(kernel, decode_request(command.call, command.operands), self._devices)
+            request = decode_request(command.call, command.operands)
+            resolved = resolve(kernel, request, self._devices, command.strategy)
             check_size(resolved.problem, command.max_call_bytes)
             key = kernel_key(resolved, self._platform)
+            if len(resolved.candidates) > 1 and not command.strategy:
+                answer.send(candidates=_candidates(resolved, key))
+                return
             digest = key.digest()
             compiled = self._programs.get(digest)
             if compiled is None:
@@ -255,6 +271,14 @@ def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)
     return _Compiled(program, link_pb2.Prepared(plan=plan, program_bytes=nbytes))
+
+
+def _candidates(resolved: Resolved, key: KernelKey) -> link_pb2.Candidates:
+    """The answer to a call that leaves the choice of a strategy to the server."""
+    operands, results = resolved.problem.operands, resolved.problem.results
+    made = sum(result.nbytes for result in results)
+    nbytes = made and made + sum(operand.nbytes for operand in operands if operand is not None)
+    return link_pb2.Candidates(choice_digest=choice_digest(key), strategies=resolved.candidates, call_bytes=nbytes)
 
 
 def _prepared(compiled: _Compiled, resolved: Resolved) -> link_pb2.Prepared:

@@ -46,6 +46,8 @@ class FrontEndMessage(_message.Message):
     PUT_ARRAY_FIELD_NUMBER: _builtins.int
     GET_ARRAY_FIELD_NUMBER: _builtins.int
     DELETE_ARRAYS_FIELD_NUMBER: _builtins.int
+    MEASURE_FIELD_NUMBER: _builtins.int
+    END_MEASURING_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """Answers carry it back; unique in an epoch, 0 where no answer is due."""
     @_builtins.property
@@ -96,6 +98,14 @@ class FrontEndMessage(_message.Message):
     def delete_arrays(self) -> Global___DeleteArrays:
         """Forget arrays that stay."""
 
+    @_builtins.property
+    def measure(self) -> Global___Measure:
+        """Time a compiled kernel."""
+
+    @_builtins.property
+    def end_measuring(self) -> Global___EndMeasuring:
+        """Forget the blocks that were made for timing."""
+
     def __init__(
         self,
         *,
@@ -112,12 +122,14 @@ class FrontEndMessage(_message.Message):
         put_array: Global___PutArray | None = ...,
         get_array: Global___GetArray | None = ...,
         delete_arrays: Global___DeleteArrays | None = ...,
+        measure: Global___Measure | None = ...,
+        end_measuring: Global___EndMeasuring | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "trim", b"trim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "end_measuring"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -137,6 +149,8 @@ class WorkerMessage(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     GATHERED_FIELD_NUMBER: _builtins.int
     ARRAY_PUT_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """The command answered; 0 for Ready."""
     @_builtins.property
@@ -169,6 +183,14 @@ class WorkerMessage(_message.Message):
     def array_put(self) -> Global___ArrayPut:
         """On the mesh."""
 
+    @_builtins.property
+    def candidates(self) -> Global___Candidates:
+        """The strategies that "auto" may stand for."""
+
+    @_builtins.property
+    def measured(self) -> Global___Measured:
+        """Timed."""
+
     def __init__(
         self,
         *,
@@ -180,12 +202,14 @@ class WorkerMessage(_message.Message):
         failure: Global___Failure | None = ...,
         gathered: Global___Gathered | None = ...,
         array_put: Global___ArrayPut | None = ...,
+        candidates: Global___Candidates | None = ...,
+        measured: Global___Measured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "candidates", b"candidates", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "measured", b"measured", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "candidates", b"candidates", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "measured", b"measured", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put", "candidates", "measured"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -266,8 +290,13 @@ class Prepare(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     OPERANDS_FIELD_NUMBER: _builtins.int
     MAX_CALL_BYTES_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
     max_call_bytes: _builtins.int
     """The most bytes of operands and results allowed."""
+    strategy: _builtins.str
+    """For a call that says "auto": the strategy that was decided on. Empty: the
+    answer is Candidates where there are several.
+    """
     @_builtins.property
     def call(self) -> _kernel_pb2.KernelCall:
         """The call; its mesh is set."""
@@ -282,14 +311,51 @@ class Prepare(_message.Message):
         call: _kernel_pb2.KernelCall | None = ...,
         operands: _abc.Iterable[_array_pb2.ArrayType] | None = ...,
         max_call_bytes: _builtins.int = ...,
+        strategy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "max_call_bytes", b"max_call_bytes", "operands", b"operands"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "max_call_bytes", b"max_call_bytes", "operands", b"operands", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prepare: _TypeAlias = Prepare  # noqa: Y015
+
+@_typing.final
+class Candidates(_message.Message):
+    """A call that says "auto" is right, and several strategies make the same layout
+    of its results. Nothing was compiled.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHOICE_DIGEST_FIELD_NUMBER: _builtins.int
+    STRATEGIES_FIELD_NUMBER: _builtins.int
+    CALL_BYTES_FIELD_NUMBER: _builtins.int
+    choice_digest: _builtins.str
+    """SHA-256 over the parts of its key, with "auto" for the strategy."""
+    call_bytes: _builtins.int
+    """Bytes of operands and results together; 0 where there is nothing to
+    compute.
+    """
+    @_builtins.property
+    def strategies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The strategies: the rule's choice first, then in the kernel's order."""
+
+    def __init__(
+        self,
+        *,
+        choice_digest: _builtins.str = ...,
+        strategies: _abc.Iterable[_builtins.str] | None = ...,
+        call_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_bytes", b"call_bytes", "choice_digest", b"choice_digest", "strategies", b"strategies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Candidates: _TypeAlias = Candidates  # noqa: Y015
 
 @_typing.final
 class Prepared(_message.Message):
@@ -707,6 +773,79 @@ class Executed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Executed: _TypeAlias = Executed  # noqa: Y015
+
+@_typing.final
+class Measure(_message.Message):
+    """Run a compiled kernel on blocks of ones, several times if it is quick. Sent
+    only while no other command is without its answer: the link waits for it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_DIGEST_FIELD_NUMBER: _builtins.int
+    MAX_RUNS_FIELD_NUMBER: _builtins.int
+    MAX_SECONDS_FIELD_NUMBER: _builtins.int
+    key_digest: _builtins.str
+    """Which."""
+    max_runs: _builtins.int
+    """The most runs."""
+    max_seconds: _builtins.float
+    """No further run begins after so much time."""
+    def __init__(
+        self,
+        *,
+        key_digest: _builtins.str = ...,
+        max_runs: _builtins.int = ...,
+        max_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_digest", b"key_digest", "max_runs", b"max_runs", "max_seconds", b"max_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Measure: _TypeAlias = Measure  # noqa: Y015
+
+@_typing.final
+class Measured(_message.Message):
+    """Timed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_SECONDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """What each run took, until every shard was ready."""
+
+    def __init__(
+        self,
+        *,
+        run_seconds: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_seconds", b"run_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Measured: _TypeAlias = Measured  # noqa: Y015
+
+@_typing.final
+class EndMeasuring(_message.Message):
+    """Forget the blocks that were made for Measure. No answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndMeasuring: _TypeAlias = EndMeasuring  # noqa: Y015
 
 @_typing.final
 class Evict(_message.Message):

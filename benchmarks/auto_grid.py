@@ -1,0 +1,105 @@
+"""Whether auto chooses well: 60 cases, each of its strategies timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import shardcall as sc
+from harness.report import Claim, milliseconds, table
+from kernel_cases import Asker, Case, Samples, measure, mesh_of, strategies_of
+from shardcall import P
+
+MESHES = ((8, 1), (1, 8), (4, 2), (2, 4))
+SIZES = (128, 512, 2048)
+LOST = 1.1
+"""A choice is lost that is more than this much slower than the best, and measured so again."""
+AGAIN = 15
+MOST_LOST = 3
+
+
+@dataclass(frozen=True)
+class Question:
+    """A call with ``auto``.
+
+    Attributes:
+        kernel: its name.
+        size: rows and columns of its operands.
+        sizes: of the mesh.
+        operands: on the mesh.
+        how: its parameters and specs.
+    """
+
+    kernel: str
+    size: int
+    sizes: tuple[int, ...]
+    operands: tuple[sc.RemoteArray, ...]
+    how: dict[str, Any]
+
+
+def questions(asker: Asker) -> Iterator[Question]:
+    """5 kernels, 4 meshes, 3 sizes."""
+    for size in SIZES:
+        x, y = np.random.default_rng(0).standard_normal((2, size, size)).astype(np.float32)
+        for sizes in MESHES:
+            mesh = mesh_of(sizes)
+
+            def here(array: np.ndarray, *entries: str | None, mesh: sc.Mesh = mesh) -> sc.RemoteArray:
+                return asker.here(array, mesh, P(*entries))
+
+            blocks = here(x, "x", "y")
+            yield Question("diff", size, sizes, (blocks,), {"axis": 0})
+            yield Question("cumsum", size, sizes, (blocks,), {"axis": 0})
+            yield Question("sum", size, sizes, (blocks,), {"axis": 0})
+            # Along the axis with more devices the contracting axis is split in one, the result in blocks in the other.
+            longer = "x" if sizes[0] >= sizes[1] else "y"
+            parts = here(x, None, longer), here(y, longer, None)
+            yield Question("matmul", size, sizes, parts, {"out_specs": [P(longer, None)]})
+            yield Question("matmul", size, sizes, (blocks, here(y, "x", "y")), {"out_specs": [P("x", "y")]})
+
+
+def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[Claim]]:
+    """Times every strategy of every case, and judges what auto chose."""
+    del size
+    rows = [["kernel", "size", "mesh", "auto", "timed by the server", "ms", "best", "ms", "auto ÷ best"]]
+    lost, count = [], 0
+    for question in questions(asker):
+        count += 1
+        chosen = _choice(asker.client, question)
+        cases = list(_cases(asker, question))
+        samples = {c.what: s for c, s in zip(cases, measure(cases, rounds).values(), strict=True)}
+        if _ratio(samples, chosen) > LOST:  # measured again, in turns
+            samples = {c.what: s for c, s in zip(cases, measure(cases, AGAIN).values(), strict=True)}
+        best = min(samples, key=lambda name: samples[name].median)
+        ratio = _ratio(samples, chosen)
+        if ratio > LOST and samples[chosen].quartiles[0] > samples[best].quartiles[1]:
+            lost.append(f"{question.kernel} {question.size} on {question.sizes}")
+        told = asker.client.plan(question.kernel, *question.operands, **question.how).strategy_timings
+        timed = ", ".join(f"{name} {milliseconds(seconds)}" for name, seconds in told.items())
+        rows.append(
+            [
+                *(question.kernel, str(question.size), str(question.sizes), chosen, timed),
+                *(milliseconds(samples[chosen].median), best, milliseconds(samples[best].median), f"{ratio:.2f}"),
+            ]
+        )
+    text = f"auto loses at most {MOST_LOST} of {count} cases" + (f"; lost: {', '.join(lost)}" if lost else "")
+    return table(rows, left=5), [Claim(text, str(len(lost)), len(lost) <= MOST_LOST)]
+
+
+def _choice(client: sc.Client, question: Question) -> str:
+    """What auto stands for, once the server has had the time to measure it."""
+    client.call(question.kernel, *question.operands, keep=True, **question.how)
+    return client.plan(question.kernel, *question.operands, **question.how).strategy
+
+
+def _cases(asker: Asker, question: Question) -> Iterator[Case]:
+    for strategy in strategies_of(asker.client, question.kernel, *question.operands, **question.how):
+        ask = asker.ask(question.kernel, *question.operands, strategy=strategy, **question.how)
+        yield Case(strategy, question.sizes, ask)
+
+
+def _ratio(samples: dict[str, Samples], chosen: str) -> float:
+    return samples[chosen].median / min(s.median for s in samples.values())

@@ -1,0 +1,203 @@
+"""The kernel library: every kernel next to its floor, every strategy next to the others, and what auto makes of it.
+
+    python benchmarks/kernels.py [--only SECTION,…] [--rounds N] [--size N] [--output FILE.md]
+
+Sections: differences, products, collective, auto. Arrays stay on the mesh, so what is timed is the kernel alone
+(`timing.execute`); figures are medians over rounds that ask every case of a section once, in an order drawn anew. It
+judges claims at the end and gates nothing. What each row means: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import shardcall as sc
+from auto_grid import auto_section
+from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
+from kernel_cases import Asker, Case, Samples, in_this_process, measure, mesh_of
+from shardcall import P
+
+Section = tuple[list[str], list[Claim]]
+MESHES = ((8, 1), (1, 8), (4, 2), (2, 4))
+BY_BOTH = P("x", "y")
+DIFFERENCES: dict[str, tuple[str, dict[str, object], tuple[str, ...], float]] = {
+    # row: kernel, parameters, strategies, at most so many elementwise copies (0: nothing is claimed)
+    "diff, order 1": ("diff", {"n": 1, "axis": 0}, ("halo", "gspmd"), 1.15),
+    "diff, order 2": ("diff", {"n": 2, "axis": 0}, ("halo", "gspmd"), 1.15),
+    "diff, order 3": ("diff", {"n": 3, "axis": 0}, ("halo", "gspmd"), 1.3),
+    "laplacian": ("laplacian", {}, ("halo", "gspmd"), 1.3),
+    "gradient, axis 0": ("gradient", {"axis": 0}, ("halo", "gspmd"), 0),
+    "shift by 1": ("shift", {"shift": 1, "axis": 0}, ("halo", "gspmd"), 0),
+    "cumsum": ("cumsum", {"axis": 0}, ("auto", "gspmd"), 0),
+}
+PRODUCTS = {
+    # row: mesh, specs of lhs, rhs and result
+    "rows": ((8, 1), P("x", None), P(), P("x", None)),
+    "columns": ((8, 1), P(), P(None, "x"), P(None, "x")),
+    "rows by columns": ((4, 2), P("x", None), P(None, "y"), P("x", "y")),
+    "rows by columns, turned": ((2, 4), P("x", None), P(None, "y"), P("x", "y")),
+    "contracting, scattered": ((8, 1), P(None, "x"), P("x", None), P("x", None)),
+    "contracting, replicated": ((8, 1), P(None, "x"), P("x", None), P()),
+    "contracting over y": ((4, 2), P("x", "y"), P("y", None), P("x", None)),
+    "both in blocks": ((4, 2), P("x", "y"), P("x", "y"), P("x", "y")),
+    "both in blocks, turned": ((2, 4), P("x", "y"), P("x", "y"), P("x", "y")),
+    "gathered": ((8, 1), P("x", None), P(), P()),
+    "replicated": ((8, 1), P(), P(), P()),
+    "rows by rows": ((8, 1), P("x", None), P("x", None), P("x", None)),
+}
+COLLECTIVE = {
+    # row: specs of lhs and rhs; the rest follows from the strategy
+    "lhs by rows": (P("x", None), P()),
+    "rhs by columns": (P(), P(None, "x")),
+    "contracting": (P(None, "x"), P("x", None)),
+}
+
+
+def differences(asker: Asker, size: int, rounds: int) -> Section:
+    """Differences and their family, next to an elementwise copy on the same mesh."""
+    x = np.random.default_rng(0).standard_normal((size, size))
+    cases = []
+    for sizes in ((1, 1), *MESHES):
+        mesh = mesh_of(sizes)
+        here = asker.here(x, mesh, BY_BOTH)
+        cases.append(Case("floor: x + 1", sizes, asker.ask("add", here, np.float64(1))))
+        cases.append(Case("floor: copy", sizes, asker.ask("copy", here)))
+        for row, (kernel, parameters, strategies, _) in DIFFERENCES.items():
+            for strategy in strategies:
+                ask = asker.ask(kernel, here, strategy=strategy, **parameters)
+                cases.append(Case(f"{row}: {strategy}", sizes, ask))
+    found = {(case.what, case.mesh): s for case, s in zip(cases, measure(cases, rounds).values(), strict=True)}
+    rows = [["kernel: strategy", *(str(sizes) for sizes in ((1, 1), *MESHES)), *(f"÷ copy {s}" for s in MESHES)]]
+    for what in dict.fromkeys(case.what for case in cases):
+        medians = [found[what, sizes].median for sizes in ((1, 1), *MESHES)]
+        ratios = [f"{found[what, s].median / _copy(found, s):.2f}" for s in MESHES]
+        rows.append([what, *map(milliseconds, medians), *ratios])
+    return table(rows), list(_difference_claims(found))
+
+
+def _copy(found: dict[tuple[str, tuple[int, ...]], Samples], sizes: tuple[int, ...]) -> float:
+    """The floor: the elementwise copy; XLA's own copy and x + 1 move the same bytes."""
+    return found["floor: x + 1", sizes].median
+
+
+def _difference_claims(found: dict[tuple[str, tuple[int, ...]], Samples]) -> Iterator[Claim]:
+    for row, (_, _, _, limit) in DIFFERENCES.items():
+        if limit:
+            ratios = {sizes: found[f"{row}: halo", sizes].median / _copy(found, sizes) for sizes in MESHES}
+            worst = max(ratios, key=ratios.__getitem__)
+            yield at_most(f"{row} takes at most {limit} × an elementwise copy, here on {worst}", limit, ratios[worst])
+    alone = found["cumsum: auto", (1, 1)].median
+    ratios = {sizes: found["cumsum: auto", sizes].median / alone for sizes in MESHES}
+    worst = max(ratios, key=ratios.__getitem__)
+    yield at_most(f"cumsum takes at most 1.1 × one device, here on {worst}", 1.1, ratios[worst])
+
+
+def products(asker: Asker, size: int, rounds: int) -> Section:
+    """A product in every layout, next to the best that one device and NumPy do."""
+    lhs, rhs = np.random.default_rng(1).standard_normal((2, size, size)).astype(np.float32)
+    alone = mesh_of((1,))
+    whole = asker.here(lhs, alone, P()), asker.here(rhs, alone, P())
+    cases = [
+        Case("floor: NumPy", (), in_this_process(lambda: lhs @ rhs)),
+        Case("floor: one device", (1,), asker.ask("matmul", *whole)),
+    ]
+    for row, (sizes, lhs_spec, rhs_spec, out_spec) in PRODUCTS.items():
+        mesh = mesh_of(sizes)
+        operands = asker.here(lhs, mesh, lhs_spec), asker.here(rhs, mesh, rhs_spec)
+        plan = asker.client.plan("matmul", *operands, out_spec=out_spec)
+        ask = asker.ask("matmul", *operands, out_spec=out_spec)
+        cases.append(Case(f"{row}: {lhs_spec} by {rhs_spec} → {out_spec}", sizes, ask, (plan.strategy,)))
+    samples = [*measure(cases, rounds).values()]
+    best = min(samples[0].median, samples[1].median)
+    flops = 2 * size**3
+    rows = [["product", "mesh", "strategy", "ms", "GFLOP/s", "of the best floor"]]
+    rows += [
+        [
+            case.what,
+            str(case.mesh or ""),
+            *(case.notes or ("",)),
+            milliseconds(s.median),
+            f"{flops / s.median / 1e9:.0f}",
+            f"{best / s.median:.2f}",
+        ]
+        for case, s in zip(cases, samples, strict=True)
+    ]
+    least = min(zip(samples[2:], cases[2:], strict=True), key=lambda pair: best / pair[0].median)
+    share = best / least[0].median
+    text = f"matmul reaches at least 0.9 of the best of NumPy and one device in every layout, here {least[1].what}"
+    worst = max(samples[2:], key=lambda s: s.median).median
+    return table(rows, left=3), [Claim(text, f"{best / worst:.2f}", share >= 0.9)]
+
+
+def collective(asker: Asker, size: int, rounds: int) -> Section:
+    """Every strategy of collective_matmul, with the memory that it needs between operands and result."""
+    lhs, rhs = np.random.default_rng(2).standard_normal((2, size, size)).astype(np.float32)
+    mesh = mesh_of((8,))
+    cases = []
+    for row, (lhs_spec, rhs_spec) in COLLECTIVE.items():
+        operands = asker.here(lhs, mesh, lhs_spec), asker.here(rhs, mesh, rhs_spec)
+        for strategy in asker.client.kernel("collective_matmul").strategies:
+            how = {"axis_name": "x", "strategy": strategy.name}
+            try:
+                plan = asker.client.plan("collective_matmul", *operands, **how)
+            except sc.ShardingError:
+                continue
+            notes = (str(plan.results[0].spec), f"{plan.memory.temp_bytes / 2**20:.2f}")
+            ask = asker.ask("collective_matmul", *operands, **how)
+            cases.append(Case(f"{row}: {strategy.name}", (8,), ask, notes))
+    rows = [["layout: strategy", "result", "temporary MiB a device", "ms"]]
+    for case, s in zip(cases, measure(cases, rounds).values(), strict=True):
+        rows.append([case.what, *case.notes, milliseconds(s.median)])
+    return table(rows, left=2), []
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Asker, int, int], Section], int]] = {
+    "differences": ("Differences and their family, {0} × {0} float64, split P('x', 'y'); ms", differences, 4096),
+    "products": ("Products, {0}³ float32", products, 2048),
+    "collective": ("collective_matmul on 8 devices, {0}³ float32", collective, 1024),
+    "auto": ("What auto chooses: 60 cases", auto_section, 0),
+}
+
+
+def main() -> int:
+    """Measures, prints, and returns 0 whatever the figures are."""
+    parser = argparse.ArgumentParser(description="Measures the kernel library next to its floors.")
+    parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {', '.join(SECTIONS)}")
+    parser.add_argument("--rounds", type=int, default=9, help="how often each case is asked (9)")
+    parser.add_argument("--size", type=int, help="rows and columns, instead of each section's own")
+    parser.add_argument("--output", type=Path, help="write the report there too, as markdown")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    if unknown := sorted(set(names) - set(SECTIONS)):
+        parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    report = ["# The kernel library", ""]
+    claims: list[Claim] = []
+    with sc.local(devices=8) as client:
+        info = client.server_info()
+        versions = {"JAX": info.versions.jax, "devices": f"{len(info.devices)} {info.platform}"}
+        report += [*machine(["numpy", "grpcio"], versions), f"Medians of {arguments.rounds} rounds."]
+        for name in names:
+            title, section, size = SECTIONS[name]
+            size = arguments.size or size
+            with Asker(client).layouts() as asker:
+                lines, found = section(asker, size, arguments.rounds)
+            report += ["", f"## {title.format(size)}", "", *lines]
+            claims += found
+    report += ["", "## Claims", "", *claim_table(claims)]
+    print("\n".join(report))
+    if arguments.output:
+        arguments.output.write_text("\n".join(report) + "\n")
+    return 0
+
+
+def _names(rows: Sequence[str]) -> str:
+    return ", ".join(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Running and windowed sums along an axis."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import numpy.typing as npt
+
+from shardcall.arrays import OperandLike
+from shardcall.element_types import parse_dtype
+from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+
+
+class Scans(Calling[Outcome]):
+    """Running and windowed sums along an axis."""
+
+    def cumsum(
+        self,
+        x: OperandLike,
+        axis: int | None = None,
+        dtype: npt.DTypeLike | None = None,
+        **options: Unpack[ArrayOptions],
+    ) -> Outcome:
+        """The running sum along an axis, as ``numpy.cumsum``.
+
+        Args:
+            x: [..., size, ...] the array.
+            axis: along which axis; None flattens ``x`` first.
+            dtype: the type to sum in and to return; None for that of ``x``, or 64 bits for shorter integers.
+            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+        """
+        name = None if dtype is None else parse_dtype(dtype).name
+        return self._named("cumsum", x, axis=axis, dtype=name, options=options)
+
+    def convolve(
+        self,
+        x: OperandLike,
+        v: OperandLike,
+        mode: str = "full",
+        axis: int = -1,
+        **options: Unpack[ArrayOptions],
+    ) -> Outcome:
+        """The convolution with a window along an axis, as ``numpy.convolve`` for one axis.
+
+        Args:
+            x: [..., size, ...] the array.
+            v: [length] the window; every device gets it whole.
+            mode: ``"full"``, ``"same"`` or ``"valid"``, which of the overlaps of ``x`` and ``v`` are returned.
+            axis: along which axis.
+            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+        """
+        return self._named("convolve", x, v, mode=mode, axis=axis, options=options)

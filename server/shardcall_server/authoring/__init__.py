@@ -1,0 +1,45 @@
+"""What a package with kernels of its own needs: the interface, and a check that runs them as ours are run.
+
+Every name here keeps its meaning from one release to the next. A kernel registers under the entry-point group
+``shardcall.kernels``; examples/own_kernel is a package that does.
+"""
+
+from shardcall_server.authoring.check import Report, check
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.blocks import fit, mask_from, partition_spec
+from shardcall_server.kernels.kernel import (
+    REQUIRED,
+    Kernel,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValue,
+    Problem,
+    Program,
+    Signature,
+    Strategy,
+)
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, split
+
+__all__ = [
+    "REQUIRED",
+    "ArrayType",
+    "CallError",
+    "Kernel",
+    "MeshAxes",
+    "OperandInfo",
+    "ParameterInfo",
+    "ParameterValue",
+    "Problem",
+    "Program",
+    "Reason",
+    "Report",
+    "Signature",
+    "Spec",
+    "Strategy",
+    "check",
+    "fit",
+    "mask_from",
+    "partition_spec",
+    "replicated",
+    "split",
+]

@@ -1,0 +1,153 @@
+"""The check that an author runs: a kernel against its definition, over meshes, layouts, strategies and paddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardcall_server.authoring.runner import Call, Runner, call, use_virtual_devices
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.kernel import Kernel, ParameterValue
+from shardcall_server.kernels.layout import Spec, format_spec, replicated, split
+
+MESHES: tuple[Mapping[str, int], ...] = ({"x": 1}, {"x": 8}, {"x": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 4})
+"""One device, all in a row, a number that divides little, and two axes both ways."""
+
+_PADDINGS = (0.0, np.nan)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was checked.
+
+    Attributes:
+        kernel: its name.
+        cases: how many results were compared.
+        by_strategy: how many layouts each strategy served.
+        refused: how many layouts no strategy served, each refused as such.
+    """
+
+    kernel: str
+    cases: int
+    by_strategy: Mapping[str, int]
+    refused: int
+
+    def __str__(self) -> str:
+        served = ", ".join(f"{name} {count}" for name, count in self.by_strategy.items())
+        return f"{self.kernel}: {self.cases} results compared; layouts served: {served}; refused: {self.refused}"
+
+
+def check(
+    kernel: Kernel,
+    reference: Callable[..., Any],
+    *operands: np.ndarray | None,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    meshes: Sequence[Mapping[str, int]] = MESHES,
+    **parameters: ParameterValue,
+) -> Report:
+    """Compares a kernel with its definition on every mesh, in every layout, by every strategy.
+
+    Each operand and each result in turn is split along each of its axes, over each mesh axis and over all, the others
+    left to the kernel; all specs left open is one more layout. Padding holds zeros once and NaN once, since what
+    earlier results leave there is anything. Sizes that no mesh divides, such as 13, check most.
+
+    Args:
+        kernel: what is checked.
+        reference: called with the operands and parameters as given; returns an array, or a tuple of several results.
+        operands: the arrays to run on; None for one left out.
+        rtol: the relative difference allowed; 0 for none, where any NaN is a NaN.
+        atol: the absolute difference allowed.
+        meshes: their axes; at most 8 devices each.
+        parameters: static parameters.
+
+    Raises:
+        AssertionError: a result differs, or a promise is broken; says for which mesh, specs and strategy.
+        CallError: the kernel refuses the call itself.
+    """
+    use_virtual_devices()
+    runner = Runner()
+    with np.errstate(all="ignore"):
+        made = reference(*operands, **parameters)
+    expected = tuple(map(np.asarray, made if isinstance(made, tuple) else (made,)))
+    cases, refused = 0, 0
+    served = {strategy.name: 0 for strategy in kernel.strategies}
+    for mesh, (in_specs, out_specs) in _layouts(operands, expected, meshes):
+        auto = call(kernel, *operands, mesh=mesh, in_specs=in_specs, out_specs=out_specs, parameters=parameters)
+        able = [wanted for name in served if _serves(wanted := replace(auto, strategy=name))]
+        assert _serves(auto) == bool(able), f"{len(able)} strategies serve {_describe(auto)}, unlike 'auto'"
+        refused += not able
+        for wanted in able:
+            served[wanted.strategy] += 1
+            cases += _compare(runner, wanted, operands, expected, rtol, atol)
+    assert cases, f"no strategy of {kernel.name} serves any of these layouts"
+    return Report(kernel.name, cases, served, refused)
+
+
+def _serves(wanted: Call) -> bool:
+    try:
+        wanted.resolve()
+    except CallError as error:
+        if error.reason != Reason.STRATEGY_UNSUPPORTED:
+            raise
+        return False
+    return True
+
+
+Layout = tuple[tuple[Spec | None, ...], tuple[Spec | None, ...]]
+
+
+def _layouts(
+    operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], meshes: Sequence[Mapping[str, int]]
+) -> Iterator[tuple[Mapping[str, int], Layout]]:
+    """On each mesh all specs left open; then each operand's in turn, and each result's, in every way."""
+    count = len(operands)
+    arrays = [*operands, *results]
+    for mesh in meshes:
+        yield mesh, ((None,) * count, (None,) * len(results))
+        for i, array in enumerate(arrays):
+            for spec in () if array is None else _specs(array.ndim, tuple(mesh)):
+                specs = tuple(spec if j == i else None for j in range(len(arrays)))
+                yield mesh, (specs[:count], specs[count:])
+
+
+def _specs(ndim: int, names: tuple[str, ...]) -> Iterator[Spec]:
+    yield replicated(ndim)
+    for axis in range(ndim):
+        for over in dict.fromkeys([names, *((name,) for name in names)]):
+            yield split(ndim, axis, over)
+    if 1 < len(names) <= ndim:
+        yield tuple((name,) for name in names) + ((),) * (ndim - len(names))
+
+
+def _compare(
+    runner: Runner,
+    wanted: Call,
+    operands: Sequence[np.ndarray | None],
+    expected: tuple[np.ndarray, ...],
+    rtol: float,
+    atol: float,
+) -> int:
+    for padding in _PADDINGS:
+        results = runner.run(wanted, operands, padding)
+        for i, (result, reference) in enumerate(zip(results, expected, strict=True)):
+            where = f"result {i} of {_describe(wanted)}, padding of {padding:g},"
+            assert result.shape == reference.shape, f"{where} has shape {result.shape}, not {reference.shape}"
+            assert result.dtype == reference.dtype, f"{where} is {result.dtype.name}, not {reference.dtype.name}"
+            close = np.isclose(result, reference, rtol, atol, equal_nan=True) if result.size else np.ones(0, bool)
+            if not np.all(close):
+                first = tuple(np.argwhere(~close)[0].tolist())
+                raise AssertionError(
+                    f"{where} differs in {int((~close).sum())} of {result.size} elements; "
+                    f"{result[first]!r} instead of {reference[first]!r} at {first}"
+                )
+    return len(expected)
+
+
+def _describe(wanted: Call) -> str:
+    specs = ", ".join("open" if s is None else format_spec(s) for s in (*wanted.in_specs, *wanted.out_specs))
+    mesh = ", ".join(f"{name}={size}" for name, size in wanted.mesh)
+    return f"{wanted.kernel.name} by {wanted.strategy!r} on mesh ({mesh}), specs {specs}"

@@ -1,0 +1,119 @@
+"""Kernels run as a worker runs them, without a worker: resolve, compile, place, run, gather."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import jax
+import numpy as np
+
+from shardcall_server.compilation.program import Program, compile_program
+from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
+from shardcall_server.kernels.kernel import Kernel, ParameterValue
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.mesh.placement import Copier, gather, place
+
+DEVICES = 8
+
+
+def use_virtual_devices() -> None:
+    """Gives this process 8 virtual CPU devices and element types as asked.
+
+    Raises:
+        RuntimeError: JAX has started with fewer devices.
+    """
+    jax.config.update("jax_enable_x64", True)
+    try:
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", DEVICES)
+    except RuntimeError:  # it has started: with enough devices, one hopes
+        pass
+    if (count := len(jax.devices())) < DEVICES:
+        raise RuntimeError(
+            f"JAX runs with {count} devices in this process and {DEVICES} are needed; "
+            "let nothing use JAX before kernels are checked"
+        )
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call but for its values; equal calls share a compiled program."""
+
+    kernel: Kernel
+    operands: tuple[ArrayType | None, ...]
+    mesh: tuple[tuple[str, int], ...]
+    in_specs: tuple[Spec | None, ...]
+    out_specs: tuple[Spec | None, ...]
+    strategy: str
+    parameters: tuple[tuple[str, ParameterValue], ...]
+
+    def resolve(self) -> Resolved:
+        """The call with all that was left open filled in."""
+        request = Request(
+            parameters=dict(self.parameters),
+            operands=self.operands,
+            mesh=MeshAxes(self.mesh),
+            device_ids=(),
+            in_specs=self.in_specs,
+            out_specs=self.out_specs,
+            strategy=self.strategy,
+        )
+        return resolve(self.kernel, request, range(DEVICES))
+
+
+def call(
+    kernel: Kernel,
+    *operands: ArrayType | np.ndarray | None,
+    mesh: Mapping[str, int],
+    in_specs: Sequence[Spec | None] = (),
+    out_specs: Sequence[Spec | None] = (),
+    strategy: str = AUTO,
+    parameters: Mapping[str, ParameterValue] = {},
+) -> Call:
+    """A call of operands, or of their types."""
+    types = tuple(ArrayType(o.shape, o.dtype) if isinstance(o, np.ndarray | np.generic) else o for o in operands)
+    specs = tuple(in_specs), tuple(out_specs)
+    return Call(kernel, types, tuple(mesh.items()), *specs, strategy, tuple(sorted(parameters.items())))
+
+
+@dataclass
+class Runner:
+    """Runs calls, compiling each once."""
+
+    programs: dict[Call, Program] = field(default_factory=dict)
+    copier: Copier = field(default_factory=Copier)
+
+    def program(self, wanted: Call) -> Program:
+        """The compiled program of a call."""
+        if wanted not in self.programs:
+            self.programs[wanted] = compile_program(wanted.resolve())
+        return self.programs[wanted]
+
+    def run(self, wanted: Call, operands: Sequence[np.ndarray | None], padding: float = 0) -> tuple[np.ndarray, ...]:
+        """The results of a call.
+
+        Args:
+            wanted: the call.
+            operands: of the types that the call has.
+            padding: what the operands' padding holds; results of other calls leave anything there.
+        """
+        program = self.program(wanted)
+        arrays = [
+            place(_padded(operand, placement.padded, padding), placement, self.copier, may_alias=True)
+            for operand, placement in zip(operands, program.operands, strict=False)
+            if operand is not None and placement is not None
+        ]
+        results = tuple(np.zeros(kind.shape, kind.dtype) for kind in program.resolved.problem.results)
+        if program.compiled:
+            for made, result in zip(program.compiled(*arrays), results, strict=True):
+                gather(made, result, self.copier, lambda _: None)
+        return results
+
+
+def _padded(array: np.ndarray, shape: tuple[int, ...], padding: float) -> np.ndarray:
+    array = np.asarray(array)
+    with np.errstate(invalid="ignore"):  # NaN as an integer is some integer
+        result = np.full(shape, padding).astype(array.dtype)
+    result[tuple(slice(n) for n in array.shape)] = array
+    return result

@@ -1,0 +1,149 @@
+"""The choices that times decided, remembered from one start of the server to the next."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from shardcall_server.frontend.strategies import Choice, Timing
+
+_FILE_NAME = "strategies.json"
+_FORMAT = 1
+_MAX_CHOICES = 4096
+_MAX_FILE_BYTES = 16 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Choices:
+    """What ``auto`` stands for, by the digest of the key with ``auto`` in it.
+
+    A file in a directory that only this user may write to; servers that share it add to it. What is in a file that is
+    damaged, or not this user's, is ignored: it costs timing anew.
+
+    Args:
+        directory: where the file is; made where it is missing. Empty for none: nothing outlasts the server.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory) if directory else None
+        self._lock = threading.Lock()
+        self._choices: dict[str, Choice] = {}
+        try:
+            self._choices = self._read()
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            _warn("the strategies remembered are not used, and are timed anew", error)
+
+    def find(self, digest: str, candidates: tuple[str, ...]) -> Choice | None:
+        """What was decided; None where nothing was, or between other candidates."""
+        with self._lock:
+            choice = self._choices.get(digest)
+        return choice if choice is not None and choice.candidates == candidates else None
+
+    def keep(self, digest: str, choice: Choice) -> None:
+        """Remembers a decision; the oldest are forgotten where there are many."""
+        with self._lock:
+            self._choices = {**self._choices, digest: choice}
+            with suppress(OSError, ValueError):  # what others have added since; a damaged file is written over
+                self._choices = {**self._read(), **self._choices}
+            for oldest in list(self._choices)[: max(0, len(self._choices) - _MAX_CHOICES)]:
+                del self._choices[oldest]
+            if self._directory is None:
+                return
+            try:
+                _make_directory(self._directory)
+                _write(self._directory, json.dumps(_encode(self._choices)))
+            except OSError as error:
+                _warn("the strategy chosen will not be remembered", error)
+
+    def _read(self) -> dict[str, Choice]:
+        if self._directory is None:
+            return {}
+        _check_owned(self._directory)
+        with (self._directory / _FILE_NAME).open("rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise PermissionError(f"{file.name} is not this user's alone to write")
+            text = file.read(_MAX_FILE_BYTES + 1)
+        if len(text) > _MAX_FILE_BYTES:
+            raise ValueError(f"{file.name} has more than {_MAX_FILE_BYTES} bytes")
+        try:
+            return _decode(json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{file.name} is damaged or another program's: {error!r}") from None
+
+
+def _make_directory(directory: Path) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    _check_owned(directory)
+
+
+def _write(directory: Path, text: str) -> None:
+    """Writes the file beside its place and moves it there, so that no reader sees a part."""
+    fd, path = tempfile.mkstemp(prefix=_FILE_NAME, dir=directory)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        os.replace(path, directory / _FILE_NAME)
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise
+
+
+def _check_owned(directory: Path) -> None:
+    """Raises PermissionError for a directory that others may write to: what is in it would be their choice."""
+    found = directory.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{directory} is not this user's alone to write; see --cache-dir")
+
+
+def _encode(choices: dict[str, Choice]) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "choices": {
+            digest: {
+                "strategy": choice.strategy,
+                "candidates": choice.candidates,
+                "timings": [[t.strategy, t.seconds, t.run_count] for t in choice.timings],
+            }
+            for digest, choice in choices.items()
+            if len(choice.timings) > 1  # the rest is worth another try
+        },
+    }
+
+
+def _decode(stored: Any) -> dict[str, Choice]:
+    if stored["format"] != _FORMAT:
+        raise ValueError(f"its format is {stored['format']!r} and this server's is {_FORMAT}")
+    return {_digest(digest): _decode_choice(choice) for digest, choice in stored["choices"].items()}
+
+
+def _digest(text: str) -> str:
+    if not _DIGEST.fullmatch(text):
+        raise ValueError(f"{text[:80]!r} is no digest")
+    return text
+
+
+def _decode_choice(stored: Any) -> Choice:
+    candidates = tuple(map(str, stored["candidates"]))
+    timings = tuple(Timing(str(name), float(seconds), int(count)) for name, seconds, count in stored["timings"])
+    if not timings or not {t.strategy for t in timings} <= set(candidates) or timings[0].strategy != stored["strategy"]:
+        raise ValueError("a choice is not among what was timed")
+    if not all(0 < t.seconds < math.inf and t.run_count > 0 for t in timings):
+        raise ValueError("a time is no time")
+    return Choice(timings[0].strategy, candidates, timings)
+
+
+def _warn(what: str, error: Exception) -> None:
+    structlog.get_logger().warning(what, reason=str(error))

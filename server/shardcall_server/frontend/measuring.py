@@ -1,0 +1,188 @@
+"""Timing the strategies that ``auto`` may stand for, while nothing waits for the mesh."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+
+import structlog
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.choices import Choices
+from shardcall_server.frontend.found import CachedProgram, Found
+from shardcall_server.frontend.session import MeshSession, SessionEndedError
+from shardcall_server.frontend.strategies import Choice, Turns
+from shardcall_worker.v1 import link_pb2
+
+_MAX_RUNS, _TURN_S = 5, 0.02  # of one turn; a call that comes meanwhile waits for it
+_COMPILE_S = 1.0  # the longest wait for the other candidates' compilation, unless the rule's choice took half of more
+_QUIET_S = 0.05  # how long the mesh must have been idle to be used for what nobody waits for
+_POLL_S = 0.1
+_MAX_LATER = 1024
+_END_S = 5.0
+
+
+class Measurement:
+    """The candidates of one call: compiled, and timed in turns.
+
+    Args:
+        session: the mesh.
+        candidates: the strategies, the rule's choice first.
+        compiled: compiles a candidate.
+        rule_s: what compiling the rule's choice took.
+        budget_s: what the runs of all candidates may take together.
+        settle: told the choice once it is made, or None when calls should wait no longer; and whether that is final.
+    """
+
+    def __init__(
+        self,
+        session: MeshSession,
+        candidates: tuple[str, ...],
+        compiled: Callable[[str], Future[Found]],
+        rule_s: float,
+        budget_s: float,
+        settle: Callable[[Choice | None, bool], None],
+    ) -> None:
+        self.session = session
+        self._candidates = candidates
+        self._compiled = compiled
+        self._patience_s = max(_COMPILE_S, 2 * rule_s)
+        self._budget_s = budget_s
+        self._settle = settle
+        self._steps = self._measure()
+
+    def advance(self) -> bool:
+        """Goes on until the choice is made or cannot be, and returns True; or until a call wants the mesh."""
+        log = structlog.get_logger()
+        try:
+            next(self._steps)
+        except StopIteration:
+            return True
+        except (CallError, SessionEndedError, _CandidateGoneError) as error:
+            log.info("strategies are not timed", candidates=self._candidates, reason=str(error))
+        except Exception:
+            log.exception("strategies could not be timed", candidates=self._candidates)
+        else:
+            self._settle(None, False)
+            return False
+        self._end()
+        self._settle(None, True)
+        return True
+
+    def _measure(self) -> Iterator[None]:
+        """Yields where a call wants the mesh, or would wait too long."""
+        turns, able = Turns(self._candidates, self._budget_s), dict[str, CachedProgram]()
+        compiling = {name: self._compiled(name) for name in self._candidates}
+        while wait(compiling.values(), self._patience_s).not_done:
+            yield
+        for strategy, compiled in compiling.items():
+            try:
+                able[strategy] = compiled.result().program
+            except CallError as error:  # it does not fit, or the compiler refuses it
+                _raise_if_lost(error)
+                turns.drop(strategy)
+        while (name := turns.next()) is not None:
+            while (answer := self._send(able[name])) is None:
+                self._end()
+                yield
+            try:
+                measured = answer.result().measured
+            except CallError as error:
+                _raise_if_lost(error)
+                turns.drop(name)
+            else:
+                turns.add(name, measured.run_seconds)
+        self._end()
+        choice = turns.choice()
+        structlog.get_logger().info("strategy chosen", strategy=choice.strategy, reason=choice.reason)
+        self._settle(choice, True)
+
+    def _send(self, candidate: CachedProgram) -> Future[link_pb2.WorkerMessage] | None:
+        """Has the mesh run a candidate; None where something else is under way."""
+        measure = link_pb2.Measure(key_digest=candidate.key, max_runs=_MAX_RUNS, max_seconds=_TURN_S)
+        with self.session.order:
+            if candidate.evicted:
+                raise _CandidateGoneError("other programs took its place")
+            return self.session.command_if_idle(link_pb2.FrontEndMessage(measure=measure))
+
+    def _end(self) -> None:
+        self.session.tell(link_pb2.FrontEndMessage(end_measuring=link_pb2.EndMeasuring()))
+
+
+class Measurer:
+    """Makes one measurement after the other, on a thread of its own.
+
+    Args:
+        choices: what was decided before.
+        budget_s: what the runs of one measurement may take.
+    """
+
+    def __init__(self, choices: Choices, budget_s: float) -> None:
+        self.choices = choices
+        self.budget_s = budget_s
+        self._changed = threading.Condition()
+        self._at_work = False
+        self._now: Measurement | None = None
+        self._later: deque[Measurement] = deque()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
+        self._thread.start()
+
+    def take_now(self, measurement: Measurement) -> bool:
+        """Begins a measurement that calls wait for, unless the mesh is at work or others are being timed."""
+        with self._changed:
+            if self._at_work or self._now is not None or not measurement.session.idle:
+                return False
+            self._now = measurement
+            self._changed.notify()
+            return True
+
+    def take_later(self, measurement: Measurement) -> bool:
+        """Makes a measurement when the mesh is idle, unless too many are waiting for that."""
+        with self._changed:
+            if len(self._later) >= _MAX_LATER:
+                return False
+            self._later.append(measurement)
+            self._changed.notify()
+            return True
+
+    def close(self) -> None:
+        """Ends the thread after what it is doing; the mesh has ended before."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        while (measurement := self._next()) is not None:
+            done = measurement.advance()
+            with self._changed:
+                self._at_work = False
+                if not done:
+                    self._later.append(measurement)
+
+    def _next(self) -> Measurement | None:
+        with self._changed:
+            while not self._ended:
+                chosen, self._now = self._now, None
+                if chosen is None and self._later and self._may_begin(self._later[0]):
+                    chosen = self._later.popleft()
+                if chosen is not None:
+                    self._at_work = True
+                    return chosen
+                self._changed.wait(_POLL_S if self._later else None)
+        return None
+
+    def _may_begin(self, measurement: Measurement) -> bool:
+        return measurement.session.ended or measurement.session.idle_s >= _QUIET_S
+
+
+class _CandidateGoneError(Exception):
+    """The mesh was told to forget a candidate while it was being timed."""
+
+
+def _raise_if_lost(error: CallError) -> None:
+    if error.reason is Reason.MESH_RESTARTED:
+        raise error

@@ -1,0 +1,58 @@
+"""The parameter `preferred_element_type` of products: the type that they are summed up in and returned as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.kernel import ParameterInfo, ParameterValue
+from shardcall_server.kernels.parameters import text
+
+PREFERRED = ParameterInfo(
+    "preferred_element_type",
+    "The element type in which products are summed up and returned, by name: one that holds every value of the "
+    "factors' common type. Unset: that type itself, floats of 16 bits and less summed up in float32.",
+    None,
+)
+
+_NAMES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+_NARROW = (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+_TYPES = {dtype.name: dtype for dtype in map(np.dtype, (*_NAMES, *_NARROW))}
+
+
+def preferred_type(parameters: Mapping[str, ParameterValue], common: np.dtype) -> np.dtype:
+    """The element type of a product whose factors meet in ``common``.
+
+    Raises:
+        CallError: for a name that is no element type, and a type that does not hold the values of ``common``.
+    """
+    if parameters[PREFERRED.name] is None:
+        return common
+    name = text(parameters, PREFERRED.name)
+    wide = [dtype for dtype in _TYPES.values() if _holds(dtype, common)]
+    if (preferred := _TYPES.get(name)) not in wide or preferred is None:
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"{PREFERRED.name}={shorten(name)!r} and the factors meet in {common.name}; give one of: "
+            + ", ".join(sorted(dtype.name for dtype in wide)),
+            field=PREFERRED.name,
+        )
+    return preferred
+
+
+def normalised(preferred: np.dtype, common: np.dtype) -> str | None:
+    """The parameter in the one form that equal calls share."""
+    return None if preferred == common else preferred.name
+
+
+def _holds(dtype: np.dtype, common: np.dtype) -> bool:
+    try:
+        return bool(np.promote_types(dtype, common) == dtype)
+    except TypeError:  # numpy.exceptions.DTypePromotionError
+        return False

@@ -1,0 +1,46 @@
+"""Axes as callers name them: negative ones counted from the last, one or many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.kernel import ParameterValue
+from shardcall_server.kernels.parameters import integer
+
+
+def axis(name: str, value: int, ndim: int, operand: str = "x") -> int:
+    """An axis counted from the first.
+
+    Raises:
+        CallError: if there is no such axis.
+    """
+    if not -ndim <= value < ndim:
+        allowed = f"give an axis from {-ndim} to {ndim - 1}" if ndim else "a scalar has none"
+        raise CallError(
+            Reason.AXIS_OUT_OF_RANGE,
+            f"{name} names axis {value} and {operand} has {ndim} axes; {allowed}",
+            field=name,
+            metadata={"axis": str(value), "ndim": str(ndim)},
+        )
+    return value % ndim
+
+
+def axes(parameters: Mapping[str, ParameterValue], name: str, ndim: int) -> tuple[int, ...]:
+    """The axes that a parameter names, counted from the first, in their order; all of them for None.
+
+    Raises:
+        CallError: for anything but None, an integer and a tuple, an axis that there is not, and one named twice.
+    """
+    value = parameters[name]
+    if value is None:
+        return tuple(range(ndim))
+    given = value if isinstance(value, tuple) else (integer(parameters, name),)
+    result = tuple(axis(name, item, ndim) for item in given)
+    if len(set(result)) < len(result):
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"{name}={shorten(str(given))} names an axis of x twice; name each once",
+            field=name,
+        )
+    return result

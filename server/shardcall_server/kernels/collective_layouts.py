@@ -1,0 +1,141 @@
+"""Which layouts `collective_matmul` serves: what travels along a mesh axis, and how the product is split then.
+
+Which operand travels follows from where ``axis_name`` splits lhs and rhs:
+
+    lhs, rhs:     no axis            contracting        columns
+    no axis       nothing            rhs, contracting   rhs, columns
+    rows          lhs, rows          rhs, contracting   lhs, rows, or rhs, columns
+    contracting   lhs, contracting   the sums           lhs, contracting
+
+The array axes keep what they are split over besides. The contracting axis may be split over further mesh axes, alike
+in both; the products are summed over those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from shardcall_server.kernels.kernel import Problem
+from shardcall_server.kernels.layout import MeshAxes, Spec, format_spec, split
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout of a product along a mesh axis.
+
+    Attributes:
+        axis_name: the mesh axis.
+        lhs: how lhs is split.
+        rhs: how rhs is split.
+        result: how the product is split.
+        travels: 0 for blocks of lhs, 1 for blocks of rhs, None for sums.
+        axis: along which axis of the travelling operand its blocks lie; of sums, along which axis they are scattered.
+        summed: the mesh axes over which products are summed besides.
+    """
+
+    axis_name: str
+    lhs: Spec
+    rhs: Spec
+    result: Spec
+    travels: int | None
+    axis: int
+    summed: tuple[str, ...]
+
+    @property
+    def contracting(self) -> bool:
+        """Whether the axis that is gathered is the contracting one."""
+        return self.travels is not None and self.axis != self.travels
+
+    def padded(self, rows: int, contracting: int, columns: int, mesh: MeshAxes) -> tuple[int, int, int]:
+        """The least sizes [M, K, N] that every operand's and the result's specs divide."""
+        splits = (
+            (rows, self.lhs[0], self.result[0]),
+            (contracting, self.lhs[1], self.rhs[0]),
+            (columns, self.rhs[1], self.result[1]),
+        )
+        m, k, n = (-(-size // (d := max(map(mesh.size, names)))) * d for size, *names in splits)
+        return m, k, n
+
+
+def layouts(problem: Problem, *, gather: bool) -> tuple[Layout, ...]:
+    """The layouts that the operands' specs allow, the preferred one first; none where `misfit` tells why."""
+    lhs, rhs = (cast(Spec, spec) for spec in problem.in_specs)
+    axis_name = cast(str, problem.parameters["axis_name"])
+    if _unlike(lhs, rhs, axis_name):
+        return ()
+    found = _gathering(lhs, rhs, axis_name) if gather else _scattering(lhs, rhs, axis_name)
+    return tuple(layout for layout in found if not set(layout.result[0]) & set(layout.result[1]))
+
+
+def misfit(problem: Problem, *, gather: bool) -> str | None:
+    """Why no layout serves a problem, as a clause; None where one does."""
+    lhs, rhs = (cast(Spec, spec) for spec in problem.in_specs)
+    axis_name, wanted = cast(str, problem.parameters["axis_name"]), problem.out_specs[0]
+    served = layouts(problem, gather=gather)
+    given = f"given are lhs {format_spec(lhs)}, rhs {format_spec(rhs)}"
+    if served:
+        if wanted is None or any(layout.result == wanted for layout in served):
+            return None
+        made = " or ".join(format_spec(layout.result) for layout in served)
+        return f"{given} and the result {format_spec(wanted)}, and it makes {made} of these operands"
+    return (
+        f"{given}; {_reason(lhs, rhs, axis_name, gather=gather)}, and it serves {served_by(axis_name, gather=gather)}"
+    )
+
+
+def served_by(axis_name: str, *, gather: bool) -> str:
+    """The layouts served, as a caller writes them."""
+    first, second = format_spec(split(2, 0, (axis_name,))), format_spec(split(2, 1, (axis_name,)))
+    if not gather:
+        return f"lhs {second} with rhs {first}"
+    return f"lhs {first} with any rhs, lhs {second} with rhs P() or {second}, lhs P() with rhs {first} or {second}"
+
+
+def _reason(lhs: Spec, rhs: Spec, axis_name: str, *, gather: bool) -> str:
+    sums = axis_name in lhs[1] and axis_name in rhs[0]
+    if not any(axis_name in names for names in lhs + rhs):
+        return f"axis_name={axis_name!r} splits neither, so nothing would travel"
+    if _unlike(lhs, rhs, axis_name):
+        return f"the contracting axis must be split alike in both, but for {axis_name!r}"
+    if gather == sums:
+        return f"{axis_name!r} splits the contracting axis of {'both' if sums else 'at most one'}"
+    found = list(_gathering(lhs, rhs, axis_name) if gather else _scattering(lhs, rhs, axis_name))
+    if not found:
+        return f"{axis_name!r} must be the last mesh axis of those that split the axis to be gathered"
+    shared = sorted(set(found[0].result[0]) & set(found[0].result[1]))
+    return f"rows and columns of the result would both be split over {shared[0]!r}"
+
+
+def _unlike(lhs: Spec, rhs: Spec, axis_name: str) -> bool:
+    sums = axis_name in lhs[1] and axis_name in rhs[0]
+    return lhs[1] != rhs[0] if sums else without(lhs[1], axis_name) != without(rhs[0], axis_name)
+
+
+def _gathering(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]:
+    summed = without(lhs[1], axis_name)
+    if axis_name in lhs[1] and axis_name in rhs[0]:
+        return
+    for travels, spec in enumerate((lhs, rhs)):
+        for axis, names in enumerate(spec):
+            other_rows = travels == 0 and axis == 0 and axis_name in rhs[0]
+            other_columns = travels == 1 and axis == 1 and axis_name in lhs[1]
+            if names[-1:] != (axis_name,) or other_rows or other_columns:
+                continue
+            rows = without(lhs[0], axis_name) if (travels, axis) == (0, 0) else lhs[0]
+            columns = without(rhs[1], axis_name) if (travels, axis) == (1, 1) else rhs[1]
+            yield Layout(axis_name, lhs, rhs, (rows, columns), travels, axis, summed)
+
+
+def _scattering(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]:
+    if axis_name not in lhs[1] or axis_name not in rhs[0]:
+        return
+    summed = without(lhs[1], axis_name)
+    yield Layout(axis_name, lhs, rhs, ((*lhs[0], axis_name), rhs[1]), None, 0, summed)
+    yield Layout(axis_name, lhs, rhs, (lhs[0], (*rhs[1], axis_name)), None, 1, summed)
+
+
+def without(names: tuple[str, ...], axis_name: str) -> tuple[str, ...]:
+    """The mesh axes but for one."""
+    return tuple(name for name in names if name != axis_name)

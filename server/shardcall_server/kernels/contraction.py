@@ -1,0 +1,145 @@
+"""Sums of products of arrays whose axes meet by label: what `matmul` and `einsum` have in common, free of JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.kernel import Problem
+from shardcall_server.kernels.layout import MAX_RANK, Spec
+
+STRETCHED = ""
+"""The label of an axis of size 1 that meets a longer one: NumPy repeats it, a sum of products can leave it out."""
+
+OPERANDS = ("lhs", "rhs")
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """``result = Σ lhs · rhs`` over the labels that the result lacks; with one operand ``result = Σ lhs``.
+
+    Attributes:
+        labels: of the axes of each operand. A label that an operand has twice stands for the diagonal.
+        result: the labels of the result's axes.
+        sizes: by label.
+    """
+
+    labels: tuple[Labels, ...]
+    result: Labels
+    sizes: Mapping[str, int] = field(hash=False)
+
+    @staticmethod
+    def of(labels: Sequence[Labels], result: Labels, shapes: Sequence[tuple[int, ...]]) -> Contraction:
+        """The contraction of arrays of given shapes; sizes of one label are equal, or 1."""
+        axes = [axis for pair in zip(labels, shapes, strict=True) for axis in zip(*pair, strict=True)]
+        sizes = {label: next((n for other, n in axes if other == label and n != 1), 1) for label, _ in axes}
+        met = tuple(
+            tuple(STRETCHED if n != sizes[label] else label for label, n in zip(*pair, strict=True))
+            for pair in zip(labels, shapes, strict=True)
+        )
+        return Contraction(met, result, sizes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The result's shape."""
+        return tuple(self.sizes[label] for label in self.result)
+
+    @property
+    def summed(self) -> Labels:
+        """The labels that are summed over, in the order of their first axes."""
+        labels = dict.fromkeys(label for axes in self.labels for label in axes)
+        return tuple(label for label in labels if label not in self.result and label != STRETCHED)
+
+    @property
+    def terms(self) -> int:
+        """The size of the smallest axis that is summed over, 1 for none: without terms every sum is zero."""
+        return min((self.sizes[label] for label in self.summed), default=1)
+
+    def check_rank(self) -> None:
+        """Refuses a result of more axes than an array may have."""
+        if len(self.result) > MAX_RANK:
+            raise CallError(
+                Reason.INVALID_OPERAND,
+                f"the product has {len(self.result)} axes; an array may have at most {MAX_RANK}",
+                field="rhs",
+            )
+
+
+ContractionOf = Callable[[Problem], Contraction]
+"""A kernel's understanding of its problems."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """How the axes that a contraction labels are split.
+
+    Attributes:
+        contraction: what is computed.
+        specs: of the operands.
+    """
+
+    contraction: Contraction
+    specs: tuple[Spec, ...]
+
+    @staticmethod
+    def of(problem: Problem, contraction: Contraction) -> Meeting:
+        """That of a problem."""
+        return Meeting(contraction, tuple(spec for spec in problem.in_specs if spec is not None))
+
+    def axes(self, label: str) -> list[tuple[str, tuple[str, ...]]]:
+        """The axes of a label: what each is called, and the mesh axes it is split over."""
+        return [
+            (f"axis {i} of {name}", names)
+            for name, labels, spec in zip(OPERANDS, self.contraction.labels, self.specs, strict=False)
+            for i, (other, names) in enumerate(zip(labels, spec, strict=True))
+            if other == label
+        ]
+
+    def split(self, label: str) -> tuple[str, ...]:
+        """The mesh axes that a label's first axis is split over."""
+        return self.axes(label)[0][1]
+
+    @property
+    def summed_over(self) -> tuple[str, ...]:
+        """The mesh axes over which partial sums are to be completed."""
+        return tuple(name for label in self.contraction.summed for name in self.split(label))
+
+    @property
+    def result_spec(self) -> Spec:
+        """The result's spec where every device keeps what it computes of its blocks."""
+        return tuple(self.split(label) for label in self.contraction.result)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All mesh axes that split an operand."""
+        return tuple(dict.fromkeys(name for spec in self.specs for names in spec for name in names))
+
+    def refusal(self, gathered: Collection[str] = ()) -> str | None:
+        """Why devices cannot multiply their blocks as they lie, but for labels that will be gathered, or None."""
+        for name, names in self.axes(STRETCHED):
+            if names:
+                return f"{name} has size 1, meets a longer one and is split over {over(names)}, and it serves it whole"
+        seen: dict[str, str] = {}
+        for label in dict.fromkeys(label for axes in self.contraction.labels for label in axes):
+            if label == STRETCHED or label in gathered:
+                continue
+            (first, split), *others = self.axes(label)
+            for other, names in others:
+                if names != split:
+                    return (
+                        f"{first} is split over {over(split)} and {other} over {over(names)}, "
+                        "and it serves axes that meet split alike"
+                    )
+            for name in split:
+                if name in seen:
+                    return f"{seen[name]} and {first} are both split over {name!r}, and it serves different mesh axes"
+                seen[name] = first
+        return None
+
+
+def over(names: tuple[str, ...]) -> str:
+    """Mesh axes in words."""
+    return ", ".join(map(repr, names)) or "no mesh axis"

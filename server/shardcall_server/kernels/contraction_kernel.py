@@ -1,0 +1,94 @@
+"""What `matmul` and `einsum` do alike: defaults of specs, and the choice of a strategy."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from shardcall_server.kernels import gathered_products, partial_sums
+from shardcall_server.kernels.contraction import STRETCHED, Contraction, Meeting
+from shardcall_server.kernels.kernel import Kernel, Problem
+from shardcall_server.kernels.layout import MeshAxes, Spec
+
+
+class ContractionKernel(Kernel):
+    """A kernel that computes a `Contraction`."""
+
+    @staticmethod
+    @abstractmethod
+    def contraction_of(problem: Problem) -> Contraction:
+        """How the kernel understands a problem."""
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """What the explicit strategies make; ``gspmd`` leaves the result's spec to the compiler."""
+        if problem.out_specs[0] is not None or strategy == "gspmd":
+            return problem.out_specs
+        contraction = self.contraction_of(problem)
+        if strategy in ("all_gather", "summa"):
+            return (gathered_products.result_spec(problem, contraction),)
+        return (partial_sums.default_out_spec(problem, contraction, strategy),)
+
+    def choose(self, problem: Problem) -> tuple[str, str]:
+        """``psum_scatter`` or ``psum`` where they serve, else ``all_gather``, else ``gspmd``."""
+        contraction = self.contraction_of(problem)
+        meeting = Meeting.of(problem, contraction)
+        strategies = {strategy.name: strategy for strategy in self.strategies}
+
+        def refusal(name: str) -> str | None:
+            return strategies[name].refusal(replace(problem, out_specs=self.default_out_specs(problem, name)))
+
+        for name, collective in (("psum_scatter", "reduce-scatter"), ("psum", "all-reduce")):
+            if not refusal(name):
+                return name, partial_sums.completed(meeting.summed_over, collective)
+        if not refusal("all_gather"):
+            return "all_gather", "every device gathers what its block of the result needs, so there are no partial sums"
+        if not any(names for label in contraction.summed for _, names in meeting.axes(label)):
+            return "gspmd", "no axis that is summed over is split, so there are no partial sums"
+        return "gspmd", f"the compiler completes the partial sums; psum cannot: {refusal('psum')}"
+
+
+def default_specs(
+    contraction: Contraction,
+    given: Sequence[Spec | None],
+    mesh: MeshAxes,
+    unsaid: Sequence[Mapping[str, tuple[str, ...]]],
+) -> tuple[Spec, ...]:
+    """Fills in the specs that a caller left unset.
+
+    Beside one that is set, axes that meet its axes are split as those, and the first other axis of the result over the
+    first mesh axis that it leaves.
+
+    Args:
+        contraction: what is computed.
+        given: one per operand.
+        mesh: the mesh's axes.
+        unsaid: how each operand's labels are split where no spec is set.
+    """
+    if all(spec is None for spec in given):
+        return tuple(
+            tuple(() if label == STRETCHED else split.get(label, ()) for label in labels)
+            for labels, split in zip(contraction.labels, unsaid, strict=True)
+        )
+    said = {
+        label: names
+        for labels, spec in zip(contraction.labels, given, strict=True)
+        for label, names in zip(labels, spec or (), strict=False)
+        if label != STRETCHED
+    }
+    free = [name for name in mesh.names if not any(name in names for spec in given for names in spec or ())]
+    return tuple(
+        _beside(labels, said, free[:1], contraction) if spec is None else spec
+        for labels, spec in zip(contraction.labels, given, strict=True)
+    )
+
+
+def _beside(
+    labels: Sequence[str], said: Mapping[str, tuple[str, ...]], free: Sequence[str], contraction: Contraction
+) -> Spec:
+    own = [label for label in labels if label in contraction.result and label not in said]
+    spec: list[tuple[str, ...]] = []
+    for label in labels:
+        names = tuple(free) if own[:1] == [label] else said.get(label, ())
+        spec.append(() if any({*names} & {*others} for others in spec) else names)
+    return tuple(spec)

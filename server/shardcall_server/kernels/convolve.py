@@ -1,0 +1,307 @@
+"""The convolution of an array with a window along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.kernels import element_types
+from shardcall_server.kernels.blocks import fit, index_type, pad_axis, partition_spec, rows
+from shardcall_server.kernels.exchange import Exchange, SplitAxis
+from shardcall_server.kernels.kernel import (
+    Kernel,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValue,
+    Problem,
+    Program,
+    Signature,
+    Strategy,
+)
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, replicated
+from shardcall_server.kernels.parameters import integer, text
+
+MODES = ("full", "same", "valid")
+MAX_UNROLLED = 32
+"""The longest window whose products are written out; a longer one is a loop, so that compile time is bounded."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which rows of the full convolution are returned.
+
+    Attributes:
+        axis: the axis of the convolution.
+        rows: rows N of x.
+        length: elements L of v.
+        start: the first row of the full convolution that is returned.
+        count: how many are.
+    """
+
+    axis: int
+    rows: int
+    length: int
+    start: int
+    count: int
+
+    @staticmethod
+    def of(rows: int, length: int, mode: str, axis: int) -> Window:
+        """The window of a call; NumPy's, in which the longer of x and v counts as the array."""
+        short, long = min(rows, length), max(rows, length)
+        start, count = {
+            "full": (0, rows + length - 1),
+            "same": ((short - 1) // 2, long),
+            "valid": (short - 1, long - short + 1),
+        }[mode]
+        return Window(axis, rows, length, start, count)
+
+    @staticmethod
+    def of_problem(problem: Problem) -> Window:
+        """The window of a problem."""
+        x, v = (cast(ArrayType, operand) for operand in problem.operands)
+        axis = cast(int, problem.parameters["axis"])
+        return Window.of(x.shape[axis], v.shape[0], cast(str, problem.parameters["mode"]), axis)
+
+
+def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Window, dtype: np.dtype) -> jax.Array:
+    """Rows of the full convolution.
+
+    Args:
+        needed: [count + L - 1, …] the rows of x from ``start - (L - 1)`` on; zeros where x has none.
+        v: [L].
+        start: the first row of the full convolution.
+        window: of the call.
+        dtype: of the result.
+
+    Returns:
+        [count, …].
+    """
+    wide, weights = element_types.widen(needed, dtype), element_types.widen(v, dtype)
+    count = needed.shape[window.axis] - window.length + 1
+    shape = (*needed.shape[: window.axis], count, *needed.shape[window.axis + 1 :])
+    kind = index_type(2 * (window.rows + window.length + count))
+    row = lax.broadcasted_iota(kind, shape, window.axis) + jnp.asarray(start, kind)
+
+    def add(k: int | jax.Array, sums: jax.Array) -> jax.Array:
+        factor = rows(wide, window.length - 1 - k, count, window.axis)
+        weight = rows(weights, k, 1, 0).reshape(())
+        if dtype == np.bool_:
+            return sums | (factor & weight)
+        product = factor * weight
+        if jnp.issubdtype(product.dtype, jnp.inexact):  # a zero outside x times an infinity would be a NaN
+            product = jnp.where((row >= k) & (row < window.rows + k), product, jnp.zeros((), product.dtype))
+        return sums + product
+
+    sums = add(0, jnp.zeros(shape, wide.dtype))
+    if window.length <= MAX_UNROLLED:
+        for k in range(1, window.length):
+            sums = add(k, sums)
+    else:
+        sums = lax.fori_loop(kind.type(1), kind.type(window.length), add, sums)
+    return element_types.narrow(sums, dtype)
+
+
+def _whole(x: jax.Array, v: jax.Array, window: Window, dtype: np.dtype) -> jax.Array:
+    """All rows of the result; ``x`` holds all of its rows along the axis."""
+    before, after = window.length - 1 - window.start, window.start + window.count - window.rows
+    return windowed(pad_axis(x, window.axis, before, after), v, window.start, window, dtype)
+
+
+def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    del mesh
+    window, (result,) = Window.of_problem(problem), problem.results
+
+    def program(x: jax.Array, v: jax.Array) -> tuple[jax.Array]:
+        x = rows(x, 0, window.rows, window.axis)
+        convolution = _whole(x, fit(v, (window.length,)), window, result.dtype)
+        return (fit(convolution, problem.padded_result()),)
+
+    return program
+
+
+@dataclass(frozen=True)
+class Halo:
+    """What the blocks of a convolution need of each other.
+
+    Attributes:
+        along: the axis of x.
+        exchange: brings every device its block and the rows beside it.
+        starts: [D] of those, the first row that each device uses.
+        block: rows of a block of the result.
+    """
+
+    along: SplitAxis
+    exchange: Exchange
+    starts: tuple[int, ...]
+    block: int
+
+    @staticmethod
+    def of(problem: Problem, window: Window) -> Halo:
+        """The halo of a problem whose result is split as x is."""
+        x, spec, mesh = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0]), problem.mesh
+        along = SplitAxis.of(x, spec, window.axis, mesh)
+        block = block_shape(problem.results[0].shape, spec, mesh)[window.axis]
+        # The first row that each device needs, as its block of x counts.
+        first = [d * (block - along.block) + window.start - (window.length - 1) for d in range(along.devices)]
+        left = max(0, -min(first))
+        right = max(0, max(first) + block + window.length - 1 - along.block)
+        starts = [d * along.block for d in range(along.devices)]
+        exchange = Exchange.of(along, [(s - left, s + along.block + right) for s in starts], "zero")
+        return Halo(along, exchange, tuple(row + left for row in first), block)
+
+
+def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    spec, window = cast(Spec, problem.in_specs[0]), Window.of_problem(problem)
+    mapped = jax.shard_map(
+        partial(_halo_block, window=window, halo=Halo.of(problem, window), dtype=problem.results[0].dtype),
+        mesh=mesh,
+        in_specs=(partition_spec(spec), PartitionSpec(None)),
+        out_specs=partition_spec(spec),
+    )
+    return lambda x, v: (mapped(x, fit(v, (window.length,))),)
+
+
+def _halo_block(block: jax.Array, v: jax.Array, window: Window, halo: Halo, dtype: np.dtype) -> jax.Array:
+    """One device's block of the result, of its block of x and the rows beside it."""
+    if halo.along.devices == 1:
+        return _whole(rows(block, 0, window.rows, window.axis), v, window, dtype)
+    wider = halo.exchange(block)
+    needed = rows(wider, halo.along.pick(halo.starts), halo.block + window.length - 1, window.axis)
+    first = halo.along.pick([device * halo.block + window.start for device in range(halo.along.devices)])
+    return windowed(needed, v, first, window, dtype)
+
+
+def _halo_refusal(problem: Problem) -> str | None:
+    spec, out_spec = cast(Spec, problem.in_specs[0]), problem.out_specs[0]
+    if out_spec is None or out_spec == spec:
+        return None
+    return (
+        f"x is split as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
+        "and it serves a result split as x is"
+    )
+
+
+class Convolve(Kernel):
+    """The convolution with a window along an axis, as `numpy.convolve` of every row.
+
+    ``r[i] = sum over k of v[k] * x[i - k]`` along ``axis``, what lies outside ``x`` left out:
+    ``np.apply_along_axis(np.convolve, axis, x, v, mode)``, with the element type of ``np.convolve``. Of N rows and L
+    elements of v, ``full`` returns all N + L - 1 sums, ``same`` the middle max(N, L), ``valid`` the
+    max(N, L) - min(N, L) + 1 that no end cuts short. Integers wrap and are NumPy's exactly, bool is an or of ands.
+    Floats are added in order of k: every sum is within ``L * eps * sum(|v[k] * x[i - k]|)`` of the true one; types
+    narrower than float32 are computed in float32 and rounded once. The work is N·L.
+
+    Sharding: any axis may be split, over any mesh axes; every device gets v whole. Along ``axis`` ``halo`` sends the
+    L - 1 rows that a block needs of others, and up to as many rows as there are blocks where those of x and of the
+    result are of two sizes: a collective-permute for each distance. ``gspmd`` is what the compiler makes of the whole.
+
+    Source: numpy/_core/numeric.py; the halo exchange of structured-grid solvers.
+    """
+
+    name = "convolve"
+    version = 1
+    summary = "The convolution with a window along an axis, as numpy.convolve."
+    operands = (
+        OperandInfo("x", "The array, of rank 1 or more and any element type."),
+        OperandInfo("v", "The window, of rank 1."),
+    )
+    parameters = (
+        ParameterInfo("mode", "Which sums are returned: 'full', 'same' or 'valid'.", "full"),
+        ParameterInfo("axis", "The axis of x; negative ones count from the last.", -1),
+    )
+    strategies = (
+        Strategy(
+            "halo",
+            "Every device gets the rows that it needs of its neighbours, however far, and adds up its own block. "
+            "Serves a result split as x is.",
+            _halo_refusal,
+            _halo,
+        ),
+        Strategy(
+            "gspmd",
+            "The convolution of the whole array, partitioned by the compiler. Serves every layout.",
+            lambda _: None,
+            _gspmd,
+        ),
+    )
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the result's type.
+
+        Raises:
+            CallError: for a scalar x, a v that is not of rank 1, an axis out of range, an unknown mode, an axis or a
+                v without elements, and element types that do not meet.
+        """
+        x, v = (cast(ArrayType, operand) for operand in operands)
+        mode, axis = text(parameters, "mode"), _check_axis(x, integer(parameters, "axis"))
+        if mode not in MODES:
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"mode={shorten(mode)!r} is none that convolve has; {did_you_mean(mode, MODES)}",
+                field="mode",
+            )
+        if v.ndim != 1:
+            raise CallError(
+                Reason.INVALID_OPERAND, f"v has shape {shorten(str(v.shape))}; give an array of one axis", field="v"
+            )
+        for name, size in (("x", x.shape[axis]), ("v", v.shape[0])):
+            if not size:
+                raise CallError(
+                    Reason.INVALID_SHAPE,
+                    f"{name} is empty along the axis of the convolution; give at least one element",
+                    field=name,
+                )
+        dtype = element_types.common_type(("x", "v"), (x, v))
+        count = Window.of(x.shape[axis], v.shape[0], mode, axis).count
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        return Signature({"mode": mode, "axis": axis}, (ArrayType(shape, dtype),))
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """Fills in unset specs: x by rows over all mesh axes, v replicated."""
+        x = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
+        return (*x, replicated(1) if in_specs[1] is None else in_specs[1])
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """Splits the result as x is."""
+        return (problem.in_specs[0] if problem.out_specs[0] is None else problem.out_specs[0],)
+
+    def choose(self, problem: Problem) -> tuple[str, str]:
+        """``halo`` where the result is split as x is, else ``gspmd``."""
+        if why := _halo_refusal(problem):
+            return "gspmd", f"halo cannot: {why}"
+        axis = cast(int, problem.parameters["axis"])
+        if not (names := cast(Spec, problem.in_specs[0])[axis]):
+            return "halo", f"axis {axis} is not split, so nothing moves"
+        return "halo", f"axis {axis} is split over {', '.join(names)}; only the rows beside its blocks move"
+
+
+def _check_axis(x: ArrayType, axis: int) -> int:
+    if not x.ndim:
+        raise CallError(
+            Reason.INVALID_OPERAND, f"x is {x}, a scalar; convolve takes an array of one axis or more", field="x"
+        )
+    if not -x.ndim <= axis < x.ndim:
+        raise CallError(
+            Reason.AXIS_OUT_OF_RANGE,
+            f"axis={axis} and x has {x.ndim} axes (shape {shorten(str(x.shape))}); "
+            f"give an axis from {-x.ndim} to {x.ndim - 1}",
+            field="axis",
+            metadata={"axis": str(axis), "ndim": str(x.ndim)},
+        )
+    return axis % x.ndim

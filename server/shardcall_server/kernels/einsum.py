@@ -1,0 +1,100 @@
+"""Einstein's summation of one or two arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from shardcall_server.kernels import element_types, gathered_products, partial_sums, subscripts, whole_products
+from shardcall_server.kernels.accumulation import PREFERRED, normalised, preferred_type
+from shardcall_server.kernels.contraction import OPERANDS, Contraction
+from shardcall_server.kernels.contraction_kernel import ContractionKernel, default_specs
+from shardcall_server.kernels.kernel import OperandInfo, ParameterInfo, ParameterValue, Problem, Signature
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.kernels.parameters import text
+
+
+def _contraction(operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Contraction:
+    labels, result = subscripts.read(cast(str, parameters[subscripts.FIELD]))
+    return Contraction.of(labels, result, [operand.shape for operand in operands if operand is not None])
+
+
+def _of(problem: Problem) -> Contraction:
+    return _contraction(problem.operands, problem.parameters)
+
+
+class Einsum(ContractionKernel):
+    """Einstein's summation of one or two arrays, as `numpy.einsum`.
+
+    With a label for every axis, ``r[labels of the result] = Σ lhs[its labels] · rhs[its labels]`` over all labels that
+    the result lacks, as ``np.einsum(subscripts, lhs, rhs)``: products, sums, transpositions, diagonals. Element types
+    are as `MatMul` has them; sums over labels that one operand has alone are taken before the product.
+
+    Sharding: every layout is served. Where axes that meet are split alike nothing moves but sums: over D devices that
+    split a label that is summed over, ``psum`` moves 2 (D - 1) / D and ``psum_scatter`` (D - 1) / D of a device's part,
+    in the sum's type. ``all_gather`` brings each device what its block of the result needs. ``gspmd`` is what the
+    compiler makes of it.
+
+    Source: numpy/_core/einsumfunc.py; the JAX notebook shard_map, sections "psum" and "psum_scatter".
+    """
+
+    name = "einsum"
+    version = 1
+    summary = "Einstein's summation of one or two arrays, as numpy.einsum."
+    operands = (
+        OperandInfo("lhs", "The first array."),
+        OperandInfo("rhs", "The second array, if there are two.", optional=True),
+    )
+    parameters = (
+        ParameterInfo(subscripts.FIELD, 'The labels of axes, such as "ij,jk->ik"; without "->" as NumPy completes it.'),
+        PREFERRED,
+    )
+    contraction_of = staticmethod(_of)
+    strategies = (whole_products.gspmd(_of), *partial_sums.strategies(_of), gathered_products.all_gather(_of))
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the result's type.
+
+        Raises:
+            CallError: for subscripts that NumPy refuses, axes that do not match them, element types that do not meet,
+                and a preferred_element_type that does not hold their common type.
+        """
+        present = [operand for operand in operands if operand is not None]
+        understood = subscripts.canonical(*subscripts.parse(text(parameters, subscripts.FIELD), present))
+        common = element_types.common_type(OPERANDS[: len(present)], present)
+        dtype = preferred_type(parameters, common)
+        signature = {subscripts.FIELD: understood, PREFERRED.name: normalised(dtype, common)}
+        contraction = _contraction(operands, signature)
+        contraction.check_rank()
+        return Signature(signature, (ArrayType(contraction.shape, dtype),))
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """Fills in unset specs so that axes that meet are split alike.
+
+        Where none is set, the first axis of the result that each operand has alone is split over a mesh axis of its
+        own, else the first label of lhs over all of them.
+        """
+        contraction = _contraction(operands, parameters)
+        filled = default_specs(contraction, in_specs[: len(contraction.labels)], mesh, _unsaid(contraction, mesh))
+        return (*filled, *in_specs[len(filled) :])
+
+
+def _unsaid(contraction: Contraction, mesh: MeshAxes) -> list[dict[str, tuple[str, ...]]]:
+    if len(contraction.labels) == 2:
+        lhs, rhs = contraction.labels
+        own = [
+            next((label for label in contraction.result if axes.count(label) == 1 and label not in others), None)
+            for axes, others in ((lhs, rhs), (rhs, lhs))
+        ]
+        if any(own):
+            names = iter((mesh.names[:1], mesh.names[1:2]))
+            return [{label: next(names)} if label else {} for label in own]
+    whole = next((label for label in contraction.labels[0] if contraction.labels[0].count(label) == 1), None)
+    return [{whole: mesh.names} if whole else {}] * len(contraction.labels)

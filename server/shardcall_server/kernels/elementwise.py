@@ -1,0 +1,177 @@
+"""Functions that act element by element, one kernel for each of `ufuncs.FUNCTIONS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
+
+import jax
+import numpy as np
+from jax import lax
+
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.blocks import fit
+from shardcall_server.kernels.element_types import narrow, widen
+from shardcall_server.kernels.kernel import Kernel, ParameterValue, Problem, Program, Signature, Strategy
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, split
+from shardcall_server.kernels.ufunc_types import Loop
+from shardcall_server.kernels.ufuncs import FUNCTIONS, Function
+
+
+class Elementwise(Kernel):
+    """A function of one, two or three operands, element by element, as NumPy's ufunc of that name.
+
+    ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Arithmetic, comparisons
+    and whatever else is exact is NumPy's bit for bit but for subnormals; types narrower than float32 are computed in
+    float32 and rounded once. Powers, roots, exponentials, logarithms and trigonometric functions are within a few
+    units in the last place.
+
+    Sharding: any axis of any operand may be split. Nothing moves where the specs agree; where they do not, the
+    compiler brings the operands to the result's.
+
+    Source: the NumPy reference, Universal functions.
+    """
+
+    function: ClassVar[Function]
+    version = 1
+    parameters = ()
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the result's type.
+
+        Raises:
+            CallError: for shapes that do not broadcast and element types that NumPy refuses.
+        """
+        return Signature({}, (ArrayType(self._broadcast(operands), _loop(self.function, operands).result),))
+
+    def _broadcast(self, operands: Sequence[ArrayType | None]) -> tuple[int, ...]:
+        shape: tuple[int, ...] = ()
+        for info, operand in zip(self.operands, operands, strict=True):
+            if operand is None:
+                continue
+            ndim = max(len(shape), operand.ndim)
+            pairs = list(zip(_aligned(shape, ndim), _aligned(operand.shape, ndim), strict=True))
+            if any(n != m and 1 not in (n, m) for n, m in pairs):
+                raise CallError(
+                    Reason.INVALID_OPERAND,
+                    f"{info.name} has shape {shorten(str(operand.shape))} and the operands before it "
+                    f"{shorten(str(shape))}; counted from the last, axes must be of one size, or of size 1",
+                    field=info.name,
+                )
+            shape = tuple(m if n == 1 else n for n, m in pairs)
+        return shape
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """Fills in unset specs: as those that are set, axis by axis; else the result's rows over all mesh axes."""
+        shape = self._broadcast(operands)
+        if any(spec is not None for spec in in_specs):
+            guide = _result_spec(shape, operands, in_specs)
+        else:
+            guide = split(len(shape), 0, mesh.names)
+        return tuple(
+            spec if spec is not None or operand is None else _followed(operand, shape, guide)
+            for operand, spec in zip(operands, in_specs, strict=True)
+        )
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """Splits the result as the first operand of its shape; where there is none, as the operands, axis by axis."""
+        shape = problem.results[0].shape
+        return (problem.out_specs[0] or _result_spec(shape, problem.operands, problem.in_specs),)
+
+    def choose(self, problem: Problem) -> tuple[str, str]:
+        """There is one."""
+        return "gspmd", "an elementwise function has no other"
+
+
+def _aligned(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    return (1,) * (ndim - len(shape)) + shape
+
+
+def _followed(operand: ArrayType, shape: tuple[int, ...], guide: Spec) -> Spec:
+    """The guide's entries where the operand has the result's size, none where it is broadcast."""
+    behind = len(shape) - operand.ndim
+    return tuple(guide[behind + i] if n == shape[behind + i] else () for i, n in enumerate(operand.shape))
+
+
+def _result_spec(shape: tuple[int, ...], operands: Sequence[ArrayType | None], in_specs: Sequence[Spec | None]) -> Spec:
+    """The spec of the first operand of the result's shape; where none has both, each axis as the first that has it."""
+    pairs = [(o, s) for o, s in zip(operands, in_specs, strict=True) if o is not None and s is not None]
+    for operand, spec in pairs:
+        if operand.shape == shape:
+            return spec
+    result, used = list(replicated(len(shape))), set[str]()
+    for operand, spec in pairs:
+        behind = len(shape) - operand.ndim
+        for i, (n, names) in enumerate(zip(operand.shape, spec, strict=True), behind):
+            if n == shape[i] and not result[i] and used.isdisjoint(names):
+                result[i] = names
+                used.update(names)
+    return tuple(result)
+
+
+def _loop(function: Function, operands: Sequence[ArrayType | None]) -> Loop:
+    try:
+        return function.loop(*(None if operand is None else operand.dtype for operand in operands))
+    except TypeError:
+        given = " and ".join(operand.dtype.name for operand in operands if operand is not None)
+        raise CallError(
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            f"numpy.{function.name} does not take {given}, nor is there a type that it takes to which "
+            "they convert safely; convert the operands to another type",
+            field=function.operands[0].name,
+        ) from None
+
+
+def _program(function: Function, problem: Problem) -> Program:
+    loop, (result,), padded = _loop(function, problem.operands), problem.results, problem.padded_result()
+
+    def operand(array: jax.Array, kind: ArrayType, dtype: np.dtype) -> jax.Array:
+        behind = len(padded) - kind.ndim
+        sizes = [padded[behind + i] if n == result.shape[behind + i] else n for i, n in enumerate(kind.shape)]
+        array = fit(array, sizes)
+        wide = widen(array, array.dtype) != 0 if dtype == np.bool_ else widen(array, dtype)
+        return lax.broadcast_in_dim(wide, padded, range(behind, len(padded)))
+
+    def program(*arrays: jax.Array) -> tuple[jax.Array]:
+        present = iter(arrays)
+        wide = [
+            None if kind is None else operand(next(present), kind, cast(np.dtype, dtype))
+            for kind, dtype in zip(problem.operands, loop.operands, strict=True)
+        ]
+        return (narrow(function.body(*wide), result.dtype),)
+
+    return program
+
+
+def _kernel(row: Function) -> Elementwise:
+    names = ", ".join(info.name for info in row.operands)
+
+    class Named(Elementwise):
+        __doc__ = Elementwise.__doc__
+        name = row.name
+        summary = f"{row.name}({names}), element by element, as numpy.{row.name}."
+        operands = row.operands
+        function = row
+        strategies = (
+            Strategy(
+                "gspmd",
+                "Every device computes its own elements. Serves every layout; the compiler moves what is split "
+                "otherwise than the result.",
+                lambda _: None,
+                lambda problem, _: _program(row, problem),
+            ),
+        )
+
+    return Named()
+
+
+def elementwise() -> tuple[Elementwise, ...]:
+    """One kernel for each function."""
+    return tuple(map(_kernel, FUNCTIONS.values()))

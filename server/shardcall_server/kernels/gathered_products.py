@@ -1,0 +1,252 @@
+"""Products whose result stays where it is made: `all_gather` and `summa` bring the operands' blocks there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.kernels import element_types, products
+from shardcall_server.kernels.blocks import fit, index_type, mask_from, pad_axis, partition_spec, rows
+from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, Meeting, over
+from shardcall_server.kernels.kernel import Problem, Program, Strategy
+from shardcall_server.kernels.layout import MeshAxes, Spec, format_spec
+
+
+def result_spec(problem: Problem, contraction: Contraction) -> Spec:
+    """The result's spec as the operands' axes have it, each mesh axis where it comes first."""
+    meeting, used, spec = Meeting.of(problem, contraction), set[str](), []
+    for label in contraction.result:
+        names = () if used & {*meeting.split(label)} else meeting.split(label)
+        used |= {*names}
+        spec.append(names)
+    return tuple(spec)
+
+
+def _out_spec(problem: Problem, contraction: Contraction) -> Spec:
+    spec = problem.out_specs[0]
+    return result_spec(problem, contraction) if spec is None else spec
+
+
+class _Axis:
+    """How one axis of an operand's block becomes that of the block to be multiplied.
+
+    Of the mesh axes that split it as it lies and as it is needed, those in front that agree stay; the blocks over the
+    others are gathered, and the block that is needed is cut from them.
+    """
+
+    def __init__(self, size: int, has: tuple[str, ...], needs: tuple[str, ...], mesh: MeshAxes) -> None:
+        alike = next((i for i, pair in enumerate(zip(has, needs, strict=False)) if len({*pair}) > 1), None)
+        alike = min(len(has), len(needs)) if alike is None else alike
+        self.block = -(-size // mesh.size(needs))
+        outer = -(-size // mesh.size(has[:alike]))
+        if any(-(-size // mesh.size(names)) * mesh.size(names[alike:]) != outer for names in (has, needs)):
+            alike = 0  # padding puts the blocks' edges elsewhere
+        self.gathered, self.cut = has[alike:], needs[alike:]
+        self.length = self.block * mesh.size(self.cut)
+
+    def gather(self, array: jax.Array, axis: int) -> jax.Array:
+        if not self.gathered:
+            return array
+        # XLA:CPU gathers along the first axis in half the time and memory that another takes, transpositions included.
+        gathered = lax.all_gather(jnp.moveaxis(array, axis, 0), self.gathered, tiled=True)
+        return jnp.moveaxis(gathered, 0, axis)
+
+    def take(self, array: jax.Array, axis: int) -> jax.Array:
+        array = fit(array, (*array.shape[:axis], self.length, *array.shape[axis + 1 :]))
+        return rows(array, lax.axis_index(self.cut) * self.block, self.block, axis) if self.cut else array
+
+
+def _axes(problem: Problem, contraction: Contraction) -> list[list[_Axis]]:
+    needed = dict(zip(contraction.result, _out_spec(problem, contraction), strict=True))
+    return [
+        [
+            _Axis(1 if label == STRETCHED else contraction.sizes[label], names, needed.get(label, ()), problem.mesh)
+            for label, names in zip(labels, spec, strict=True)
+        ]
+        for labels, spec in zip(contraction.labels, Meeting.of(problem, contraction).specs, strict=True)
+    ]
+
+
+def _all_gather_refusal(problem: Problem, of: ContractionOf) -> str | None:
+    contraction = of(problem)
+    meeting, spec = Meeting.of(problem, contraction), _out_spec(problem, contraction)
+    if why := _repeats(meeting, spec):
+        return why
+    if not any(axis.gathered for axes in _axes(problem, contraction) for axis in axes):
+        return "every device has what its block of the result needs, and it gathers what a device lacks"
+    return None
+
+
+def _all_gather(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Program:
+    contraction = of(problem)
+    if program := products.empty_sum(problem, contraction.terms):
+        return program
+    (result,), axes = problem.results, _axes(problem, contraction)
+
+    def block(*arrays: jax.Array) -> jax.Array:
+        needed = []
+        for array, moves in zip(arrays, axes, strict=True):
+            moved = _movable(array)
+            # All is gathered before anything is cut: devices gather from others, which need other rows.
+            for i, axis in enumerate(moves):
+                moved = axis.gather(moved, i)
+            for i, axis in enumerate(moves):
+                moved = axis.take(moved, i)
+            needed.append(_moved(moved, array.dtype))
+        return products.finish(products.contract(needed, contraction, contraction.result, result.dtype), result.dtype)
+
+    return _sharded(block, problem, contraction, mesh)
+
+
+def _summa_refusal(problem: Problem, of: ContractionOf) -> str | None:
+    contraction = of(problem)
+    meeting, summed = Meeting.of(problem, contraction), contraction.summed
+    if not any(names for label in summed for _, names in meeting.axes(label)):
+        return "the contracting axis is split in neither operand, and it broadcasts panels of one that is"
+    if why := meeting.refusal(gathered=summed):
+        return why
+    spec = problem.out_specs[0]
+    if spec is not None and spec != meeting.result_spec:
+        made = format_spec(meeting.result_spec)
+        return f"the result is to be split as {format_spec(spec)}, and it makes {made} of these operands"
+    return _repeats(meeting, meeting.result_spec)
+
+
+def _repeats(meeting: Meeting, spec: Spec) -> str | None:
+    kept = {name for names in spec for name in names}
+    if unused := tuple(name for name in meeting.used if name not in kept):
+        return (
+            f"the result is split as {format_spec(spec)} and the operands are over {over(unused)} too, "
+            "and it serves a result split over all of them, or devices would multiply the same blocks"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class _Panels:
+    """The contracting axis in panels, each of which lies in one block of either operand, whatever the sizes.
+
+    Attributes:
+        edges: where they begin, and the axis's size.
+        blocks: the size of a block of each operand.
+    """
+
+    edges: tuple[int, ...]
+    blocks: tuple[int, ...]
+
+    @staticmethod
+    def of(size: int, blocks: Sequence[int]) -> _Panels:
+        """Cuts an axis at the edges of both operands' blocks."""
+        return _Panels(tuple(sorted({size, *(edge for b in blocks for edge in range(0, size, b))})), tuple(blocks))
+
+    @property
+    def width(self) -> int:
+        """The size of the widest."""
+        return max(end - start for start, end in pairwise(self.edges))
+
+    @property
+    def even(self) -> bool:
+        """Whether all are of one size."""
+        return len({end - start for start, end in pairwise(self.edges)}) == 1
+
+    def extend(self, array: jax.Array, axis: int) -> jax.Array:
+        """A block that the widest panel can be cut from, wherever one begins."""
+        return array if self.even else pad_axis(array, axis, 0, self.width)
+
+    def broadcast(
+        self, array: jax.Array, operand: int, axis: int, axis_names: tuple[str, ...], i: jax.Array | int
+    ) -> jax.Array:
+        """The i-th panel of an operand, on all devices along the mesh axes that split it."""
+        starts, ends = (jnp.asarray(edges, index_type(self.edges[-1])) for edges in (self.edges[:-1], self.edges[1:]))
+        block, start = self.blocks[operand], starts[i]
+        panel = lax.dynamic_slice_in_dim(array, start % block, self.width, axis)
+        if not self.even:
+            panel = mask_from(panel, axis, ends[i] - start)
+        if axis_names:
+            mine = lax.axis_index(axis_names) == start // block
+            panel = lax.psum(jnp.where(mine, panel, jnp.zeros((), panel.dtype)), axis_names)
+        return panel
+
+
+def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Program:
+    contraction = of(problem)
+    if program := products.empty_sum(problem, contraction.terms):
+        return program
+    (result,), (label,) = problem.results, contraction.summed
+    size = contraction.sizes[label]
+    splits = [names for _, names in Meeting.of(problem, contraction).axes(label)]
+    panels = _Panels.of(size, [-(-size // problem.mesh.size(names)) for names in splits])
+    axes = [labels.index(label) for labels in contraction.labels]
+
+    def block(*arrays: jax.Array) -> jax.Array:
+        blocks = [panels.extend(_movable(array), axis) for array, axis in zip(arrays, axes, strict=True)]
+
+        def part(i: jax.Array | int) -> jax.Array:
+            factors = [
+                _moved(panels.broadcast(block, operand, axes[operand], splits[operand], i), arrays[operand].dtype)
+                for operand, block in enumerate(blocks)
+            ]
+            return products.contract(factors, contraction, contraction.result, result.dtype)
+
+        # A loop, since panels that are broadcast all at once take the memory of the gathered operands.
+        total = lax.fori_loop(1, len(panels.edges) - 1, lambda i, total: total + part(i), part(0))
+        return products.finish(total, result.dtype)
+
+    return _sharded(block, problem, contraction, mesh)
+
+
+def _movable(array: jax.Array) -> jax.Array:
+    """The array in a type that collectives move, and sum up with zeros, unchanged."""
+    if array.dtype == np.bool_:
+        return array.astype(np.uint8)
+    narrow = element_types.is_narrow_float(array.dtype)
+    return element_types.as_bits(array) if narrow else element_types.widen(array, array.dtype)
+
+
+def _moved(array: jax.Array, dtype: np.dtype) -> jax.Array:
+    """What `_movable` made of an array, as it can be multiplied."""
+    return element_types.from_bits(array, dtype) if element_types.is_narrow_float(dtype) else array
+
+
+def _sharded(
+    block: Callable[..., jax.Array], problem: Problem, contraction: Contraction, mesh: jax.sharding.Mesh
+) -> Program:
+    body = jax.shard_map(
+        block,
+        mesh=mesh,
+        in_specs=tuple(partition_spec(spec) for spec in problem.in_specs if spec is not None),
+        out_specs=partition_spec(_out_spec(problem, contraction)),
+        # What devices hold alike they hold because they gathered it; JAX cannot know it.
+        check_vma=False,
+    )
+    return lambda *arrays: (body(*arrays),)
+
+
+def all_gather(of: ContractionOf) -> Strategy:
+    """``all_gather`` for a kernel's problems."""
+    return Strategy(
+        "all_gather",
+        "Every device gathers what its block of the result needs of the operands, and multiplies once. Serves a result "
+        "split over all mesh axes that split an operand.",
+        partial(_all_gather_refusal, of=of),
+        partial(_all_gather, of=of),
+    )
+
+
+def summa(of: ContractionOf) -> Strategy:
+    """``summa`` for a kernel's problems."""
+    return Strategy(
+        "summa",
+        "Panels of the contracting axis are broadcast along the rows and columns of the mesh one after the other, and "
+        "every device adds their product to its block: little memory. Serves a contracting axis that is split, and a "
+        "result split by the rows of lhs and the columns of rhs.",
+        partial(_summa_refusal, of=of),
+        partial(_summa, of=of),
+    )

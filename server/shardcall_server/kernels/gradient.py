@@ -1,0 +1,260 @@
+"""The derivative along one or more axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels import element_types, stencils
+from shardcall_server.kernels.blocks import pad_axis, rows
+from shardcall_server.kernels.exchange import SplitAxis, rows_after, rows_before
+from shardcall_server.kernels.kernel import (
+    Kernel,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValue,
+    Problem,
+    Program,
+    Signature,
+    Strategy,
+)
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
+from shardcall_server.kernels.parameters import integer
+from shardcall_server.kernels.spacings import Weights, check_spacing, even_ends, inexact_type, named_axes
+
+
+def _axes(problem: Problem) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", problem.parameters["axis"])
+
+
+@dataclass(frozen=True)
+class _Slopes:
+    """How rows of a derivative are computed, in the working type.
+
+    Attributes:
+        along: the axis.
+        edge_order: e, 1 or 2.
+        dtype: of the result.
+        step: between rows; 1 for coordinates.
+        weights: for coordinates.
+    """
+
+    along: SplitAxis
+    edge_order: int
+    dtype: np.dtype
+    step: jax.Array
+    weights: Weights | None
+
+    @staticmethod
+    def of(along: SplitAxis, spacing: jax.Array | None, edge_order: int, dtype: np.dtype) -> _Slopes:
+        """Those for a scalar, for coordinates [R], or for steps of 1."""
+        one = jnp.ones((), element_types.working_type(dtype)).real
+        if spacing is None or spacing.ndim:
+            weights = None if spacing is None else Weights.of(spacing, edge_order)
+            return _Slopes(along, edge_order, dtype, one, weights)
+        return _Slopes(along, edge_order, dtype, spacing.astype(one.dtype), None)
+
+    def inner(self, earlier: jax.Array, here: jax.Array, later: jax.Array, row: int | jax.Array) -> jax.Array:
+        """Rows with rows on both sides; ``row`` is which of the block the first of ``here`` is."""
+        earlier, here, later = (self._wide(array) for array in (earlier, here, later))
+        if self.weights is None:
+            return (later - earlier) / (2 * self.step)
+        along, count = self.along, here.shape[self.along.axis]
+        padded = jnp.pad(self.weights.inner, ((0, 0), (0, along.devices * along.block - along.rows)))
+        factors = rows(padded, along.index() * along.block + row, count, 1).astype(self.step.dtype)
+        shape = [count if i == along.axis else 1 for i in range(here.ndim)]
+        a, b, c = (rows(factors, i, 1, 0).reshape(shape) for i in range(3))
+        return a * earlier + b * here + c * later
+
+    def first(self, run: jax.Array) -> jax.Array:
+        """The array's first row, of its first e + 1."""
+        return self._end(run, self.weights.first if self.weights else even_ends(self.step, self.edge_order)[0])
+
+    def last(self, run: jax.Array) -> jax.Array:
+        """The array's last row, of its last e + 1."""
+        return self._end(run, self.weights.last if self.weights else even_ends(self.step, self.edge_order)[1])
+
+    def finished(self, array: jax.Array) -> jax.Array:
+        """The bits of the result's type."""
+        return element_types.as_bits(element_types.narrow(array, self.dtype))
+
+    def _end(self, run: jax.Array, factors: jax.Array) -> jax.Array:
+        factors, wide = factors.astype(self.step.dtype), self._wide(run)
+        parts = [rows(wide, i, 1, self.along.axis) * factors[i] for i in range(self.edge_order + 1)]
+        return sum(parts[1:], parts[0])
+
+    def _wide(self, array: jax.Array) -> jax.Array:
+        return array.astype(element_types.working_type(self.dtype))
+
+
+def _bodies(
+    block: jax.Array,
+    *spacing: jax.Array,
+    alongs: Sequence[SplitAxis],
+    blocking: bool,
+    edge_order: int,
+    dtype: np.dtype,
+) -> tuple[jax.Array, ...]:
+    given: list[jax.Array | None] = list(spacing or [None])
+    steps = given * len(alongs) if len(given) == 1 else given
+    slopes = [_Slopes.of(along, step, edge_order, dtype) for step, along in zip(steps, alongs, strict=True)]
+    return tuple(_body(block, of_axis, blocking=blocking) for of_axis in slopes)
+
+
+def _body(block: jax.Array, slopes: _Slopes, *, blocking: bool) -> jax.Array:
+    # One device's block of the derivative along one axis: the rows inside, and the first and last written in place.
+    along, axis, size = slopes.along, slopes.along.axis, slopes.along.block
+    held = [along.held(device) or size for device in range(along.devices)]
+    # Where a block may hold fewer rows than an end needs it takes those of the next block.
+    width = 1 if min(held) > slopes.edge_order else slopes.edge_order
+    before, after = rows_before(along, width, "none"), rows_after(along, width, "none")
+    sent = before.outgoing(block), after.outgoing(block)
+    if size > 2:
+        earlier, here, later = (rows(block, start, size - 2, axis) for start in (0, 1, 2))
+        inside = slopes.inner(earlier, here, later, 1)
+        result = pad_axis(slopes.finished(inside), axis, 1, 1)
+        if blocking:
+            result, sent = lax.optimization_barrier((result, sent))
+    else:
+        result = slopes.finished(jnp.zeros(block.shape, element_types.working_type(slopes.dtype)))
+    left, right = before.incoming(sent[0], block), after.incoming(sent[1], block)
+    first = _first_row(block, left, right, slopes)
+    result = lax.dynamic_update_slice_in_dim(result, slopes.finished(first), 0, axis)
+    place = along.pick([count - 1 for count in held])
+    last = _last_row(block, left, right, place, slopes)
+    result = lax.dynamic_update_slice_in_dim(result, slopes.finished(last), place, axis)
+    return element_types.from_bits(result, slopes.dtype)
+
+
+def _first_row(block: jax.Array, left: jax.Array, right: jax.Array, slopes: _Slopes) -> jax.Array:
+    # The derivative in a block's first row, which may be the array's.
+    axis, width = slopes.along.axis, left.shape[slopes.along.axis]
+    run = jnp.concatenate([rows(block, 0, min(slopes.along.block, slopes.edge_order + 1), axis), right], axis)
+    inner = slopes.inner(rows(left, width - 1, 1, axis), rows(run, 0, 1, axis), rows(run, 1, 1, axis), 0)
+    return jnp.where(slopes.along.index() == 0, slopes.first(run), inner)
+
+
+def _last_row(
+    block: jax.Array, left: jax.Array, right: jax.Array, place: int | jax.Array, slopes: _Slopes
+) -> jax.Array:
+    # The derivative in a block's last true row, at `place`, which may be the array's.
+    along, axis, order = slopes.along, slopes.along.axis, slopes.edge_order
+    start = place + left.shape[axis] - order
+    run = rows(jnp.concatenate([left, block], axis), start, order + 1, axis)
+    earlier, here = (rows(run, i, 1, axis) for i in (order - 1, order))
+    inner = slopes.inner(earlier, here, rows(right, 0, 1, axis), place)
+    return jnp.where(along.index() == (along.rows - 1) // along.block, slopes.last(run), inner)
+
+
+def _bound(problem: Problem) -> stencils.Body:
+    order = cast(int, problem.parameters["edge_order"])
+    return partial(_bodies, edge_order=order, dtype=problem.results[0].dtype)
+
+
+def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    return stencils.on_blocks(problem, mesh, _axes(problem), _bound(problem))
+
+
+def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    del mesh
+    return stencils.on_whole(problem, _axes(problem), _bound(problem))
+
+
+class Gradient(Kernel):
+    """The derivative along one or more axes, as `numpy.gradient`: one result for each axis.
+
+    With step h it is ``(x[i + 1] - x[i - 1]) / 2h`` inside, and at the ends the one-sided difference of ``edge_order``;
+    with coordinates the second-order one of uneven steps. Floating-point and complex types stay, others become
+    float64. The narrow types that NumPy does not know stay too, and are computed in float32.
+
+    Sharding: any axis may be split, over any mesh axes. Along one that is, ``halo`` sends one row each way, two where
+    ``edge_order`` is 2 and the last block holds less than three; ``gspmd`` is what the compiler makes of the whole.
+
+    Source: numpy/lib/_function_base_impl.py.
+    """
+
+    name = "gradient"
+    version = 1
+    summary = "The derivative along one or more axes, as numpy.gradient."
+    operands = (
+        OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),
+        OperandInfo(
+            "spacing",
+            "None for steps of 1, a scalar for all axes, or for each a scalar or the coordinates along it.",
+            True,
+            True,
+        ),
+    )
+    parameters = (
+        ParameterInfo("axis", "The axis or axes; None for all. Negative ones count from the last.", None),
+        ParameterInfo("edge_order", "The order of the one-sided differences at the ends: 1 or 2.", 1),
+    )
+    strategies = (
+        Strategy(
+            "halo",
+            "Every device sends its outermost rows to its neighbours and computes its own block in one pass. Serves "
+            "results split as x is.",
+            stencils.refusal,
+            _halo,
+        ),
+        Strategy(
+            "gspmd",
+            "The whole array's, partitioned by the compiler. Serves every layout.",
+            lambda _: None,
+            _gspmd,
+        ),
+    )
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the results' types.
+
+        Raises:
+            CallError: for a scalar or a bool x, axes out of range or given twice, another edge order, an axis with too
+                few elements for it, and spacings that do not fit the axes.
+        """
+        x, *spacing = cast("Sequence[ArrayType]", operands)
+        named = named_axes(parameters, "axis", x)
+        edge_order = integer(parameters, "edge_order")
+        if edge_order not in (1, 2):
+            raise CallError(Reason.INVALID_PARAMETER, f"edge_order={edge_order}; give 1 or 2", field="edge_order")
+        if x.dtype == np.bool_:
+            raise CallError(
+                Reason.UNSUPPORTED_ELEMENT_TYPE,
+                f"x is {x}, and NumPy does not subtract bools; convert it to an integer or floating-point type",
+                field="x",
+            )
+        check_spacing(spacing, x, named, may_be_coordinates=True)
+        for axis in named:
+            if x.shape[axis] < edge_order + 1:
+                raise CallError(
+                    Reason.INVALID_OPERAND,
+                    f"axis {axis} of x has {x.shape[axis]} elements; edge_order={edge_order} needs {edge_order + 1}",
+                    field="x",
+                )
+        result = ArrayType(x.shape, inexact_type(x.dtype))
+        return Signature({"axis": named, "edge_order": edge_order}, (result,) * len(named))
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """Fills in unset specs: x by rows over all mesh axes, spacings on every device."""
+        (x,) = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
+        others = zip(operands[1:], in_specs[1:], strict=True)
+        return (x, *(None if other is None else spec or replicated(other.ndim) for other, spec in others))
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """Splits each result as x is."""
+        return tuple(spec or problem.in_specs[0] for spec in problem.out_specs)

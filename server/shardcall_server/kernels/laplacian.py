@@ -1,0 +1,153 @@
+"""The sum of second differences along several axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import cast
+
+import jax
+import numpy as np
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels import element_types, stencils
+from shardcall_server.kernels.exchange import SplitAxis
+from shardcall_server.kernels.kernel import (
+    Kernel,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValue,
+    Problem,
+    Program,
+    Signature,
+    Strategy,
+)
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
+from shardcall_server.kernels.parameters import choice
+from shardcall_server.kernels.routes import Boundary
+from shardcall_server.kernels.spacings import check_spacing, inexact_type, named_axes
+
+BOUNDARIES = ("periodic", "zero", "edge")
+
+
+def _axes(problem: Problem) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", problem.parameters["axes"])
+
+
+def _body(
+    block: jax.Array,
+    *spacing: jax.Array,
+    alongs: Sequence[SplitAxis],
+    blocking: bool,
+    boundary: Boundary,
+    dtype: np.dtype,
+) -> tuple[jax.Array]:
+    steps = spacing * len(alongs) if len(spacing) == 1 else spacing
+    work = element_types.working_type(dtype)
+    squares = [step.astype(work.type(0).real.dtype) ** 2 for step in steps]
+
+    def value(around: stencils.Around, region: stencils.Region) -> jax.Array:
+        total = None
+        for i, along in enumerate(alongs):
+            before, here, after = (around.at(region, along.axis, offset).astype(work) for offset in (-1, 0, 1))
+            term = before - (here + here) + after
+            term = term / squares[i] if squares else term
+            total = term if total is None else total + term
+        return element_types.narrow(cast(jax.Array, total), dtype)
+
+    return (stencils.stencil(block, alongs, (1, 1), boundary, value, blocking=blocking),)
+
+
+def _bound(problem: Problem) -> stencils.Body:
+    boundary = cast(Boundary, problem.parameters["boundary"])
+    return partial(_body, boundary=boundary, dtype=problem.results[0].dtype)
+
+
+def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    return stencils.on_blocks(problem, mesh, _axes(problem), _bound(problem))
+
+
+def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    del mesh
+    return stencils.on_whole(problem, _axes(problem), _bound(problem))
+
+
+class Laplacian(Kernel):
+    """The sum over axes of ``x[i - 1] - 2 x[i] + x[i + 1]``, as `scipy.ndimage.laplace` takes it.
+
+    What lies outside x is x again (``periodic``, `numpy.pad`'s wrap), zeros (``zero``) or the outermost row again
+    (``edge``). With ``spacing`` each axis's term is divided by the square of its step. The result is of x's element
+    type; integers wrap, and become float64 where there is a spacing. Narrow floats are summed up in float32 and rounded
+    once.
+
+    Sharding: any axes may be split, several at once, over any mesh axes. ``halo`` sends one row each way along each
+    split axis of ``axes``; ``gspmd`` is what the compiler makes of the whole.
+
+    Source: the halo exchange of structured-grid solvers.
+    """
+
+    name = "laplacian"
+    version = 1
+    summary = "The sum of second differences along several axes, as scipy.ndimage.laplace."
+    operands = (
+        OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),
+        OperandInfo(
+            "spacing", "The step between elements: none for 1, a scalar for all axes, or one for each.", True, True
+        ),
+    )
+    parameters = (
+        ParameterInfo("axes", "The axis or axes; None for all. Negative ones count from the last.", None),
+        ParameterInfo("boundary", "What lies outside x: 'periodic', 'zero' or 'edge'.", "periodic"),
+    )
+    strategies = (
+        Strategy(
+            "halo",
+            "Every device sends its outermost rows to its neighbours and computes its own block in one pass. Serves a "
+            "result split as x is.",
+            stencils.refusal,
+            _halo,
+        ),
+        Strategy(
+            "gspmd",
+            "The whole array's, partitioned by the compiler. Serves every layout.",
+            lambda _: None,
+            _gspmd,
+        ),
+    )
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the result's type.
+
+        Raises:
+            CallError: for a scalar or a bool x, axes out of range or given twice, another boundary, and steps that are
+                not one real scalar for all axes or for each.
+        """
+        x, *spacing = cast("Sequence[ArrayType]", operands)
+        axes = named_axes(parameters, "axes", x)
+        boundary = choice(parameters, "boundary", BOUNDARIES)
+        if x.dtype == np.bool_:
+            raise CallError(
+                Reason.UNSUPPORTED_ELEMENT_TYPE,
+                f"x is {x}, and bool has no differences to add up; convert it to an integer or floating-point type",
+                field="x",
+            )
+        axes = tuple(sorted(axes)) if len(spacing) < 2 else axes
+        check_spacing(spacing, x, axes, may_be_coordinates=False)
+        dtype = inexact_type(x.dtype) if spacing else x.dtype
+        return Signature({"axes": axes, "boundary": boundary}, (ArrayType(x.shape, dtype),))
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """Fills in unset specs: x by rows over all mesh axes, steps on every device."""
+        (x,) = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
+        return (x, *(spec or replicated(0) for spec in in_specs[1:]))
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """Splits the result as x is."""
+        return (problem.out_specs[0] or problem.in_specs[0],)

@@ -1,0 +1,284 @@
+"""Random arrays, made in place: every device makes its own blocks, and the values do not depend on the mesh.
+
+They are `jax.random`'s for the key of a seed, bit for bit: the counter-based generator Threefry-2x32 takes an
+element's place in the array for its counter (``jax_threefry_partitionable``), so nothing has to be sent.
+
+Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; JAX's tutorial on
+distributed arrays, section "Generating random numbers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, cast
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.blocks import fit
+from shardcall_server.kernels.kernel import (
+    REQUIRED,
+    Kernel,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValue,
+    Problem,
+    Program,
+    Signature,
+    Strategy,
+)
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, rows_over_all
+from shardcall_server.kernels.parameters import integer, shape, text
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_COMPLEX = ("complex64", "complex128")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_SEED = OperandInfo("seed", "An integer; equal seeds give equal values, on every mesh.")
+
+
+def check_seed(seed: ArrayType) -> None:
+    """Refuses a seed that is no integer.
+
+    Raises:
+        CallError: it is an array, or of another type.
+    """
+    _check_scalar("seed", seed, "iu", "an integer")
+
+
+def _check_scalar(name: str, operand: ArrayType, kinds: str, allowed: str) -> None:
+    if operand.ndim or operand.dtype.kind not in kinds:
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            f"{name} is {shorten(str(operand))}; give {allowed}, as a scalar",
+            field=name,
+        )
+
+
+class _Drawn(Kernel):
+    """Independent values of one distribution."""
+
+    version = 1
+    element_types: ClassVar[tuple[str, ...]]
+    scalar_kinds: ClassVar[tuple[str, str]]
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the result's type.
+
+        Raises:
+            CallError: for operands that are no scalars, a shape that is none, and an element type that the
+                distribution does not have.
+        """
+        check_seed(cast(ArrayType, operands[0]))
+        kinds, allowed = self.scalar_kinds
+        for info, operand in zip(self.operands[1:], operands[1:], strict=True):
+            if operand is not None:
+                _check_scalar(info.name, operand, kinds, allowed)
+        sizes, name = shape(parameters, "shape"), text(parameters, "dtype")
+        if name not in self.element_types:
+            raise CallError(
+                Reason.UNSUPPORTED_ELEMENT_TYPE,
+                f"dtype={shorten(name)!r} is no element type of {self.name}; give one of: "
+                + ", ".join(self.element_types),
+                field="dtype",
+            )
+        dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+        return Signature({"shape": sizes, "dtype": name}, (ArrayType(sizes, dtype),))
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """All operands are scalars, and every device has them."""
+        return tuple(None if operand is None else () for operand in operands)
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """By rows over all mesh axes."""
+        (spec,), (result,) = problem.out_specs, problem.results
+        return (rows_over_all(result.ndim, problem.mesh) if spec is None else spec,)
+
+
+_Draw = Callable[[jax.Array, tuple[int, ...], np.dtype, list[jax.Array]], jax.Array]
+"""Values of a distribution from a key, their shape and type, and the distribution's two scalars."""
+
+
+def _in_place(draw: _Draw) -> tuple[Strategy, ...]:
+    return (
+        Strategy("gspmd", "Every device makes its own blocks; nothing is sent.", lambda _: None, partial(_build, draw)),
+    )
+
+
+def _build(draw: _Draw, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    del mesh
+    (result,), padded = problem.results, problem.padded_result()
+    # Rows that are added behind the last change no element's place in the array; columns would.
+    sizes = (*padded[:1], *result.shape[1:])
+    present = [operand is not None for operand in problem.operands[1:]]
+
+    def program(seed: jax.Array, *given: jax.Array) -> tuple[jax.Array]:
+        arrays = iter(given)
+        scalars = [next(arrays) if there else jnp.int64(i) for i, there in enumerate(present)]
+        return (fit(draw(jax.random.key(seed), sizes, result.dtype, scalars), padded),)
+
+    return program
+
+
+def _parameters(dtype: str) -> tuple[ParameterInfo, ...]:
+    return (
+        ParameterInfo("shape", "The result's shape: an integer or several.", REQUIRED),
+        ParameterInfo("dtype", "The result's element type, by name.", dtype),
+    )
+
+
+def _uniform(key: jax.Array, sizes: tuple[int, ...], dtype: np.dtype, scalars: list[jax.Array]) -> jax.Array:
+    low, high = (scalar.astype(dtype) for scalar in scalars)
+    return jax.random.uniform(key, sizes, dtype, low, high)
+
+
+def _normal(key: jax.Array, sizes: tuple[int, ...], dtype: np.dtype, scalars: list[jax.Array]) -> jax.Array:
+    loc, scale = (scalar.astype(dtype) for scalar in scalars)
+    return loc + scale * jax.random.normal(key, sizes, dtype)
+
+
+def _randint(key: jax.Array, sizes: tuple[int, ...], dtype: np.dtype, scalars: list[jax.Array]) -> jax.Array:
+    low, high = scalars
+    return jax.random.randint(key, sizes, low, high, dtype)
+
+
+class Uniform(_Drawn):
+    """Values uniform in [low, high), as ``numpy.random.Generator.uniform``.
+
+    ``r = low + (high - low) · u`` with u of `jax.random.uniform` for the key of the seed: 23 random bits of a float32,
+    52 of a float64.
+
+    Sharding: any; nothing moves.
+    """
+
+    name = "uniform"
+    summary = "Random values uniform in [low, high), the same on every mesh."
+    operands = (
+        _SEED,
+        OperandInfo("low", "The least value; 0 if left out.", optional=True),
+        OperandInfo("high", "What all values are below; 1 if left out.", optional=True),
+    )
+    parameters = _parameters("float64")
+    element_types = _FLOATS
+    scalar_kinds = ("biuf", "a real number")
+    strategies = _in_place(_uniform)
+
+
+class Normal(_Drawn):
+    """Normal values of mean loc and standard deviation scale, as ``numpy.random.Generator.normal``.
+
+    ``r = loc + scale · z`` with z of `jax.random.normal` for the key of the seed. Of a complex type real and imaginary
+    part have half the variance each.
+
+    Sharding: any; nothing moves.
+    """
+
+    name = "normal"
+    summary = "Normal random values, the same on every mesh."
+    operands = (
+        _SEED,
+        OperandInfo("loc", "The mean; 0 if left out.", optional=True),
+        OperandInfo("scale", "The standard deviation; 1 if left out.", optional=True),
+    )
+    parameters = _parameters("float64")
+    element_types = (*_FLOATS, *_COMPLEX)
+    scalar_kinds = ("biuf", "a real number")
+    strategies = _in_place(_normal)
+
+
+class RandInt(_Drawn):
+    """Integers uniform in [low, high), as ``numpy.random.Generator.integers``.
+
+    `jax.random.randint` for the key of the seed: a remainder of twice as many bits as the type has, so that the values'
+    frequencies differ by less than 2⁻ᵇ for a type of b bits. Where high is not above low all are low.
+
+    Sharding: any; nothing moves.
+    """
+
+    name = "randint"
+    summary = "Random integers uniform in [low, high), the same on every mesh."
+    operands = (
+        _SEED,
+        OperandInfo("low", "The least value."),
+        OperandInfo("high", "What all values are below."),
+    )
+    parameters = _parameters("int64")
+    element_types = _INTEGERS
+    scalar_kinds = ("iu", "an integer")
+    strategies = _in_place(_randint)
+
+
+def _permuted(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    del mesh
+    x, padded = cast(ArrayType, problem.operands[1]), problem.padded_result()
+    axis = cast(int, problem.parameters["axis"])
+
+    def program(seed: jax.Array, array: jax.Array) -> tuple[jax.Array]:
+        order = jax.random.permutation(jax.random.key(seed), x.shape[axis])
+        return (fit(jnp.take(fit(array, x.shape), order, axis=axis, unique_indices=True), padded),)
+
+    return program
+
+
+class Permutation(Kernel):
+    """The rows of an array in random order, as ``numpy.random.Generator.permutation``.
+
+    ``r[i] = x[p[i]]`` along the axis, with p of `jax.random.permutation` for the key of the seed.
+
+    Sharding: any; along a split axis rows go between devices as the compiler arranges it.
+    """
+
+    name = "permutation"
+    version = 1
+    summary = "The rows of an array in random order, the same order on every mesh."
+    operands = (_SEED, OperandInfo("x", "The array, of rank 1 or more and any element type."))
+    parameters = (ParameterInfo("axis", "Along which axis; negative ones count from the last.", 0),)
+    strategies = (
+        Strategy("gspmd", "A gather of the whole array, partitioned by the compiler.", lambda _: None, _permuted),
+    )
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the result's type.
+
+        Raises:
+            CallError: for a seed that is no integer, a scalar x, and an axis that it does not have.
+        """
+        seed, x = (cast(ArrayType, operand) for operand in operands)
+        check_seed(seed)
+        axis = integer(parameters, "axis")
+        if not x.ndim:
+            raise CallError(Reason.INVALID_OPERAND, f"x is {x}, a scalar; give an array of rank 1 or more", field="x")
+        if not -x.ndim <= axis < x.ndim:
+            raise CallError(
+                Reason.AXIS_OUT_OF_RANGE,
+                f"axis={axis} is out of range for x of {x.ndim} axes; give {-x.ndim} to {x.ndim - 1}",
+                field="axis",
+                metadata={"axis": str(axis), "ndim": str(x.ndim)},
+            )
+        return Signature({"axis": axis % x.ndim}, (x,))
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """The seed is on every device; x is split by rows over all mesh axes."""
+        x = cast(ArrayType, operands[1])
+        return (), rows_over_all(x.ndim, mesh) if in_specs[1] is None else in_specs[1]
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """As x."""
+        return (problem.in_specs[1] if problem.out_specs[0] is None else problem.out_specs[0],)

@@ -1,0 +1,264 @@
+"""What each reduction computes, by NumPy's name: one row a reduction.
+
+A body is written once, for the whole array and for a device's block of it alike: `Over` keeps padding out and brings
+the devices' parts together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.blocks import index_type
+from shardcall_server.kernels.element_types import NAMED, widen, working_type
+
+
+@dataclass(frozen=True)
+class Size:
+    """An axis that is reduced.
+
+    Attributes:
+        axis: which.
+        size: its size, without padding.
+        block: the size of what is here of it.
+        axis_names: the mesh axes that the rest is spread over; empty where all of it is here.
+        padded: whether some of it is padding.
+    """
+
+    axis: int
+    size: int
+    block: int
+    axis_names: tuple[str, ...]
+    padded: bool
+
+
+@dataclass(frozen=True)
+class Over:
+    """Reduces over axes, and over the mesh axes that they are split over. The axes stay, of size 1."""
+
+    sizes: tuple[Size, ...]
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes."""
+        return tuple(size.axis for size in self.sizes)
+
+    @property
+    def count(self) -> int:
+        """How many elements make one of the result."""
+        return math.prod(size.size for size in self.sizes)
+
+    @property
+    def _axis_names(self) -> tuple[str, ...]:
+        return tuple(name for size in self.sizes for name in size.axis_names)
+
+    def sum(self, x: jax.Array) -> jax.Array:
+        """The sum, in x's type."""
+        part = jnp.sum(self._masked(x, 0), self.axes, x.dtype, keepdims=True)
+        return lax.psum(part, self._axis_names) if self._axis_names else part
+
+    def prod(self, x: jax.Array) -> jax.Array:
+        """The product, in x's type."""
+        part = jnp.prod(self._masked(x, 1), self.axes, x.dtype, keepdims=True)
+        return jnp.prod(lax.all_gather(part, self._axis_names), 0, x.dtype) if self._axis_names else part
+
+    def max(self, x: jax.Array) -> jax.Array:
+        """The largest of integers. Of floats XLA:CPU's own drops NaN (jax 0.10.2)."""
+        part = jnp.max(self._masked(x, np.iinfo(x.dtype).min), self.axes, keepdims=True)
+        return lax.pmax(part, self._axis_names) if self._axis_names else part
+
+    def any(self, x: jax.Array) -> jax.Array:
+        """Whether one is true."""
+        return self.max(x.astype(np.int32)) > 0
+
+    def index(self, shape: tuple[int, ...]) -> jax.Array:
+        """Where an element of what is here stands, in row-major order of the reduced axes.
+
+        Args:
+            shape: that of what is here.
+        """
+        dtype, stride = index_type(self.count + max(shape, default=1)), 1
+        index = jnp.zeros(shape, dtype)
+        for size in reversed(self.sizes):
+            index = index + self._position(size, shape, dtype) * stride
+            stride *= size.size
+        return index
+
+    def _position(self, size: Size, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
+        here = lax.broadcasted_iota(dtype, shape, size.axis)
+        return here + lax.axis_index(size.axis_names).astype(dtype) * size.block if size.axis_names else here
+
+    def _masked(self, x: jax.Array, fill: int) -> jax.Array:
+        for size in self.sizes:
+            if size.padded:
+                position = self._position(size, x.shape, index_type(size.size + size.block))
+                # A select, not a product: padding may hold NaN.
+                x = jnp.where(position < size.size, x, jnp.full((), fill, x.dtype))
+        return x
+
+
+Body = Callable[[jax.Array, Over, np.dtype, int], jax.Array]
+"""Reduces an array to the working type of the result's type; the integer is ``ddof``."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One reduction.
+
+    Attributes:
+        name: NumPy's.
+        documentation: what it is.
+        body: computes it.
+        of_none: what it is of no elements; None where there is no such thing.
+        parameters: what it takes besides the axis.
+        index: whether it tells where something is.
+        averages: whether it divides, so that its result is of real numbers.
+    """
+
+    name: str
+    documentation: str
+    body: Body
+    of_none: float | None = None
+    parameters: tuple[str, ...] = ()
+    index: bool = False
+    averages: bool = False
+
+    def result_type(self, x: np.dtype, dtype: np.dtype | None) -> np.dtype:
+        """NumPy's element type of the result.
+
+        Args:
+            x: the operand's.
+            dtype: the one asked for, if any.
+
+        Raises:
+            CallError: where NumPy refuses, and for averages of integers that would be integers.
+        """
+        how = {} if dtype is None else {"dtype": dtype}
+        if dtype is None or x.kind != "c" or dtype.kind == "c":
+            try:
+                result: np.dtype = getattr(np, self.name)(np.ones(1, x), **how).dtype
+            except TypeError:
+                result = np.dtype(object)
+            if result in NAMED.values() and not (self.averages and working_type(result).kind in "biu"):
+                return result
+        asked = "" if dtype is None else f" in {dtype.name}"
+        raise CallError(
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            f"the {self.name} of {x.name}{asked} would not hold its values; give a dtype that does, such as "
+            f"dtype='{'complex64' if x.kind == 'c' else 'float32'}'",
+            field="dtype" if "dtype" in self.parameters else "x",
+        )
+
+
+def _sum(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
+    return over.any(_truth(x)) if dtype == np.bool_ else over.sum(widen(x, dtype))
+
+
+def _prod(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
+    return ~over.any(~_truth(x)) if dtype == np.bool_ else over.prod(widen(x, dtype))
+
+
+def _mean(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
+    return over.sum(widen(x, dtype)) / over.count
+
+
+def _var(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:
+    wide = x if x.dtype.kind == "c" else widen(x, dtype)
+    distance = wide - over.sum(wide) / over.count
+    square = jnp.square(jnp.real(distance)) + jnp.square(jnp.imag(distance))
+    return jnp.divide(over.sum(square), square.dtype.type(max(over.count - ddof, 0)))
+
+
+def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:
+    return jnp.sqrt(_var(x, over, dtype, ddof))
+
+
+def _truth(x: jax.Array) -> jax.Array:
+    return widen(x, x.dtype) != 0
+
+
+def _any(x: jax.Array, over: Over, *_: object) -> jax.Array:
+    return over.any(_truth(x))
+
+
+def _all(x: jax.Array, over: Over, *_: object) -> jax.Array:
+    return ~over.any(~_truth(x))
+
+
+def _key(x: jax.Array, *, zeros_alike: bool) -> jax.Array:
+    """Integers in the order of x: floats by their bits, negative ones' turned; they are all below those of NaN."""
+    if x.dtype.kind in "iu":
+        return x
+    if x.dtype == np.bool_:
+        return x.astype(np.int32)
+    bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
+    least, most = np.iinfo(bits.dtype).min, np.iinfo(bits.dtype).max
+    if zeros_alike:
+        bits = jnp.where(bits == least, 0, bits)
+    return jnp.where(bits < 0, bits ^ most, bits)
+
+
+def _from_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
+    """What `_key` made an integer of; a NaN of the least and of the greatest one."""
+    if dtype.kind != "f":
+        return key.astype(dtype)
+    return lax.bitcast_convert_type(jnp.where(key < 0, key ^ np.iinfo(key.dtype).max, key), dtype)
+
+
+def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tuple[list[jax.Array], jax.Array]:
+    """The keys of the largest or smallest element, and which elements have them; complex ones have two keys."""
+    parts = [jnp.real(x), jnp.imag(x)] if x.dtype.kind == "c" else [x]
+    candidates, nan, found = jnp.ones(x.shape, bool), jnp.zeros(x.shape, bool), []
+    for part in parts:
+        nan = nan | (part != part)  # noqa: PLR0124
+    for part in parts:
+        key = _key(part, zeros_alike=zeros_alike)
+        key = jnp.where(nan, np.iinfo(key.dtype).max, key if largest else ~key)
+        best = over.max(jnp.where(candidates, key, np.iinfo(key.dtype).min))
+        candidates = candidates & (key == best)
+        found.append(best if largest else ~best)
+    return found, candidates
+
+
+def _extreme(*, largest: bool) -> Body:
+    def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
+        wide = widen(x, x.dtype)
+        keys, _candidates = _best(wide, over, largest=largest, zeros_alike=False)
+        parts = [_from_key(key, jnp.real(wide).dtype) for key in keys]
+        return lax.complex(*parts) if len(parts) > 1 else parts[0]
+
+    return body
+
+
+def _place(*, largest: bool) -> Body:
+    def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
+        _keys, candidates = _best(widen(x, x.dtype), over, largest=largest, zeros_alike=True)
+        index = over.index(x.shape)
+        first = ~over.max(jnp.where(candidates, ~index, np.iinfo(index.dtype).min))
+        return first.astype(np.int64)
+
+    return body
+
+
+_NAN = float("nan")
+REDUCTIONS = (
+    Reduction("sum", "The sum", _sum, 0, ("dtype",)),
+    Reduction("prod", "The product", _prod, 1, ("dtype",)),
+    Reduction("mean", "The mean", _mean, _NAN, ("dtype",), averages=True),
+    Reduction("var", "The mean of the squared distances from the mean", _var, _NAN, ("ddof",), averages=True),
+    Reduction("std", "The square root of var", _std, _NAN, ("ddof",), averages=True),
+    Reduction("max", "The largest element", _extreme(largest=True)),
+    Reduction("min", "The smallest element", _extreme(largest=False)),
+    Reduction("argmax", "Where the first of the largest elements is", _place(largest=True), index=True),
+    Reduction("argmin", "Where the first of the smallest elements is", _place(largest=False), index=True),
+    Reduction("any", "Whether an element is true", _any, 0),
+    Reduction("all", "Whether all elements are true", _all, 1),
+)
+"""All of them."""

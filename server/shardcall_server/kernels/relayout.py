@@ -1,0 +1,140 @@
+"""Kernels that move elements and compute nothing: reshard, copy, transpose. Every bit of an element is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.axes import axes
+from shardcall_server.kernels.blocks import fit
+from shardcall_server.kernels.element_types import narrow, widen
+from shardcall_server.kernels.kernel import (
+    Kernel,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValue,
+    Problem,
+    Program,
+    Signature,
+    Strategy,
+)
+from shardcall_server.kernels.layout import ArrayType, Spec
+
+_X = (OperandInfo("x", "The array, of any rank and element type."),)
+
+
+def _moved(move: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """What ``move`` makes of x, moved as integers where XLA would compute: it moves narrow floats as float32."""
+    dtype = np.dtype(x.dtype)
+    if dtype.name in ("int4", "uint4"):
+        return narrow(move(widen(x, dtype)), dtype)
+    if jnp.issubdtype(dtype, jnp.floating):
+        bits = np.dtype(f"uint{dtype.itemsize * 8}")
+        return lax.bitcast_convert_type(move(lax.bitcast_convert_type(x, bits)), dtype)
+    return move(x)
+
+
+def _relaid(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    del mesh
+    order = cast(tuple[int, ...], problem.parameters.get("axes", tuple(range(problem.results[0].ndim))))
+    shape = problem.padded_result()
+    return lambda x: (_moved(lambda bits: fit(lax.transpose(bits, order), shape), x),)
+
+
+_GSPMD = Strategy(
+    "gspmd",
+    "The compiler moves what each device needs: nothing where the blocks stay where they are, an all-gather, an "
+    "all-to-all or a collective-permute else.",
+    lambda _: None,
+    _relaid,
+)
+
+
+class _Relayout(Kernel):
+    operands = _X
+    strategies = (_GSPMD,)
+    version = 1
+
+    def choose(self, problem: Problem) -> tuple[str, str]:
+        """There is one."""
+        return "gspmd", f"{self.name} has no other"
+
+
+class Copy(_Relayout):
+    """The array, as `numpy.copy`, bit for bit.
+
+    ``r[i, …] = x[i, …]``
+
+    Sharding: any; the result is split as x is unless told.
+    """
+
+    name = "copy"
+    summary = "A copy of the array, as numpy.copy."
+    parameters = ()
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Takes every array."""
+        return Signature({}, (cast(ArrayType, operands[0]),))
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """Splits the result as x is."""
+        return (problem.out_specs[0] or problem.in_specs[0],)
+
+
+class Reshard(Copy):
+    """The array split another way, bit for bit, as `jax.lax.with_sharding_constraint`.
+
+    ``r[i, …] = x[i, …]``
+
+    Sharding: from any spec to any other; the result's, ``P()`` for replicated, says to which. From split to replicated
+    every device gets (D - 1) / D of the array, from one split axis to another (D - 1) / D of its block.
+
+    Source: the JAX documentation, Distributed arrays and automatic parallelization.
+    """
+
+    name = "reshard"
+    summary = "The array split another way, as jax.lax.with_sharding_constraint."
+
+
+class Transpose(_Relayout):
+    """The array with its axes in another order, as `numpy.transpose`, bit for bit.
+
+    ``r[i₀, i₁, …] = x[…]`` with ``r.shape[k] = x.shape[axes[k]]``.
+
+    Sharding: any. Nothing moves where the result's spec is x's in the new order, as it is unless told.
+    """
+
+    name = "transpose"
+    summary = "The array with its axes in another order, as numpy.transpose."
+    parameters = (
+        ParameterInfo("axes", "For each axis of the result, which of x's it is; None turns their order round.", None),
+    )
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the result's type.
+
+        Raises:
+            CallError: unless ``axes`` names each axis of x once.
+        """
+        x = cast(ArrayType, operands[0])
+        order = axes(parameters, "axes", x.ndim)
+        if parameters["axes"] is None:
+            order = order[::-1]
+        if len(order) != x.ndim:
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"axes={shorten(str(parameters['axes']))} names {len(order)} axes and x has {x.ndim}; name each once",
+                field="axes",
+            )
+        return Signature({"axes": order}, (ArrayType(tuple(x.shape[i] for i in order), x.dtype),))
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """Splits each axis of the result as it is in x."""
+        spec, order = cast(Spec, problem.in_specs[0]), cast(tuple[int, ...], problem.parameters["axes"])
+        return (problem.out_specs[0] or tuple(spec[i] for i in order),)

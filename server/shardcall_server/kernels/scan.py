@@ -1,0 +1,96 @@
+"""Running sums of what one device holds.
+
+The form is chosen for XLA:CPU, whose own running sum, a tree of reduce-windows, takes as long as 4 to 14 copies of
+the array. A loop that adds each row to the next, in place, takes little longer than one copy, if a turn adds enough
+for what it costs; `_rows_a_turn` and `_folds` see to that. On other platforms XLA's own is used.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+from jax import lax
+
+from shardcall_server.kernels.blocks import fit, index_type, pad_axis, rows
+
+SMALL = 1 << 14
+"""The elements up to which an array is left to XLA: a loop would not pay."""
+
+WIDE = 1 << 12
+"""The elements that a turn of the loop should add at least; a turn costs about as much as they do."""
+
+CHUNK = 16
+"""The rows that a turn takes where rows are short: elements that lie side by side should be used together."""
+
+
+def running_sum(array: jax.Array, axis: int, initial: jax.Array, *, looped: bool) -> jax.Array:
+    """The running sum along an axis, in the array's own type.
+
+    Args:
+        array: [..., n, ...].
+        axis: that of n.
+        initial: [..., 1, ...] what comes before the first row.
+        looped: whether large arrays are summed by a loop, as is best on CPU.
+
+    Returns:
+        [..., n, ...] ``initial + np.cumsum(array, axis)``.
+    """
+    if not looped or array.size <= SMALL:
+        return lax.cumsum(array, axis) + initial
+    shape, n = array.shape, array.shape[axis]
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    folds = _folds(outer, n, inner)
+    length = -(-n // folds)
+    if length * folds != n:
+        array = fit(array, (*shape[:axis], length * folds, *shape[axis + 1 :]))
+    folded = array.reshape(outer, folds, length, inner)
+    before = initial.reshape(outer, 1, inner)
+    if folds > 1:
+        before = before + exclusive(lax.cumsum(folded.sum(2, dtype=array.dtype), 1), 1)
+    lanes = _loop(folded.reshape(outer * folds, length, inner), before.reshape(outer * folds, 1, inner))
+    return rows(lanes.reshape(*shape[:axis], length * folds, *shape[axis + 1 :]), 0, n, axis)
+
+
+def exclusive(sums: jax.Array, axis: int) -> jax.Array:
+    """A running sum of what comes before each row instead of up to it."""
+    return pad_axis(sums, axis, 1, -1)
+
+
+def _folds(outer: int, n: int, inner: int) -> int:
+    # Into how many parts, summed side by side, the axis is cut: so many that a turn adds WIDE elements.
+    lanes, longest = outer * inner, max(1, n // (4 * CHUNK))
+    return min(-(-WIDE // lanes), longest)
+
+
+def _rows_a_turn(inner: int) -> int:
+    return CHUNK if inner < 4 * CHUNK else 1
+
+
+def _loop(lanes: jax.Array, before: jax.Array) -> jax.Array:
+    # [outer, n, inner], [outer, 1, inner] → [outer, n, inner]. The array is its own carry: what lies behind is summed.
+    n = lanes.shape[1]
+    step = min(_rows_a_turn(lanes.shape[2]), n)
+
+    def add(sums: jax.Array, start: int | jax.Array, count: int, before: jax.Array) -> jax.Array:
+        chunk = rows(lanes if isinstance(start, int) and not start else sums, start, count, 1)
+        return lax.dynamic_update_slice_in_dim(sums, _within(chunk) + before, start, 1)
+
+    def turn(i: jax.Array, sums: jax.Array) -> jax.Array:
+        start = i * step
+        return add(sums, start, step, rows(sums, start - 1, 1, 1))
+
+    turns = n // step
+    index = index_type(n)
+    sums = add(lanes, 0, step, before)
+    sums = lax.fori_loop(index.type(1), index.type(turns), turn, sums)
+    left = n - turns * step
+    return add(sums, n - left, left, rows(sums, n - left - 1, 1, 1)) if left else sums
+
+
+def _within(chunk: jax.Array) -> jax.Array:
+    # [outer, count, inner]; the sum of all shifts, which XLA fuses into one pass.
+    sums = chunk
+    for shift in range(1, chunk.shape[1]):
+        sums = sums + pad_axis(chunk, 1, shift, -shift)
+    return sums

@@ -1,0 +1,190 @@
+"""Rows moved along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels import element_types, stencils
+from shardcall_server.kernels.axes import axis as checked_axis
+from shardcall_server.kernels.blocks import index_type
+from shardcall_server.kernels.exchange import Exchange, SplitAxis
+from shardcall_server.kernels.kernel import (
+    Kernel,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValue,
+    Problem,
+    Program,
+    Signature,
+    Strategy,
+)
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
+from shardcall_server.kernels.parameters import choice, integer
+from shardcall_server.kernels.routes import Boundary
+
+MODES = ("fill", "periodic")
+_KINDS = "biufc"  # a value of one kind fits into arrays of its own and of later ones; i and u are one
+
+
+def _body(
+    block: jax.Array,
+    *fill: jax.Array,
+    alongs: Sequence[SplitAxis],
+    blocking: bool,
+    count: int,
+    mode: str,
+) -> tuple[jax.Array]:
+    (along,) = alongs
+    boundary: Boundary = "periodic" if mode == "periodic" else "none"
+    kind = index_type(along.devices * along.block + abs(count))
+    first = jnp.asarray(along.index(), kind) * along.block
+    value = fill[0].astype(block.dtype) if fill else jnp.zeros((), block.dtype)
+
+    def filled(moved: jax.Array, start: int) -> jax.Array:
+        # `start` is the row of the block at which `moved` begins.
+        if boundary == "periodic":
+            return moved
+        shape = [size if i == along.axis else 1 for i, size in enumerate(moved.shape)]
+        source = first + (start - count) + lax.broadcasted_iota(kind, shape, along.axis)
+        return jnp.where((source >= 0) & (source < along.rows), moved, value)
+
+    def part(around: stencils.Around, region: stencils.Region) -> jax.Array:
+        moved = around.at(region, along.axis, -count)
+        start, stop = region[along.axis]
+        inside = start - count >= 0 and (stop - count <= along.held(along.devices - 1))
+        return moved if inside else filled(moved, start)
+
+    if abs(count) > along.block:
+        starts = [device * along.block - count for device in range(along.devices)]
+        windows = [
+            (start, start + along.held(device)) if along.held(device) else (0, 0) for device, start in enumerate(starts)
+        ]
+        moved = Exchange.of(along, windows, boundary)(block)
+        return (filled(moved, 0),)
+    width = max(count, 0), max(-count, 0)
+    return (stencils.stencil(block, alongs, width, boundary, part, blocking=blocking),)
+
+
+def _bound(problem: Problem) -> stencils.Body:
+    parameters = problem.parameters
+    return partial(_body, count=cast(int, parameters["shift"]), mode=cast(str, parameters["mode"]))
+
+
+def _axes(problem: Problem) -> tuple[int]:
+    return (cast(int, problem.parameters["axis"]),)
+
+
+def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    return stencils.on_blocks(problem, mesh, _axes(problem), _bound(problem))
+
+
+def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    del mesh
+    return stencils.on_whole(problem, _axes(problem), _bound(problem))
+
+
+class Shift(Kernel):
+    """Rows moved along an axis: ``r[i] = x[i - shift]``.
+
+    With mode ``fill`` rows that nothing moves to hold ``fill``, as `scipy.ndimage.shift` with ``order=0, cval=fill``;
+    with ``periodic`` what leaves at one end comes in at the other: `numpy.roll`. The result is of x's element type.
+
+    Sharding: any axis may be split, over any mesh axes. Along one that is, ``halo`` sends |shift| rows one way, or the
+    whole block in two parts where blocks are narrower than that, straight to where they belong. ``gspmd`` is what the
+    compiler makes of the whole.
+    """
+
+    name = "shift"
+    version = 1
+    summary = "Rows moved along an axis, as numpy.roll, or with a value where nothing moves to."
+    operands = (
+        OperandInfo("x", "The array, of rank 1 or more and any element type."),
+        OperandInfo("fill", "A scalar: what rows hold that nothing moves to, converted to x's element type; 0.", True),
+    )
+    parameters = (
+        ParameterInfo("shift", "By how many rows; negative towards the first."),
+        ParameterInfo("axis", "The axis; negative ones count from the last.", -1),
+        ParameterInfo("mode", "'fill', or 'periodic' for numpy.roll.", "fill"),
+    )
+    strategies = (
+        Strategy(
+            "halo",
+            "Every device sends its rows to where they belong. Serves a result split as x is.",
+            stencils.refusal,
+            _halo,
+        ),
+        Strategy(
+            "gspmd",
+            "The whole array's, partitioned by the compiler. Serves every layout.",
+            lambda _: None,
+            _gspmd,
+        ),
+    )
+
+    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+        """Checks a call and tells the result's type.
+
+        Raises:
+            CallError: for a scalar x, an axis out of range, another mode, and a fill that is no scalar, of a kind that
+                x cannot hold, or given where nothing is filled.
+        """
+        x, fill = cast(ArrayType, operands[0]), operands[1]
+        if not x.ndim:
+            raise CallError(Reason.INVALID_OPERAND, f"x is {x}, a scalar; give an array of one axis or more", field="x")
+        axis = checked_axis("axis", integer(parameters, "axis"), x.ndim)
+        shift, mode = integer(parameters, "shift"), choice(parameters, "mode", MODES)
+        size = x.shape[axis]
+        if mode == "periodic":
+            shift = shift % size if size else 0
+            shift = shift - size if 2 * shift > size else shift  # the shorter way round
+        else:
+            shift = max(-size, min(shift, size))
+        if fill is not None:
+            _check_fill(fill, x, mode)
+        return Signature({"shift": shift, "axis": axis, "mode": mode}, (x,))
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """Fills in unset specs: x by rows over all mesh axes, the fill on every device."""
+        (x,) = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
+        return (x, None if operands[1] is None else in_specs[1] or replicated(0))
+
+    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+        """Splits the result as x is."""
+        return (problem.out_specs[0] or problem.in_specs[0],)
+
+
+def _check_fill(fill: ArrayType, x: ArrayType, mode: str) -> None:
+    if mode == "periodic":
+        raise CallError(
+            Reason.INVALID_OPERAND, "fill is given and mode='periodic' fills nothing; leave one out", field="fill"
+        )
+    if fill.ndim:
+        raise CallError(Reason.INVALID_OPERAND, f"fill is {fill}; give a scalar", field="fill")
+    if _kind(fill.dtype) > _kind(x.dtype):
+        raise CallError(
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            f"fill is {fill.dtype.name} and x {x.dtype.name}, which cannot hold it; convert one of them",
+            field="fill",
+        )
+
+
+def _kind(dtype: np.dtype) -> int:
+    if element_types.is_narrow_float(dtype):
+        return _KINDS.index("f")
+    name = dtype.name.lstrip("u") if "int" in dtype.name else dtype.kind
+    return _KINDS.index(name[0])

@@ -1,0 +1,174 @@
+"""Kernels whose every element depends on those near it: blocks, the rows around them, and one pass over both.
+
+What needs no other block is computed first and as one; the *faces*, the outermost rows, are then written in
+place. XLA makes one pass over memory of that, and so the elements of a face may be computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shardcall_server.kernels import element_types
+from shardcall_server.kernels.blocks import fit, partition_spec
+from shardcall_server.kernels.exchange import SplitAxis, behind, fill, rows_after, rows_before, written
+from shardcall_server.kernels.kernel import Problem, Program
+from shardcall_server.kernels.layout import ArrayType, Spec, format_spec, replicated
+from shardcall_server.kernels.routes import Boundary
+
+Region = tuple[tuple[int, int], ...]
+"""Part of a block: from and to along each axis."""
+
+Body = Callable[..., tuple[jax.Array, ...]]
+"""From a block of x, the whole other operands, ``alongs`` and ``blocking`` to a block of each result."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """A block and rows of what lies around it.
+
+    Attributes:
+        block: the block.
+        sides: by axis, the rows before the block and those behind it.
+    """
+
+    block: jax.Array
+    sides: Mapping[int, tuple[jax.Array, jax.Array]]
+
+    def at(self, region: Region, axis: int, offset: int) -> jax.Array:
+        """What lies ``offset`` rows further along an axis than a region of the block."""
+        start, stop = (edge + offset for edge in region[axis])
+        size = self.block.shape[axis]
+        parts = []
+        if start < 0:
+            left = self.sides[axis][0]
+            count = left.shape[axis]
+            parts.append(_cut(left, region, axis, count + start, count + min(stop, 0)))
+        if start < size and stop > 0:
+            parts.append(_cut(self.block, region, axis, max(start, 0), min(stop, size)))
+        if stop > size:
+            parts.append(_cut(self.sides[axis][1], region, axis, max(start - size, 0), stop - size))
+        return jnp.concatenate(parts, axis) if len(parts) > 1 else parts[0]
+
+
+def _cut(array: jax.Array, region: Region, axis: int, start: int, stop: int) -> jax.Array:
+    spans = [(start, stop) if i == axis else span for i, span in enumerate(region)]
+    return lax.slice(array, [a for a, _ in spans], [b for _, b in spans])
+
+
+def stencil(
+    block: jax.Array,
+    alongs: Sequence[SplitAxis],
+    width: tuple[int, int],
+    boundary: Boundary,
+    value: Callable[[Around, Region], jax.Array],
+    *,
+    blocking: bool,
+) -> jax.Array:
+    """One device's block of a result.
+
+    Args:
+        block: the device's block of x.
+        alongs: the axes along which elements depend on others.
+        width: along each of these, how many rows before a row and how many after it its elements depend on.
+        boundary: what lies outside x.
+        value: the result in a region of the block, in the result's element type.
+        blocking: whether a collective holds up what does not need it, as on CPU: what is inside is then computed first.
+    """
+    before, after = width
+    pairs = [(rows_before(along, before, boundary), rows_after(along, after, boundary)) for along in alongs]
+    sent = [(first.outgoing(block), last.outgoing(block)) for first, last in pairs]
+    # Rows that are wrapped round into padding come from other blocks; all else that fills it is at hand.
+    needs_all = boundary == "periodic" and after > 0 and not all(along.is_even for along in alongs)
+    filled = block
+    for along in alongs if after else ():
+        filled = fill(filled, along, boundary)
+    whole: Region = tuple((0, size) for size in block.shape)
+    center = _replaced(whole, {a.axis: (before, block.shape[a.axis] - after) for a in alongs})
+    has_center = all(start < stop for start, stop in center)
+    inside = value(Around(filled, {}), center) if has_center and not needs_all else None
+    if blocking and inside is not None:
+        inside, sent = lax.optimization_barrier((inside, sent))
+    sides = {}
+    for along, (first, last), (to_right, to_left) in zip(alongs, pairs, sent, strict=True):
+        right = last.incoming(to_left, block)
+        sides[along.axis] = first.incoming(to_right, block), behind(right, along)
+        if needs_all:
+            filled = written(filled, right, along)
+    around = Around(filled, sides)
+    if inside is None and has_center:
+        inside = value(around, center)
+    if inside is None:
+        return value(around, whole)
+    return _with_faces(inside, around, center, whole, value)
+
+
+def _with_faces(
+    inside: jax.Array, around: Around, center: Region, whole: Region, value: Callable[[Around, Region], jax.Array]
+) -> jax.Array:
+    dtype = inside.dtype
+    inside = element_types.as_bits(inside)
+    margins = [(start, size - stop, 0) for (start, stop), (_, size) in zip(center, whole, strict=True)]
+    result = lax.pad(inside, jnp.zeros((), inside.dtype), margins)
+    for axis in around.sides:
+        size = whole[axis][1]
+        for start, stop in ((0, center[axis][0]), (center[axis][1], size)):
+            if start < stop:
+                face = element_types.as_bits(value(around, _replaced(whole, {axis: (start, stop)})))
+                result = lax.dynamic_update_slice_in_dim(result, face, start, axis)
+    return element_types.from_bits(result, dtype)
+
+
+def _replaced(region: Region, spans: Mapping[int, tuple[int, int]]) -> Region:
+    return tuple(spans.get(axis, span) for axis, span in enumerate(region))
+
+
+def on_blocks(problem: Problem, mesh: jax.sharding.Mesh, axes: Sequence[int], body: Body) -> Program:
+    """The program that runs a body on every device's block of x; the other operands each device has whole."""
+    x, spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0])
+    alongs = [SplitAxis.of(x, spec, axis, problem.mesh) for axis in axes]
+    blocking = mesh.devices.flat[0].platform == "cpu"
+    others = [operand for operand in problem.operands[1:] if operand is not None]
+    mapped: Body = jax.shard_map(
+        lambda block, *rest: body(block, *rest, alongs=alongs, blocking=blocking),
+        mesh=mesh,
+        in_specs=(partition_spec(spec), *(partition_spec(replicated(other.ndim)) for other in others)),
+        out_specs=tuple(partition_spec(spec) for _ in problem.results),
+    )
+
+    def program(block: jax.Array, *rest: jax.Array) -> tuple[jax.Array, ...]:
+        whole = [fit(array, other.shape) for array, other in zip(rest, others, strict=True)]
+        return mapped(block, *whole)
+
+    return program
+
+
+def on_whole(problem: Problem, axes: Sequence[int], body: Body) -> Program:
+    """The program that runs a body on the whole of x, which the compiler partitions."""
+    present = [operand for operand in problem.operands if operand is not None]
+    x = present[0]
+    alongs = [SplitAxis(axis, (), problem.mesh, x.shape[axis], x.shape[axis]) for axis in axes]
+
+    def program(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        whole = [fit(array, operand.shape) for array, operand in zip(operands, present, strict=True)]
+        results = body(*whole, alongs=alongs, blocking=False)
+        return tuple(fit(result, problem.padded_result(i)) for i, result in enumerate(results))
+
+    return program
+
+
+def refusal(problem: Problem) -> str | None:
+    """Tells why `on_blocks` cannot serve a problem: a result is split otherwise than x."""
+    spec = cast(Spec, problem.in_specs[0])
+    for out_spec in problem.out_specs:
+        if out_spec is not None and out_spec != spec:
+            return (
+                f"x is split as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
+                "and it serves a result split as x is"
+            )
+    return None

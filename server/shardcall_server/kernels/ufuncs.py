@@ -1,0 +1,159 @@
+"""What each elementwise function computes, by NumPy's name: one row a function.
+
+A row's body works on arrays of working type (`element_types.working_type`): float32 for narrower floats, int8 and
+uint8 for the four-bit integers. Which types a function takes and gives is asked of NumPy's function of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+
+from shardcall_server.kernels import arithmetic, comparisons
+from shardcall_server.kernels import ufunc_types as types
+from shardcall_server.kernels.kernel import OperandInfo
+from shardcall_server.kernels.ufunc_types import Loop
+
+_X, _Y = OperandInfo("x", "An array or a scalar."), OperandInfo("y", "An array or a scalar that broadcasts with x.")
+
+
+@dataclass(frozen=True)
+class Function:
+    """One elementwise function.
+
+    Attributes:
+        name: NumPy's.
+        body: computes it of arrays of the loop's working types; None for an operand left out.
+        loop: which element types it computes with; raises TypeError where NumPy does.
+        operands: what it takes.
+    """
+
+    name: str
+    body: Callable[..., jax.Array]
+    loop: Callable[..., Loop]
+    operands: tuple[OperandInfo, ...]
+
+
+def _unary(name: str, body: Callable[..., jax.Array], loop: Callable[..., Loop] | None = None) -> Function:
+    return Function(name, body, loop or types.of_ufunc(name), (_X,))
+
+
+def _binary(name: str, body: Callable[..., jax.Array]) -> Function:
+    return Function(name, body, types.of_ufunc(name), (_X, _Y))
+
+
+def _identity(x: jax.Array) -> jax.Array:
+    return x
+
+
+_UNARY = (
+    _unary("sin", jnp.sin),
+    _unary("cos", jnp.cos),
+    _unary("tan", jnp.tan),
+    _unary("arcsin", jnp.arcsin),
+    _unary("arccos", jnp.arccos),
+    _unary("arctan", jnp.arctan),
+    _unary("sinh", jnp.sinh),
+    _unary("cosh", jnp.cosh),
+    _unary("tanh", jnp.tanh),
+    _unary("arcsinh", jnp.arcsinh),
+    _unary("arccosh", jnp.arccosh),
+    _unary("arctanh", arithmetic.arctanh),
+    _unary("degrees", jnp.degrees),
+    _unary("radians", jnp.radians),
+    _unary("exp", jnp.exp),
+    _unary("exp2", arithmetic.exp2),
+    _unary("expm1", jnp.expm1),
+    _unary("log", jnp.log),
+    _unary("log2", arithmetic.log2),
+    _unary("log10", jnp.log10),
+    _unary("log1p", arithmetic.log1p),
+    _unary("sqrt", jnp.sqrt),
+    _unary("cbrt", jnp.cbrt),
+    _unary("square", jnp.square),
+    _unary("reciprocal", arithmetic.reciprocal),
+    _unary("absolute", jnp.abs),
+    _unary("abs", jnp.abs),
+    _unary("negative", jnp.negative),
+    _unary("positive", _identity),
+    _unary("sign", jnp.sign),
+    _unary("floor", arithmetic.on_floats(jnp.floor)),
+    _unary("ceil", arithmetic.on_floats(jnp.ceil)),
+    _unary("trunc", arithmetic.on_floats(jnp.trunc)),
+    _unary("rint", jnp.rint),
+    _unary("conjugate", jnp.conjugate),
+    _unary("real", jnp.real, types.part),
+    _unary("imag", jnp.imag, types.part),
+    _unary("angle", arithmetic.angle, types.angle),
+    _unary("isnan", jnp.isnan),
+    _unary("isinf", jnp.isinf),
+    _unary("isfinite", jnp.isfinite),
+    _unary("signbit", jnp.signbit),
+    _unary("logical_not", jnp.logical_not),
+    _unary("invert", jnp.invert),
+)
+_BINARY = (
+    _binary("add", jnp.add),
+    _binary("subtract", jnp.subtract),
+    _binary("multiply", jnp.multiply),
+    _binary("divide", jnp.true_divide),
+    _binary("true_divide", jnp.true_divide),
+    _binary("floor_divide", arithmetic.floor_divide),
+    _binary("remainder", arithmetic.remainder),
+    _binary("mod", arithmetic.remainder),
+    _binary("fmod", arithmetic.fmod),
+    _binary("power", arithmetic.power),
+    _binary("float_power", arithmetic.power),
+    _binary("arctan2", jnp.arctan2),
+    _binary("hypot", jnp.hypot),
+    _binary("logaddexp", jnp.logaddexp),
+    _binary("logaddexp2", jnp.logaddexp2),
+    _binary("copysign", jnp.copysign),
+    _binary("maximum", comparisons.maximum),
+    _binary("minimum", comparisons.minimum),
+    _binary("fmax", comparisons.fmax),
+    _binary("fmin", comparisons.fmin),
+    _binary("equal", comparisons.equal),
+    _binary("not_equal", comparisons.not_equal),
+    _binary("less", comparisons.less),
+    _binary("less_equal", comparisons.less_equal),
+    _binary("greater", comparisons.greater),
+    _binary("greater_equal", comparisons.greater_equal),
+    _binary("logical_and", jnp.logical_and),
+    _binary("logical_or", jnp.logical_or),
+    _binary("logical_xor", jnp.logical_xor),
+    _binary("bitwise_and", jnp.bitwise_and),
+    _binary("bitwise_or", jnp.bitwise_or),
+    _binary("bitwise_xor", jnp.bitwise_xor),
+    _binary("left_shift", arithmetic.left_shift),
+    _binary("right_shift", arithmetic.right_shift),
+)
+_OTHERS = (
+    Function(
+        "where",
+        jnp.where,
+        types.where,
+        (
+            OperandInfo("condition", "Where it is true or not zero, the result is x, elsewhere y."),
+            OperandInfo("x", "An array or a scalar that broadcasts with condition."),
+            OperandInfo("y", "Likewise."),
+        ),
+    ),
+    Function(
+        "clip",
+        comparisons.clip,
+        types.clip,
+        (
+            _X,
+            OperandInfo("min", "The least value of the result, an array or a scalar; left out, there is none.", True),
+            OperandInfo("max", "The greatest, likewise; where min is greater, max it is.", True),
+        ),
+    ),
+)
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType({row.name: row for row in (*_UNARY, *_BINARY, *_OTHERS)})
+"""All of them, by name."""

@@ -1,0 +1,38 @@
+"""Differences and their family through a client."""
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall import P
+
+MESH = sc.Mesh(a=4, b=2)
+SPLIT = {"mesh": MESH, "spec": P("a", "b")}
+
+
+def test_the_family_meets_numpy(client):
+    x = np.random.default_rng(7).standard_normal((33, 10))
+    np.testing.assert_array_equal(client.shift(x, -2, axis=0, mode="periodic", **SPLIT).array, np.roll(x, -2, 0))
+    filled = client.shift(x, 3, axis=0, fill=np.nan, **SPLIT).array
+    np.testing.assert_array_equal(filled, np.concatenate([np.full((3, 10), np.nan), x[:-3]]))
+    result = client.gradient(x, 0.5, np.arange(10.0) ** 2, edge_order=2, **SPLIT)
+    for derivative, numpys in zip(result.arrays, np.gradient(x, 0.5, np.arange(10.0) ** 2, edge_order=2), strict=True):
+        np.testing.assert_allclose(derivative, numpys, rtol=1e-12, atol=1e-12)
+    rolled = sum(np.roll(x, 1, axis) - 2 * x + np.roll(x, -1, axis) for axis in (0, 1))
+    laplacian = client.laplacian(x, **SPLIT)
+    np.testing.assert_allclose(laplacian.array, rolled, rtol=1e-12, atol=1e-12)
+    assert laplacian.plan.strategy == "halo"
+
+
+def test_one_axis_of_a_list_is_an_axis(client):
+    x = np.arange(24.0).reshape(8, 3) ** 2
+    np.testing.assert_allclose(client.gradient(x, axis=[0], **SPLIT).array, np.gradient(x, axis=0))
+
+
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[s]"])
+def test_dates_say_how_they_can_travel(client, kind):
+    x = np.arange(8).astype(kind)
+    with pytest.raises(sc.OperandTypeError, match=r"give its integers, \.view\('int64'\)"):
+        client.diff(x)
+    integers = client.diff(x.view("int64")).array
+    np.testing.assert_array_equal(integers.view(kind.replace("datetime", "timedelta")), np.diff(x))

@@ -1,0 +1,122 @@
+"""Strategies chosen by timing, on a real server: told in the plan, remembered across restarts, overridden."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import running_server
+
+import shardcall as sc
+from shardcall import P
+
+MESH = sc.Mesh(x=2)
+CANDIDATES = {"halo", "gspmd"}
+# However slow this machine is just now, both are timed.
+MEASURED = ("--strategy", "measured", "--max-timing-s", "300")
+X = np.random.default_rng(0).random((256, 64))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("measured") / "cache"
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path) -> Iterator[sc.Client]:
+    with (
+        running_server(*MEASURED, "--cache-dir", str(folder), devices=2) as server,
+        sc.connect(server.address) as client,
+    ):
+        yield client
+
+
+def diff(client: sc.Client, x: np.ndarray = X, **options: str) -> sc.Result:
+    result = client.diff(x, axis=0, mesh=MESH, spec=P("x", None), **options)
+    np.testing.assert_array_equal(result.array, np.diff(x, axis=0))
+    return result
+
+
+def test_auto_is_timed_and_the_plan_tells_how_long_each_took(measured):
+    plan = diff(measured).plan
+    assert set(plan.strategy_timings) == CANDIDATES
+    assert next(iter(plan.strategy_timings)) == plan.strategy
+    assert all(seconds > 0 for seconds in plan.strategy_timings.values())
+    assert plan.strategy_reason.startswith(f"timed: {plan.strategy} ")
+    assert plan.strategy_reason in str(plan)
+    again = diff(measured).plan
+    assert again.cache_hit
+    assert (again.strategy, again.strategy_timings) == (plan.strategy, plan.strategy_timings)
+
+
+def test_other_words_for_the_call_get_the_same_choice(measured):
+    timings = diff(measured).plan.strategy_timings
+    worded = measured.call("diff", X, mesh=MESH, in_specs=[P("x")], out_specs=[P("x", None)], axis=-2, n=1)
+    assert worded.plan.strategy_timings == timings
+
+
+@pytest.mark.parametrize("strategy", sorted(CANDIDATES))
+def test_a_call_may_name_its_strategy(measured, strategy):
+    plan = diff(measured, strategy=strategy).plan
+    assert (plan.strategy, plan.strategy_reason, plan.strategy_timings) == (strategy, "asked for", {})
+
+
+def test_the_result_lies_as_it_does_without_timing(measured, client):
+    assert diff(measured).plan.results == diff(client).plan.results
+
+
+def test_small_calls_and_those_that_only_one_strategy_serves_are_not_timed(measured):
+    assert diff(measured, X[:8, :8]).plan.strategy_timings == {}
+    # With the result's layout left to the compiler, another strategy might make another.
+    product = measured.matmul(X, X.T, mesh=MESH, lhs_spec=P("x", None), rhs_spec=P(None, None))
+    assert product.plan.strategy_timings == {}
+
+
+def test_a_key_that_is_first_used_on_a_busy_mesh_is_timed_when_it_is_idle(measured):
+    """Whether the first call found it busy is chance; that every key is timed in the end is not."""
+    lengths = range(300, 304)
+    plans: list[sc.Plan] = []
+
+    def use(length: int) -> None:
+        plans.append(diff(measured, np.ones((length, 64))).plan)
+
+    threads = [threading.Thread(target=use, args=[length]) for length in lengths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {plan.strategy for plan in plans} <= CANDIDATES
+    idle = threading.Event()
+    for length in lengths:
+        while not diff(measured, np.ones((length, 64))).plan.strategy_timings:
+            idle.wait(0.2)  # calls without a pause would keep the mesh busy
+
+
+def test_choices_outlast_the_server_and_a_damaged_file_costs_only_timing_anew(tmp_path):
+    file = tmp_path / "strategies.json"
+    file.write_text("{")
+    tmp_path.chmod(0o700)
+
+    def timings_of_a_new_server(log: Path) -> dict[str, float]:
+        flags = (*MEASURED, "--cache-dir", str(tmp_path))
+        with running_server(*flags, devices=2, log=log) as server, sc.connect(server.address) as client:
+            return dict(diff(client).plan.strategy_timings)
+
+    timings = timings_of_a_new_server(tmp_path / "first.log")
+    assert set(timings) == CANDIDATES
+    assert "are timed anew" in (tmp_path / "first.log").read_text()
+    (stored,) = json.loads(file.read_text())["choices"].values()
+    assert {name: seconds for name, seconds, _ in stored["timings"]} == timings
+    assert timings_of_a_new_server(tmp_path / "next.log") == timings
+    assert "strategy chosen" not in (tmp_path / "next.log").read_text()
+
+
+def test_a_server_of_fixed_strategies_goes_by_the_rule(client):
+    plan = diff(client).plan
+    assert (plan.strategy, plan.strategy_timings) == ("halo", {})
+    assert "timed" not in plan.strategy_reason
+    assert diff(client, strategy="gspmd").plan.strategy == "gspmd"

@@ -1,0 +1,275 @@
+"""`cumsum` is np.cumsum on every mesh: exactly for integers, within the stated bound for floats."""
+
+import itertools
+
+import hypothesis.extra.numpy as hnp
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardcall_server.errors import Reason
+from shardcall_server.kernels.cumsum import CumSum
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.scan import SMALL, running_sum
+
+CUMSUM = CumSum()
+LAYOUTS = [  # mesh, spec of a matrix
+    ({"x": 1}, ("x", None)),
+    ({"x": 8}, ("x", None)),
+    ({"x": 8}, (None, "x")),
+    ({"a": 4, "b": 2}, ("a", "b")),
+    ({"a": 2, "b": 4}, (("b", "a"), None)),
+    ({"a": 2, "b": 2, "c": 2}, (("a", "c"), "b")),
+]
+SHAPES = [(24, 8), (9, 3)]
+TABLE = list(itertools.product(LAYOUTS, SHAPES, [0, 1, None]))
+SHORT = TABLE[::3] + TABLE[1::7]
+ODD = [(0, 3), (3, 0), (1, 1), (7, 1), (17, 5), (1, 40)]
+
+
+def integers(values, shape):
+    return values.random.integers(-(2**62), 2**62, shape)
+
+
+def check(run, values, same, layout, shape, axis, strategy):
+    mesh, spec = layout
+    x = integers(values, shape)
+    how = {"mesh": mesh, "in_specs": [spec], "axis": axis}
+    if strategy == "block_scan" and run.resolve(CUMSUM, x, **how).strategy.name == "gspmd":
+        strategy = "auto"  # flattened, and split in more axes than the first
+    same(run(CUMSUM, x, strategy=strategy, **how), np.cumsum(x, axis))
+
+
+@pytest.mark.parametrize("strategy", ["block_scan", "gspmd"])
+@pytest.mark.parametrize(("layout", "shape", "axis"), SHORT)
+def test_every_mesh_gives_numpys_result(run, values, same, layout, shape, axis, strategy):
+    check(run, values, same, layout, shape, axis, strategy)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["block_scan", "gspmd"])
+@pytest.mark.parametrize(("layout", "shape", "axis"), [*TABLE, *itertools.product(LAYOUTS, ODD, [0, 1, None])])
+def test_the_whole_table_gives_numpys_result(run, values, same, layout, shape, axis, strategy):
+    run.programs.clear()  # no call comes twice
+    check(run, values, same, layout, shape, axis, strategy)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (0, 4), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_every_rank_is_numpys(run, values, same, shape, axis):
+    x = integers(values, shape)
+    x = np.int64(x) if not shape else x
+    same(run(CUMSUM, x, mesh={"x": 8}, axis=axis), np.cumsum(x, axis))
+
+
+@pytest.mark.parametrize("mesh", [pytest.param({"x": 1}, marks=pytest.mark.long), {"x": 8}], ids=str)
+def test_every_element_type(run, values, same, dtype, mesh):
+    x = values.small((24, 3), dtype) if dtype.name.startswith("float8") else values.any((24, 3), dtype)
+    if dtype.kind in "fc" or dtype.name == "bfloat16":
+        x = values.small(x.shape, dtype)
+    result = run(CUMSUM, x, mesh=mesh, axis=0)
+    if dtype.name.startswith(("float8", "bfloat16", "float16")):  # NumPy rounds at every step
+        same(result, np.cumsum(x, 0, dtype=np.float32).astype(dtype))
+    else:
+        same(result, np.cumsum(x, 0))
+
+
+@pytest.mark.parametrize(
+    ("given_type", "result_type"),
+    [
+        ("float64", "int32"),
+        ("float32", "bool"),
+        ("int64", "bool"),
+        ("int32", "int8"),
+        ("uint8", "int4"),
+        ("int8", "float32"),
+        ("float32", "complex64"),
+        ("bool", "float16"),
+        ("bool", "bool"),
+        ("float8_e4m3fn", "float64"),
+    ],
+)
+def test_dtype_is_summed_in_and_returned(run, values, same, given_type, result_type):
+    x = (values.normal((24, 3), np.float64) * 3).astype(np.dtype(getattr(ml_dtypes, given_type, None) or given_type))
+    dtype = np.dtype(getattr(ml_dtypes, result_type, None) or result_type)
+    result = run(CUMSUM, x, mesh={"x": 8}, axis=0, dtype=result_type)
+    if dtype.kind in "fc":
+        np.testing.assert_allclose(result, np.cumsum(x, 0, dtype=dtype), rtol=1e-5, atol=1e-5, strict=True)
+    else:
+        same(result, np.cumsum(x, 0, dtype=dtype))
+
+
+@pytest.mark.parametrize("strategy", ["block_scan", "gspmd"])
+@pytest.mark.parametrize("axis", [0, None])
+@pytest.mark.parametrize(("shape", "spec"), [((17, 3), ("x", None)), ((9, 3), ("x", None)), ((2, 3), ("x", None))])
+def test_padding_reaches_no_element(run, values, shape, spec, axis, strategy):
+    x = values.normal(shape, np.float64)
+    how = {"mesh": {"x": 8}, "in_specs": [spec], "strategy": strategy, "axis": axis}
+    np.testing.assert_allclose(run(CUMSUM, x, padding=np.nan, **how), np.cumsum(x, axis), rtol=1e-12, atol=1e-12)
+
+
+def test_a_nan_or_an_infinity_reaches_only_what_follows_it(run):
+    x = np.ones((64, 3))
+    x[40, 0], x[17, 1], x[17, 2] = np.nan, np.inf, -np.inf
+    for mesh in ({"x": 1}, {"x": 8}):
+        np.testing.assert_array_equal(run(CUMSUM, x, mesh=mesh, axis=0), np.cumsum(x, 0))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[:4])
+@pytest.mark.parametrize("dtype_name", ["float32", "float64"])
+def test_floats_keep_the_stated_bound(run, values, layout, dtype_name):
+    (mesh, spec), dtype = layout, np.dtype(dtype_name)
+    x = values.normal((512, 8), dtype)
+    error = np.abs(run(CUMSUM, x, mesh=mesh, in_specs=[spec], axis=0) - np.cumsum(x.astype(np.longdouble), 0))
+    bound = np.arange(1, 513)[:, None] * np.finfo(dtype).eps * np.cumsum(np.abs(x), 0, dtype=np.float64)
+    assert (error <= bound).all()
+
+
+def test_narrow_floats_do_not_stall(run):
+    x = np.ones(1024, ml_dtypes.bfloat16)
+    assert np.cumsum(x)[-1] == 256
+    assert run(CUMSUM, x, mesh={"x": 8})[-1] == 1024
+
+
+FORMS = [  # shapes that reach every form of the loop; n is axis 1
+    (1, SMALL + 5, 1),
+    (3, 7000, 1),
+    (4100, 19, 1),
+    (2000, 10, 1),
+    (1, 300, 80),
+    (2, 41, 500),
+    (1, 6001, 5),
+    (5000, 2, 3),
+]
+
+
+def check_form(values, shape):
+    array = integers(values, shape)
+    before = integers(values, (shape[0], 1, shape[2]))
+    result = jax.jit(lambda a, b: running_sum(a, 1, b, looped=True))(array, before)
+    np.testing.assert_array_equal(result, before + np.cumsum(array, 1), strict=True)
+
+
+@pytest.mark.parametrize("shape", FORMS[::2], ids=str)
+def test_the_loop_is_numpys(values, shape):
+    check_form(values, shape)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", FORMS, ids=str)
+def test_every_form_of_the_loop_is_numpys(values, shape):
+    check_form(values, shape)
+
+
+def test_a_large_array_needs_no_large_scratch():
+    array = jax.ShapeDtypeStruct((1024, 2048), jnp.float64)
+    before = jax.ShapeDtypeStruct((1024, 1), jnp.float64)
+    for axis, first in ((1, before), (0, jax.ShapeDtypeStruct((1, 2048), jnp.float64))):
+        compiled = jax.jit(lambda a, b, axis=axis: running_sum(a, axis, b, looped=True)).lower(array, first).compile()
+        assert compiled.memory_analysis().temp_size_in_bytes < array.size * 8 / 8
+
+
+@pytest.mark.long
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    x=hnp.arrays(np.int64, st.sampled_from([(8, 3), (13, 2), (5, 9)])),
+    layout=st.sampled_from(LAYOUTS),
+    axis=st.sampled_from([0, 1]),
+)
+def test_diff_undoes_it(run, same, x, layout, axis):
+    mesh, spec = layout
+    sums = run(CUMSUM, x, mesh=mesh, in_specs=[spec], axis=axis)
+    with np.errstate(over="ignore"):
+        same(np.diff(sums, axis=axis, prepend=np.int64(0)), x)
+
+
+def test_only_totals_move(run):
+    x = ArrayType((64, 32), np.dtype(np.float64))
+    split = run.program(CUMSUM, x, mesh={"x": 8}, in_specs=[("x", None)], axis=0)
+    assert split.text.count(" all-gather(") == 1
+    assert "f64[8,32]" in next(line for line in split.text.splitlines() if " all-gather(" in line)
+    assert not any(word in split.text for word in (" all-to-all(", " collective-permute(", " all-reduce("))
+    whole = run.program(CUMSUM, x, mesh={"x": 8}, in_specs=[("x", None)], axis=1)
+    assert not any(word in whole.text for word in (" all-gather(", " all-to-all(", " collective-permute("))
+
+
+def test_auto_flattens_any_layout(run):
+    x = ArrayType((64, 32), np.dtype(np.float64))
+    rows = run.resolve(CUMSUM, x, mesh={"x": 8})
+    assert (rows.strategy.name, rows.problem.parameters["axis"]) == ("block_scan", None)
+    both = run.resolve(CUMSUM, x, mesh={"a": 4, "b": 2}, in_specs=[("a", "b")])
+    assert both.strategy.name == "gspmd"
+    assert "the first axis alone" in both.reason
+
+
+def test_equal_calls_have_equal_parameters(run):
+    x = ArrayType((64,), np.dtype(np.int32))
+    calls = [{}, {"axis": 0}, {"axis": -1}, {"dtype": "int64"}, {"axis": None, "dtype": None}]
+    assert len({str(run.resolve(CUMSUM, x, **call).problem.parameters) for call in calls}) == 1
+
+
+F64 = ArrayType((9, 3), np.dtype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("x", "how", "reason", "field", "parts"),
+    [
+        (F64, {"axis": 2}, Reason.AXIS_OUT_OF_RANGE, "axis", ["axis=2", "2 axes", "-2 to 1", "None"]),
+        (ArrayType((), F64.dtype), {"axis": 1}, Reason.AXIS_OUT_OF_RANGE, "axis", ["axis=1", "-1 to 0"]),
+        (F64, {"axis": 0.5}, Reason.INVALID_PARAMETER, "axis", ["0.5", "float", "an integer"]),
+        (F64, {"dtype": 3}, Reason.INVALID_PARAMETER, "dtype", ["dtype=3", "a string"]),
+        (F64, {"dtype": "datetime64"}, Reason.UNSUPPORTED_ELEMENT_TYPE, "dtype", ["datetime64", "float64", "int4"]),
+        (
+            ArrayType((3,), np.dtype(np.complex64)),
+            {"dtype": "float64"},
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            "dtype",
+            ["complex64", "imaginary", "real part"],
+        ),
+        (
+            F64,
+            {"mesh": {"x": 8}, "strategy": "block_scan", "axis": 0, "out_specs": [(None, "x")]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            ["P('x', None)", "P(None, 'x')", "gspmd"],
+        ),
+        (
+            F64,
+            {"mesh": {"x": 8}, "strategy": "block_scan", "in_specs": [(None, "x")]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            ["flattened", "first axis alone", "gspmd"],
+        ),
+        (
+            F64,
+            {"mesh": {"x": 8}, "strategy": "block_scan", "out_specs": [("x",)]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            ["9 rows", "8 blocks", "left unset"],
+        ),
+        (
+            F64,
+            {"mesh": {"x": 8}, "strategy": "block_scan", "out_specs": [()]},
+            Reason.STRATEGY_UNSUPPORTED,
+            "strategy",
+            ["P('x', None)", "P(None)", "P('x')"],
+        ),
+        (ArrayType((), F64.dtype), {"strategy": "block_scan"}, Reason.STRATEGY_UNSUPPORTED, "strategy", ["scalar"]),
+    ],
+)
+def test_refusals_say_what_to_do(refused, x, how, reason, field, parts):
+    error = refused(CUMSUM, x, **how)
+    assert (error.reason, error.field) == (reason, field)
+    assert all(part in error.message for part in parts), error.message
+
+
+def test_auto_serves_what_block_scan_refuses(run, values, same):
+    x = integers(values, (9, 3))
+    same(run(CUMSUM, x, mesh={"x": 8}, axis=0, out_specs=[(None, "x")]), np.cumsum(x, 0))
+    same(run(CUMSUM, x, mesh={"x": 8}, in_specs=[(None, "x")]), np.cumsum(x))
+    same(run(CUMSUM, x, mesh={"x": 8}, out_specs=[("x",)]), np.cumsum(x))
+    same(run(CUMSUM, integers(values, (16, 3)), mesh={"x": 8}, out_specs=[("x",)], strategy="block_scan")[:0], x[:0, 0])

@@ -1,0 +1,241 @@
+"""`einsum` is np.einsum on every mesh: the cases of its documentation, its rules for labels, and what it refuses."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.einsum import Einsum
+from shardcall_server.kernels.layout import ArrayType
+
+EINSUM = Einsum()
+F32 = np.dtype(np.float32)
+MESH = {"a": 4, "b": 2}
+MESHES = [{"a": 1}, MESH, {"a": 2, "b": 4}, {"a": 8, "b": 1}]
+
+# The examples of np.einsum's documentation, then the rules that its text states.
+TABLE = [
+    ("ii", [(5, 5)]),
+    ("ii->i", [(5, 5)]),
+    ("ij->i", [(5, 6)]),
+    ("...j->...", [(5, 6)]),
+    ("ji", [(2, 3)]),
+    ("ij->ji", [(11, 13)]),
+    ("i,i", [(11,), (11,)]),
+    ("ij,j", [(5, 6), (6,)]),
+    ("...j,j", [(5, 6), (6,)]),
+    (",ij", [(), (2, 3)]),
+    ("i,j", [(2,), (5,)]),
+    ("ijk,jil->kl", [(3, 4, 5), (4, 3, 2)]),
+    ("k...,jk", [(3, 2), (4, 3)]),
+    ("ki,...k->i...", [(3, 2), (4, 3)]),
+    ("ij, jk -> ik", [(11, 13), (13, 9)]),
+    ("ij,jh", [(11, 13), (13, 9)]),
+    ("ij,ij->", [(11, 13), (11, 13)]),
+    ("ij,ij->ij", [(11, 13), (11, 13)]),
+    ("ij->", [(11, 13)]),
+    ("aB", [(2, 3)]),
+    ("", [()]),
+    ("->", [()]),
+    ("i->...", [(3,)]),
+    ("ij->...ij", [(2, 3)]),
+    ("ij...->i...j", [(2, 3, 4)]),
+    ("i...i", [(3, 5, 3)]),
+    ("...ii->...i", [(5, 3, 3)]),
+    ("iij->j", [(3, 3, 4)]),
+    ("iji,j->i", [(4, 5, 4), (5,)]),
+    ("ij,k->jk", [(4, 5), (3,)]),
+    ("ij,jkl->ik", [(4, 5), (5, 6, 3)]),
+    ("...ij,...jk", [(5, 1, 2, 3), (4, 3, 2)]),
+    ("...ij,...jk->...ik", [(9, 11, 13), (13, 5)]),
+    ("bij,bjk->bik", [(9, 5, 4), (9, 4, 3)]),
+    ("ij,jk", [(2, 1), (3, 4)]),
+    ("i,i->i", [(3,), (1,)]),
+    ("ij,jk", [(2, 0), (0, 4)]),
+    ("ij,jk", [(0, 3), (3, 4)]),
+    ("i->", [(0,)]),
+    ("ijkl,klm->mij", [(2, 3, 4, 5), (4, 5, 6)]),
+]
+
+
+def arrays(values, shapes, dtype=np.float64):
+    return [values.small(shape, np.dtype(dtype)) for shape in shapes]
+
+
+def expected(subscripts, operands):
+    return np.asarray(np.einsum(subscripts, *operands)) + 0.0
+
+
+@pytest.mark.parametrize(
+    ("mesh", "subscripts", "shapes"),
+    [
+        pytest.param(mesh, *row, marks=() if mesh is MESH else pytest.mark.long, id=f"{row[0]}-{mesh}-{i}")
+        for mesh in MESHES
+        for i, row in enumerate(TABLE)
+    ],
+)
+def test_the_documented_cases_are_numpys(run, values, same, mesh, subscripts, shapes):
+    operands = arrays(values, shapes)
+    same(run(EINSUM, *operands, mesh=mesh, padding=np.nan, subscripts=subscripts), expected(subscripts, operands))
+
+
+def one_axis_each(shapes, names):
+    """Specs that split one axis of each array, in every combination."""
+    if not shapes:
+        return [[]]
+    first = [tuple(names[0] if i == axis else None for i in range(len(shapes[0]))) for axis in range(len(shapes[0]))]
+    return [[spec, *others] for spec in [(), *first] for others in one_axis_each(shapes[1:], names[1:])]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("subscripts", "shapes"), TABLE, ids=[f"{row[0]}-{i}" for i, row in enumerate(TABLE)])
+@pytest.mark.parametrize("names", ["ab", "aa"])
+def test_every_strategy_that_serves_a_layout_is_numpys(run, values, same, subscripts, shapes, names):
+    operands = arrays(values, shapes)
+    for in_specs in one_axis_each(shapes, names):
+        for strategy in EINSUM.strategies:
+            how = {"mesh": MESH, "in_specs": in_specs, "strategy": strategy.name, "subscripts": subscripts}
+            try:
+                result = run(EINSUM, *operands, padding=np.nan, **how)
+            except CallError as refused:
+                assert (refused.reason, strategy.name != "gspmd") == (Reason.STRATEGY_UNSUPPORTED, True)  # noqa: PT017
+                continue
+            same(result, expected(subscripts, operands))
+    run.programs.clear()
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes", "in_specs", "strategy", "collective"),
+    [
+        ("ij,jk->ik", [(11, 13), (13, 5)], [(None, "a"), ("a",)], "psum", "all-reduce"),
+        ("ij,jk->ki", [(11, 13), (13, 5)], [(None, "a"), ("a",)], "psum_scatter", "reduce-scatter"),
+        ("ij,ij->", [(11, 13), (11, 13)], [("a", "b"), ("a", "b")], "psum", "all-reduce"),
+        ("ij->j", [(11, 13)], [("a",)], "psum", "all-reduce"),
+        ("ij,k->k", [(11, 13), (5,)], [("a", "b"), ()], "psum", "all-reduce"),
+        ("bij,bjk->bik", [(9, 11, 13), (9, 13, 5)], [("a", None, "b"), ("a", "b")], "psum", "all-reduce"),
+        ("ij,jk->ik", [(11, 13), (13, 5)], [("a", "b"), ("a", "b")], "all_gather", "all-gather"),
+        ("ij,ij->ij", [(11, 13), (11, 13)], [("a", "b"), ("b", "a")], "all_gather", "all-gather"),
+    ],
+)
+def test_explicit_strategies(run, values, same, subscripts, shapes, in_specs, strategy, collective):
+    operands = arrays(values, shapes)
+    how = {"mesh": MESH, "in_specs": in_specs, "strategy": strategy, "subscripts": subscripts}
+    same(run(EINSUM, *operands, padding=np.nan, **how), expected(subscripts, operands))
+    assert f" {collective}(" in run.program(EINSUM, *operands, **how).text
+
+
+def test_auto_completes_partial_sums(run):
+    types = ArrayType((16, 16), F32), ArrayType((16, 16), F32)
+    how = {"mesh": MESH, "in_specs": [(None, "a"), ("a",)], "subscripts": "ij,jk"}
+    resolved = run.resolve(EINSUM, *types, **how)
+    assert resolved.strategy.name == "psum_scatter"
+    assert "reduce-scatter completes the partial sums" in resolved.reason
+
+
+@pytest.mark.parametrize(("subscripts", "shapes"), [("ij,jk", [(9, 11), (11, 6)]), ("ij,k->ki", [(3, 5), (4,)])])
+@pytest.mark.parametrize("name", ["bool", "uint4", "int8", "float16", "float8_e4m3fn", "complex64"])
+def test_these_element_types(run, values, same, name, subscripts, shapes):
+    of_every_type(run, values, same, np.dtype(getattr(ml_dtypes, name, name)), subscripts, shapes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"),
+    [("ij,jk", [(9, 11), (11, 6)]), ("ij,k->ki", [(3, 5), (4,)]), ("ii", [(5, 5)]), ("ij->ji", [(5, 3)])],
+)
+def test_every_element_type(run, values, same, dtype, subscripts, shapes):
+    of_every_type(run, values, same, dtype, subscripts, shapes)
+
+
+def of_every_type(run, values, same, dtype, subscripts, shapes):
+    operands = arrays(values, shapes, dtype)
+    wide = bool if dtype == np.bool_ else np.complex128 if dtype.kind == "c" else np.int64
+    result = np.asarray(np.einsum(subscripts, *(operand.astype(wide) for operand in operands)))
+    same(run(EINSUM, *operands, mesh=MESH, subscripts=subscripts), result.astype(dtype))
+
+
+def test_preferred_element_type(run, values, same):
+    lhs = values.small((9, 300), np.dtype(ml_dtypes.bfloat16))
+    how = {"mesh": MESH, "subscripts": "ij->i", "preferred_element_type": "float32"}
+    same(run(EINSUM, lhs, **how), lhs.astype(np.float32).sum(1))
+
+
+@pytest.mark.parametrize(
+    ("words", "others"),
+    [
+        ("ij,jk->ik", ["ij,jk", "ab , bc", "xA,AB->xB", "...j,jk->...k"]),
+        ("ij,jk->ki", ["mn,nk->km", "zj,ja"]),
+    ],
+)
+def test_equal_calls_share_a_program(run, words, others):
+    types = ArrayType((4, 5), F32), ArrayType((5, 6), F32)
+    first = run.resolve(EINSUM, *types, subscripts=words).problem.parameters
+    assert [run.resolve(EINSUM, *types, subscripts=other).problem.parameters for other in others] == [first] * len(
+        others
+    )
+
+
+REFUSED = [
+    ("ij,jk", [(2, 3)], "subscripts", "has 2 terms and 1 operand came"),
+    ("ij", [(2, 3), (3, 2)], "subscripts", "has 1 term and 2 operands came"),
+    ("i", [(2, 3)], "subscripts", "has 1 label for lhs, which has 2 axes (shape (2, 3)); give each axis a label, or"),
+    ("ijk", [(2, 3)], "subscripts", "has 3 labels for lhs, which has 2 axes"),
+    ("ij,j", [(2, 3), (3, 3)], "subscripts", "has 1 label for rhs"),
+    ("i.j", [(2, 3)], "subscripts", "has a '.' in the term of lhs that is not of one '...'"),
+    ("...i...", [(2, 3)], "subscripts", "has a '.' in the term of lhs"),
+    ("i1", [(2, 3)], "subscripts", "has '1' in the term of lhs; a term is letters"),
+    ("éj", [(2, 3)], "subscripts", "has 'é' in the term of lhs"),
+    ("ij-j", [(2, 3)], "subscripts", "has '-' in the term of lhs"),
+    ("ij->j->i", [(2, 3)], "subscripts", "has '-' in the term of the result"),
+    ("ij->ii", [(2, 3)], "subscripts", "has 'i' more than once in the result; name it once"),
+    ("ij->k", [(2, 3)], "subscripts", "has 'k' in the result, which no operand has"),
+    ("...i->i", [(2, 3)], "subscripts", "lets ... stand for 1 axis that the result lacks; write ... there too"),
+    ("ij,jk", [(2, 2), (3, 4)], "rhs", "axis 0 of rhs (3) and axis 1 of lhs (2) have one label, 'j'"),
+    ("ii", [(2, 3)], "lhs", "axis 1 of lhs (3) and another axis of lhs (2) have one label, 'i'; give axes of one size"),
+    ("ii->i", [(3, 1)], "lhs", "axis 1 of lhs (1) and another axis of lhs (3)"),
+    ("...ij,...jk", [(5, 2, 3), (4, 3, 2)], "rhs", "axis 0 of rhs (4) and axis 0 of lhs (5) have one label, '...'"),
+]
+
+
+@pytest.mark.parametrize(("subscripts", "shapes", "field", "says"), REFUSED)
+def test_what_numpy_refuses_is_refused(refused, subscripts, shapes, field, says):
+    with pytest.raises((ValueError, UnicodeEncodeError)):
+        np.einsum(subscripts, *map(np.ones, shapes))
+    error = refused(EINSUM, *(ArrayType(shape, F32) for shape in shapes), subscripts=subscripts)
+    assert error.field == field
+    assert says in error.message
+
+
+@pytest.mark.parametrize(
+    ("how", "field", "says"),
+    [
+        ({"subscripts": 3}, "subscripts", "of type int; subscripts is a string"),
+        ({}, "subscripts", "give subscripts="),
+        ({"subscripts": "ij", "preferred_element_type": "bfloat16"}, "preferred_element_type", "meet in float32; give"),
+        ({"subscripts": "ij->i", "strategy": "psum"}, "strategy", "no axis that is summed over is split"),
+        (
+            {"subscripts": "ij->", "strategy": "psum_scatter", "in_specs": [("a",)]},
+            "strategy",
+            "the result is a scalar",
+        ),
+        ({"subscripts": "ij", "strategy": "all_gather"}, "strategy", "every device has what its block"),
+        (
+            {"subscripts": "ii", "strategy": "psum", "in_specs": [("a",)]},
+            "strategy",
+            "axis 0 of lhs is split over 'a' and axis 1 of lhs over no mesh axis, and it serves axes that meet split",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(refused, how, field, says):
+    error = refused(EINSUM, ArrayType((8, 8), F32), mesh=MESH, **how)
+    assert error.field == field
+    assert says in error.message
+
+
+def test_a_product_of_more_axes_than_an_array_may_have_is_refused(refused):
+    many = ArrayType((1,) * 20, F32)
+    subscripts = "abcdefghijklmnopqrst,ABCDEFGHIJKLMNOPQRST"
+    assert (
+        "the product has 40 axes; an array may have at most 32"
+        in refused(EINSUM, many, many, subscripts=subscripts).message
+    )

@@ -1,0 +1,239 @@
+"""Elementwise functions are NumPy's of the same name, on every mesh, for every element type."""
+
+import itertools
+import re
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.elementwise import elementwise
+from shardcall_server.kernels.layout import ArrayType
+
+KERNELS = {kernel.name: kernel for kernel in elementwise()}
+COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
+
+# Units in the last place of float32 and float64 by which a function may differ from NumPy's; what is not here is exact.
+ULPS = dict.fromkeys(("sin", "cos", "tan", "arctan", "arctan2", "hypot", "radians", "degrees", "exp2", "power"), 4)
+ULPS |= dict.fromkeys(("float_power", "exp", "log", "log2", "log10", "log1p", "cbrt", "arcsin", "arccos", "angle"), 4)
+ULPS |= dict.fromkeys(("arcsinh", "arccosh", "arctanh", "expm1", "tanh"), 8) | dict.fromkeys(("sinh", "cosh"), 32)
+# Sums of logarithms near zero are as wrong as their terms.
+NEAR_ZERO = ("logaddexp", "logaddexp2")
+SHARDED = {"mesh": {"x": 8}, "padding": np.nan}
+
+
+def expected(name, *operands):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ml_dtypes warns of int4 by zero whatever errstate says
+        return np.asarray(getattr(np, name)(*operands))
+
+
+def assert_close(name, actual, wanted):
+    """Within the function's bound; complex and narrow results within as many units of the whole number's size."""
+    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+    if name in NEAR_ZERO or wanted.dtype.kind == "c":
+        eps = 2.0**-20 if wanted.real.dtype == np.float32 else 2.0**-6 if wanted.real.dtype.itemsize < 4 else 2.0**-45
+        np.testing.assert_allclose(actual.astype(complex), wanted.astype(complex), rtol=eps, atol=eps)
+        return
+    with np.errstate(all="ignore"):
+        same = (actual == wanted) | ((actual != actual) & (wanted != wanted))  # noqa: PLR0124
+        least = 2.0 ** (-1022 if wanted.dtype == np.float64 else -126)  # XLA:CPU takes what is smaller for zero
+        same |= (actual == 0) & (abs(wanted.astype(float)) < least) & (wanted.dtype.kind not in "biu")
+        # A narrower result is one float32 rounded.
+        bound = ULPS.get(name, 0) if wanted.dtype.itemsize >= 4 else min(ULPS.get(name, 0), 1)
+        apart = abs(actual.astype(float) - wanted.astype(float)) / np.spacing(abs(wanted)).astype(float) if bound else 1
+        wrong = ~same & ~(apart <= bound)
+    where = np.argwhere(wrong)[:1].tolist()
+    assert not wrong.any(), f"{name}: {int(wrong.sum())} of {wrong.size} differ, first at {where}"
+
+
+def arrays(values, name, dtype, shape=(61, 3)):
+    count = len(KERNELS[name].operands)
+    if dtype.kind == "c":
+        return [(values.normal(shape, float) + 1j * values.normal(shape, float)).astype(dtype) for _ in range(count)]
+    return [
+        values.any(shape, dtype) if i or dtype.kind != "f" else 3 * values.normal(shape, dtype) for i in range(count)
+    ]
+
+
+def check(run, values, name, dtype, mesh):
+    operands = arrays(values, name, dtype)
+    if name == "power" and "int" in dtype.name:
+        operands[1] = (operands[1].astype(np.int64) % 7).astype(dtype)
+    if name == "reciprocal" and ("int" in dtype.name or dtype.kind == "b"):
+        operands[0] = np.where(operands[0] == 0, 3, operands[0]).astype(dtype)
+    try:
+        wanted = expected(name, *operands)
+    except TypeError:
+        with pytest.raises(CallError) as raised:
+            run.resolve(KERNELS[name], *operands)
+        assert raised.value.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
+        return
+    assert_close(name, run(KERNELS[name], *operands, mesh=mesh, padding=np.nan if dtype.kind in "fc" else 0), wanted)
+
+
+QUICK = [  # a function of each body that is not JAX's own, with the types that try it
+    *itertools.product(("floor_divide", "remainder", "maximum", "less"), ("int8", "float32")),
+    *itertools.product(("left_shift", "right_shift"), ("int8", "uint64")),
+    *(("power", "int16"), ("add", "bool"), ("sin", "float32"), ("exp2", "float64"), ("log2", "float32")),
+    *(("log1p", "float64"), ("arctanh", "float32"), ("fmin", "complex64"), ("isnan", "float16"), ("floor", "int8")),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype_"), QUICK)
+def test_functions_are_numpys(run, values, name, dtype_):
+    check(run, values, name, np.dtype(dtype_), {"x": 8})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_function_is_numpys_for_every_element_type(run, values, element_types, name):
+    for dtype in element_types:
+        check(run, values, name, dtype, {"a": 4, "b": 2})
+        run.programs.clear()  # no call comes twice
+
+
+def test_every_function_takes_and_gives_numpys_types(element_types):
+    for name, kernel in KERNELS.items():
+        for dtype in element_types:
+            operands = [np.ones(2, dtype) for _ in kernel.operands]
+            try:
+                wanted = expected(name, *operands).dtype
+            except TypeError:
+                wanted = None
+            types = [ArrayType((2,), dtype)] * len(operands)
+            try:
+                given_type = kernel.validate(types, {}).results[0].dtype
+            except CallError:
+                given_type = None
+            assert given_type == wanted, (name, dtype)
+
+
+@pytest.mark.parametrize("name", ["add", "true_divide", "power", "less", "bitwise_and", "arctan2"])
+def test_two_types_meet_as_in_numpy(element_types, name):
+    for first, second in itertools.product(element_types, repeat=2):
+        try:
+            with np.errstate(all="ignore"):
+                wanted = getattr(np, name)(np.ones(1, first), np.ones(1, second)).dtype
+        except TypeError:
+            with pytest.raises(CallError, match="convert the operands"):
+                KERNELS[name].validate([ArrayType((1,), first), ArrayType((1,), second)], {})
+        else:
+            signature = KERNELS[name].validate([ArrayType((1,), first), ArrayType((1,), second)], {})
+            assert signature.results[0].dtype == wanted
+
+
+EDGES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5, 1e38, 7.0, -7.0]
+
+
+@pytest.mark.parametrize("name", ["maximum", "fmax", "floor_divide", "remainder", "fmod", "copysign", "multiply"])
+def test_nan_infinity_and_signed_zero(run, same, name):
+    x, y = (np.array(a, np.float32) for a in zip(*itertools.product(EDGES, repeat=2), strict=True))
+    result, wanted = run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y)
+    same(result, wanted)
+    if name not in ("maximum", "fmax"):  # where zeros tie, NumPy's choice is the machine's
+        number = wanted == wanted  # noqa: PLR0124
+        same(np.signbit(result)[number], np.signbit(wanted)[number])
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "left_shift", "right_shift"])
+def test_integers_by_zero_overflow_and_shifts_beyond_the_width(run, same, name):
+    pairs = itertools.product(range(-128, 128), (-128, -9, -8, -2, -1, 0, 1, 3, 7, 8, 127))
+    x, y = (np.array(a, np.int8) for a in zip(*pairs, strict=True))
+    same(run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y))
+
+
+def test_integers_to_negative_powers_are_cut_off_towards_zero(run, same):
+    x, y = np.array([-2, -1, -1, 0, 1, 2], np.int32), np.array([-1, -1, -2, -1, -5, -3], np.int32)
+    same(run(KERNELS["power"], x, y), np.array([0, -1, 1, 0, 1, 0], np.int32))
+
+
+def test_int64_and_uint64_are_compared_by_value(run, same):
+    x, y = np.array([-1, 2**62, 5, -(2**63)]), np.array([2**64 - 1, 2**62, 4, 2**63], np.uint64)
+    for name in ("less", "equal", "greater_equal"):
+        first, second = (y, x) if name == "equal" else (x, y)
+        same(run(KERNELS[name], first, second), expected(name, first, second))
+
+
+@pytest.mark.parametrize("small", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize("name", ["multiply", "divide"])
+def test_float8_is_rounded_once_for_every_pair_of_values(run, same, small, name):
+    every = np.arange(256, dtype=np.uint8).view(small)
+    x, y = (a.ravel() for a in np.meshgrid(every, every))
+    same(run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y))
+
+
+SHAPES = [((61, 3), (3,)), ((), (61, 3)), ((61, 1), (1, 3)), ((1, 3), (61, 3)), ((2, 5, 3), (5, 1)), ((0, 3), (1, 3))]
+
+
+@pytest.mark.parametrize(("first", "second"), SHAPES)
+def test_operands_broadcast(run, values, same, first, second):
+    x, y = values.normal(first), values.normal(second)
+    same(run(KERNELS["subtract"], x, y, **SHARDED), x - y)
+
+
+def test_three_operands_broadcast(run, values, same):
+    x, y, condition = values.normal((61, 3)), values.normal((3,)), values.small((61, 1), np.dtype(np.int8))
+    same(run(KERNELS["where"], condition, x, y, **SHARDED), np.where(condition, x, y))
+    same(run(KERNELS["clip"], x, y, np.float32(0.5), **SHARDED), np.clip(x, y, np.float32(0.5)))
+    same(run(KERNELS["clip"], x, None, np.float32(0.5), **SHARDED), np.clip(x, None, np.float32(0.5)))
+    same(run(KERNELS["clip"], x, **SHARDED), x)
+
+
+LAYOUTS = [(("a", "b"), ("a", "b")), (("a", "b"), (None, ("b", "a"))), ((None, None), ("b", None)), (("b",), None)]
+
+
+@pytest.mark.parametrize(("x_spec", "y_spec"), LAYOUTS)
+@pytest.mark.parametrize("out_spec", [None, (None, "a")])
+def test_operands_may_be_split_in_different_ways(run, values, same, x_spec, y_spec, out_spec):
+    x, y = values.normal((13, 5)), values.normal((13, 5))
+    how = {"mesh": {"a": 4, "b": 2}, "in_specs": [x_spec, y_spec], "out_specs": [out_spec], "padding": np.nan}
+    same(run(KERNELS["add"], x, y, **how), x + y)
+
+
+def test_nothing_moves_where_the_specs_agree(run):
+    x, row = ArrayType((61, 12), np.dtype("float32")), ArrayType((12,), np.dtype("float32"))
+    how = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]}
+    for name, operands in [("sin", [x]), ("add", [x, x]), ("maximum", [x, row]), ("where", [x, x, row])]:
+        assert not COLLECTIVE.search(run.program(KERNELS[name], *operands, **how).text), name
+    moved = run.program(KERNELS["add"], x, x, **how | {"in_specs": [("a", "b"), ("b", "a")]})
+    assert COLLECTIVE.search(moved.text)
+
+
+def test_unset_specs_follow_the_operands(run):
+    x, row, scalar = (ArrayType(shape, np.dtype("float32")) for shape in ((61, 12), (12,), ()))
+
+    def specs(*operands, in_specs=()):
+        mesh = {"a": 4, "b": 2}
+        problem = run.resolve(KERNELS["add"], *operands, mesh=mesh, in_specs=in_specs).problem
+        return problem.in_specs, problem.out_specs[0]
+
+    assert specs(x, row) == (((("a", "b"), ()), ((),)), (("a", "b"), ()))
+    assert specs(x, row, in_specs=[("a", "b")]) == (((("a",), ("b",)), (("b",),)), (("a",), ("b",)))
+    assert specs(scalar, x, in_specs=[None, (None, "a")]) == (((), ((), ("a",))), ((), ("a",)))
+    assert specs(x, x, in_specs=[None, ("b",)]) == (((("b",), ()), (("b",), ())), (("b",), ()))
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(-(2**15), 2**15), min_size=40, max_size=40), st.sampled_from([1, 2, 3, 8]))
+def test_the_mesh_does_not_change_the_result(run, same, items, devices):
+    x = (np.array(items) / 1024).astype(np.float32)
+    split = run(KERNELS["tanh"], x, mesh={"x": devices})
+    same(split, run(KERNELS["tanh"], x, mesh={"x": 1}))
+
+
+def test_refusals_say_what_to_do(refused):
+    x, y = ArrayType((3, 4), np.dtype("float32")), ArrayType((3,), np.dtype("float32"))
+    error = refused(KERNELS["add"], x, y)
+    assert (error.reason, error.field) == (Reason.INVALID_OPERAND, "y")
+    assert "(3,)" in error.message
+    assert "(3, 4)" in error.message
+    flags = ArrayType((3,), np.dtype(bool))
+    error = refused(KERNELS["subtract"], flags, flags)
+    assert error.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
+    assert "numpy.subtract does not take bool and bool" in error.message
+    assert "float32" in refused(KERNELS["invert"], x).message

@@ -1,0 +1,129 @@
+"""Blocks get the rows of other blocks that they need, at whatever distance, and whatever lies outside the array."""
+
+import itertools
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardcall_server.kernels.exchange import Exchange, SplitAxis, continued, rows_after, rows_before
+from shardcall_server.kernels.layout import MeshAxes
+
+MODES = {"zero": "constant", "periodic": "wrap", "edge": "edge"}
+CASES = [  # devices, rows, before, after
+    (8, 64, 1, 1),
+    (8, 61, 2, 3),
+    (8, 57, 1, 2),  # the last block holds one row
+    (8, 50, 1, 9),  # the last holds none, and two blocks on each side are needed
+    (8, 9, 3, 5),  # most blocks hold none
+    (4, 7, 9, 8),  # more is needed than there is
+    (2, 6, 1, 1),  # the neighbours on both sides are the same
+    (1, 5, 2, 3),
+]
+SHORT = [
+    *zip(itertools.cycle(MODES), CASES, strict=False),
+    ("periodic", (8, 57, 1, 2)),
+    ("edge", (8, 57, 1, 2)),
+    ("edge", (8, 9, 3, 5)),
+]
+WHOLE = [*itertools.product(MODES, itertools.product((1, 2, 3, 8), (1, 7, 8, 17, 24), (0, 4), (2, 5)))]
+
+
+def along_rows(devices, rows):
+    block = -(-rows // devices)
+    return SplitAxis(0, ("x",), MeshAxes((("x", devices),)), rows, block)
+
+
+def on_blocks(body, x, along):
+    """Runs a body on the blocks of x, whose padding holds NaN; [D, …] what each returns, and the compiled text."""
+    mesh = jax.make_mesh((along.devices,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = PartitionSpec("x")
+    with np.errstate(invalid="ignore"):
+        padding = np.full((along.devices * along.block - len(x), *x.shape[1:]), np.nan).astype(x.dtype)
+    placed = jax.device_put(np.concatenate([x, padding]), NamedSharding(mesh, spec))
+    mapped = jax.shard_map(lambda block: body(block)[None], mesh=mesh, in_specs=spec, out_specs=spec)
+    compiled = jax.jit(mapped).lower(placed).compile()
+    return np.asarray(compiled(placed)), compiled.as_text()
+
+
+def check(same, devices, rows, before, after, boundary, dtype="float32"):
+    along = along_rows(devices, rows)
+    x = np.arange(1, 2 * rows + 1).reshape(rows, 2).astype(dtype)
+
+    def extended(block):
+        left, right = rows_before(along, before, boundary)(block), rows_after(along, after, boundary)(block)
+        return jax.numpy.concatenate([left, *continued(block, right, along, boundary)])
+
+    results, _ = on_blocks(extended, x, along)
+    whole = np.pad(x, ((before, after), (0, 0)), MODES[boundary])
+    for device, result in enumerate(results):
+        if held := along.held(device):
+            start, count = device * along.block, before + held + after
+            same(result[:count], whole[start : start + count])
+
+
+@pytest.mark.parametrize(("boundary", "case"), SHORT)
+def test_blocks_are_extended_as_np_pad_extends_the_whole(same, boundary, case):
+    check(same, *case, boundary)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("boundary", "case"), WHOLE)
+def test_the_whole_table_is_extended_as_np_pad_extends_it(same, boundary, case):
+    check(same, *case, boundary)
+
+
+@pytest.mark.parametrize("dtype_", ["bool", "int8", "complex64", ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16])
+def test_element_types_come_through(same, dtype_):
+    check(same, 8, 61, 2, 3, "edge", np.dtype(dtype_))
+
+
+def test_any_window_is_served(same):
+    along = along_rows(8, 61)
+    x = np.arange(122.0).reshape(61, 2)
+    windows = [(50, 58), (0, 0), (-3, 2), (60, 64), (8, 16), (7, 9), (0, 8), (0, 0)]
+    results, _ = on_blocks(Exchange.of(along, windows, "periodic"), x, along)
+    for (start, stop), result in zip(windows, results, strict=True):
+        same(result[: stop - start], x[np.arange(start, stop) % 61])
+
+
+def test_outside_of_none_is_of_no_account():
+    along = along_rows(8, 64)
+    assert rows_before(along, 3, "none").is_direct
+    assert rows_after(along_rows(8, 61), 3, "none").is_direct
+
+
+@pytest.mark.parametrize(("boundary", "count"), [*itertools.product(["zero", "periodic", "none"], [1, 8])])
+def test_one_neighbour_costs_one_permute_of_what_is_needed(boundary, count):
+    along = along_rows(8, 64)
+    for exchange in (rows_before(along, count, boundary), rows_after(along, count, boundary)):
+        _, text = on_blocks(exchange, np.zeros((64, 3), np.float32), along)
+        assert text.count(" collective-permute(") == 1
+        assert f"f32[{count},3]{{1,0}} collective-permute(" in text
+        assert "all-gather" not in text
+        assert exchange.rows_moved == count
+
+
+@pytest.mark.parametrize(
+    ("devices", "rows", "count", "boundary", "lengths"),
+    [
+        (8, 64, 20, "zero", [8, 8, 4]),
+        (8, 64, 1, "edge", [1, 1]),  # a block's own first row, and the neighbour's last
+        (8, 57, 4, "periodic", [4, 3]),  # the last block holds one row, so the rows before row 0 are of two
+        (2, 6, 1, "periodic", [1]),
+        (1, 6, 4, "zero", []),
+    ],
+)
+def test_each_distance_takes_the_rows_it_must(devices, rows, count, boundary, lengths):
+    exchange = rows_before(along_rows(devices, rows), count, boundary)
+    assert sorted((hop.length for hop in exchange.hops), reverse=True) == lengths
+
+
+def test_blocks_of_an_axis_that_is_not_split_send_nothing():
+    along = along_rows(1, 6)
+    for boundary in MODES:
+        assert rows_before(along, 2, boundary).rows_moved == 0
+        _, text = on_blocks(rows_after(along, 2, boundary), np.zeros((6, 3), np.float32), along)
+        assert "collective-permute" not in text

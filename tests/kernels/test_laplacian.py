@@ -1,0 +1,126 @@
+"""`laplacian` is the sum of second differences of what np.pad makes of the array, on every mesh."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from shardcall_server.errors import Reason
+from shardcall_server.kernels.laplacian import Laplacian
+from shardcall_server.kernels.layout import ArrayType
+
+LAPLACIAN = Laplacian()
+MODES = {"periodic": "wrap", "zero": "constant", "edge": "edge"}
+X8 = {"mesh": {"x": 8}, "in_specs": [("x", None)]}
+AB = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]}
+ABC = {"mesh": {"a": 2, "b": 2, "c": 2}, "in_specs": [("a", "c", "b")]}
+CASES = [
+    (X8, (64, 5), None),
+    (X8, (61, 3), None),
+    (X8, (9, 1), (0, 1)),
+    (AB, (13, 7), (1, 0)),
+    (AB, (16, 8), (1,)),
+    (ABC, (5, 6, 7), None),
+    (ABC, (8, 4, 2), (2, 0)),
+    ({"mesh": {"x": 1}, "in_specs": [("x",)]}, (5,), None),
+]
+SHORT = [  # each boundary where the mesh divides nothing, and every layout
+    *[(boundary, *CASES[i]) for boundary in MODES for i in (1, 3)],
+    *[(boundary, *case) for boundary, case in zip(itertools.cycle(MODES), CASES, strict=False)],
+]
+WHOLE = [
+    *itertools.product(
+        [X8, AB, {"mesh": {"a": 2, "b": 4}, "in_specs": [(("b", "a"), None)]}], [(24, 9), (17, 6), (1, 3)], [None, 0, 1]
+    ),
+    *itertools.product([ABC], [(4, 6, 8), (9, 7, 5), (1, 2, 3)], [None, (0, 2)]),
+]
+
+
+def expected(x, axes, boundary, spacing=()):
+    named = range(x.ndim) if axes is None else np.atleast_1d(axes)
+    total = np.zeros_like(x)
+    for i, axis in enumerate(named):
+        rows = np.moveaxis(np.pad(x, [(int(j == axis),) * 2 for j in range(x.ndim)], MODES[boundary]), axis, 0)
+        term = rows[:-2] - (rows[1:-1] + rows[1:-1]) + rows[2:]
+        total = total + np.moveaxis(term / spacing[i] ** 2 if spacing else term, 0, axis)
+    return total
+
+
+def check(run, same, x, layout, axes, boundary, strategy="halo"):
+    same(
+        run(LAPLACIAN, x, padding=np.nan, axes=axes, boundary=boundary, strategy=strategy, **layout),
+        expected(x, axes, boundary),
+    )
+
+
+@pytest.mark.parametrize(("boundary", "layout", "shape", "axes"), SHORT)
+def test_the_sum_is_numpys(run, values, same, boundary, layout, shape, axes):
+    check(run, same, values.normal(shape, np.float64), layout, axes, boundary)
+
+
+@pytest.mark.parametrize("boundary", MODES)
+def test_gspmd_says_the_same(run, values, same, boundary):
+    check(run, same, values.normal((13, 7), np.float64), AB, None, boundary, "gspmd")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
+@pytest.mark.parametrize("boundary", MODES)
+@pytest.mark.parametrize(("layout", "shape", "axes"), WHOLE)
+def test_the_whole_table_is_numpys(run, values, same, layout, shape, axes, boundary, strategy):
+    run.programs.clear()
+    check(run, same, values.normal(shape, np.float64), layout, axes, boundary, strategy)
+
+
+def test_every_element_type_but_bool(run, values, same, refused, dtype):
+    x = values.small((24, 3), dtype)
+    if dtype == np.bool_:
+        assert refused(LAPLACIAN, x).reason == Reason.UNSUPPORTED_ELEMENT_TYPE
+        return
+    wide = x.astype(np.complex128 if dtype.kind == "c" else np.float64)
+    want = expected(wide, None, "periodic")
+    if dtype.name.startswith(("int", "uint")):
+        want = want.astype(np.int64).astype(dtype)
+    same(run(LAPLACIAN, x, **X8), want.astype(dtype))
+
+
+def test_steps_divide_each_axis(run, values):
+    x = values.normal((16, 6))
+    result = run(LAPLACIAN, x, np.float64(0.5), np.float64(3), boundary="edge", **AB)
+    np.testing.assert_allclose(result, expected(x.astype(np.float64), None, "edge", (0.5, 3)), rtol=1e-5, atol=1e-5)
+    whole = run(LAPLACIAN, x.astype(np.int32), np.int64(2), **AB)
+    np.testing.assert_allclose(whole, expected(x.astype(np.int32), None, "periodic", (2, 2)), rtol=1e-12)
+    assert whole.dtype == np.float64
+
+
+def test_only_outermost_rows_travel(run):
+    x = ArrayType((64, 16), np.dtype(np.float64))
+    text = run.program(LAPLACIAN, x, strategy="halo", **AB).compiled.as_text()
+    assert text.count(" collective-permute(") == 4
+    assert text.count("f64[1,8]{1,0} collective-permute(") == 2
+    assert text.count("f64[16,1]{1,0} collective-permute(") + text.count("f64[16,1]{0,1} collective-permute(") == 2
+    assert not any(word in text for word in ("all-gather", "all-to-all", "all-reduce"))
+
+
+F32 = np.dtype(np.float32)
+MATRIX = ArrayType((64, 8), F32)
+SCALAR = ArrayType((), F32)
+
+
+@pytest.mark.parametrize(
+    ("operands", "parameters", "reason", "field", "says"),
+    [
+        ([SCALAR], {}, Reason.INVALID_OPERAND, "x", "a scalar"),
+        ([ArrayType((8,), np.dtype(bool))], {}, Reason.UNSUPPORTED_ELEMENT_TYPE, "x", "bool"),
+        ([MATRIX], {"axes": 2}, Reason.AXIS_OUT_OF_RANGE, "axes", "from -2 to 1"),
+        ([MATRIX], {"axes": (0, -2)}, Reason.INVALID_PARAMETER, "axes", "twice"),
+        ([MATRIX], {"axes": ()}, Reason.INVALID_PARAMETER, "axes", "name one or more"),
+        ([MATRIX], {"boundary": "wrap"}, Reason.INVALID_PARAMETER, "boundary", "give 'periodic' or 'zero' or 'edge'"),
+        ([MATRIX, SCALAR, SCALAR, SCALAR], {}, Reason.INVALID_OPERAND, "spacing", "3 spacings are given for 2 axes"),
+        ([MATRIX, ArrayType((64,), F32), SCALAR], {}, Reason.INVALID_OPERAND, "spacing[0]", "give a scalar"),
+    ],
+)
+def test_what_cannot_be_is_refused(refused, operands, parameters, reason, field, says):
+    error = refused(LAPLACIAN, *operands, **parameters)
+    assert (error.reason, error.field) == (reason, field)
+    assert says in error.message

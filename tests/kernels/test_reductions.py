@@ -1,0 +1,161 @@
+"""Reductions are NumPy's, over any axes, however they are split."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.reductions import reductions
+
+KERNELS = {kernel.name: kernel for kernel in reductions()}
+EXACT = ("max", "min", "argmax", "argmin", "any", "all")
+MESH = {"a": 4, "b": 2}
+
+
+def expected(name, x, **how):
+    with np.errstate(all="ignore"):
+        return np.asarray(getattr(np, name)(x, **how))
+
+
+def check(run, name, x, spec, strategy, *, padding=np.nan, **how):
+    wanted = expected(name, x, **how)
+    actual = run(KERNELS[name], x, mesh=MESH, in_specs=[spec], strategy=strategy, padding=padding, **how)
+    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+    exact = name in EXACT or wanted.dtype.kind in "biu"
+    small = wanted.dtype.itemsize < 4
+    bound = 0 if exact else 0.15 if small and wanted.dtype.itemsize == 1 else 0.02 if small else 1e-5
+    np.testing.assert_allclose(actual.astype(complex), wanted.astype(complex), rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("strategy", ["gspmd", "all_reduce"])
+@pytest.mark.parametrize(("name", "axis"), [(n, (None, 0, -1)[i % 3]) for i, n in enumerate(KERNELS)])
+def test_padding_does_not_count(run, values, name, axis, strategy):
+    check(run, name, values.normal((19, 5)), ("a", "b"), strategy, axis=axis)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["gspmd", "all_reduce"])
+@pytest.mark.parametrize("spec", [("a", "b", None), (("b", "a"), None, None), (None, "a", "b"), (None, None, None)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_axis_and_layout(run, values, name, spec, strategy):
+    run.programs.clear()
+    x = values.normal((9, 5, 3))
+    one = name.startswith("arg")
+    for axis in (None, 0, 1, -1, *([] if one else [(0, 2), (2, 1), ()])):
+        for keepdims in (False, True):
+            check(run, name, x, spec, strategy, axis=axis, keepdims=keepdims)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_element_type(run, values, name, dtype):
+    x = values.small((19, 3), dtype)
+    averages = name in ("mean", "var", "std")
+    if averages and dtype.name in ("int4", "uint4"):
+        with pytest.raises(CallError, match="give a dtype"):
+            run.resolve(KERNELS[name], x)
+        return
+    if name == "prod":
+        x = np.where(x == 0, np.ones((), dtype), x)[:4]
+    check(run, name, x, ("a", None), "all_reduce", padding=1, axis=0)
+
+
+def test_results_have_numpys_type(element_types):
+    for name, kernel in KERNELS.items():
+        defaults = {info.name: info.default for info in kernel.parameters}
+        for dtype in element_types:
+            if name in ("mean", "var", "std") and dtype.name in ("int4", "uint4"):
+                continue
+            signature = kernel.validate([ArrayType((2,), dtype)], defaults)
+            assert signature.results[0].dtype == expected(name, np.ones(2, dtype)).dtype, (name, dtype)
+
+
+@pytest.mark.parametrize("strategy", ["gspmd", "all_reduce"])
+@pytest.mark.parametrize("name", ["max", "argmax", "argmin"])
+def test_nan_wins_and_the_first_of_equals_is_told(run, name, strategy):
+    x = np.array([[1, 3, -0.0], [3, np.nan, 0], [3, 1, -0.0], [np.nan, np.nan, 0], [1, 3, 0]], np.float32)
+    check(run, name, x, ("a", None), strategy, axis=0)
+
+
+@pytest.mark.parametrize("strategy", ["gspmd", "all_reduce"])
+def test_complex_numbers_are_ordered_by_real_then_imaginary_part(run, values, strategy):
+    x = values.small((19, 3), np.dtype(np.complex64))
+    check(run, "argmin", x, ("a", "b"), strategy, axis=None)
+    check(run, "max", x, ("a", "b"), strategy, axis=0)
+
+
+def test_sums_of_a_dtype(run, values):
+    x = values.small((19, 3), np.dtype(np.int8))
+    check(run, "sum", x, ("a", None), "auto", padding=1, dtype="int8")
+    check(run, "mean", x, ("a", None), "auto", padding=1, dtype="float32", axis=0)
+    check(run, "sum", x, ("a", None), "auto", padding=1, dtype="bool", axis=0)
+    check(run, "std", x, ("a", None), "auto", padding=1, ddof=1)
+
+
+def test_half_precision_is_summed_up_in_float32(run):
+    x = np.full(5003, 0.1, ml_dtypes.bfloat16)
+    total = run(KERNELS["sum"], x, mesh={"x": 8})
+    assert total == np.sum(x.astype(np.float32)).astype(ml_dtypes.bfloat16)
+
+
+def test_sums_of_nothing(run, same):
+    x = np.zeros((0, 3), np.float32)
+    for name in ("sum", "prod", "any", "all"):
+        same(run(KERNELS[name], x, mesh={"x": 8}, axis=0), expected(name, x, axis=0))
+    same(run(KERNELS["max"], x, mesh={"x": 8}, axis=1), expected("max", x, axis=1))
+    with pytest.warns(RuntimeWarning):
+        same(run(KERNELS["mean"], x, mesh={"x": 8}, axis=0), expected("mean", x, axis=0))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,)])
+def test_scalars_and_arrays_smaller_than_the_mesh(run, values, same, shape):
+    x = values.small(shape, np.dtype(np.int32))
+    for name in ("sum", "argmax"):
+        same(run(KERNELS[name], x, mesh={"x": 8}, padding=7), expected(name, x))
+
+
+def test_only_parts_of_the_result_move(run):
+    x = ArrayType((61, 12), np.dtype("float32"))
+    how = {"mesh": MESH, "in_specs": [("a", "b")]}
+    text = run.program(KERNELS["sum"], x, axis=0, **how).text
+    assert re.search(r"= f32\[1,6\]\S* all-reduce\(", text)
+    assert not re.search("all-gather|all-to-all|collective-permute", text)
+    alone = run.program(KERNELS["sum"], x, axis=0, **how | {"in_specs": [(None, "a")]})
+    assert alone.resolved.strategy.name == "gspmd"
+    assert not re.search("all-gather|all-reduce|all-to-all|collective-permute", alone.text)
+
+
+def test_the_result_is_split_as_x_without_the_axes(run):
+    x = ArrayType((61, 12), np.dtype("float32"))
+    how = {"mesh": MESH, "in_specs": [("a", "b")], "axis": 0}
+    assert run.resolve(KERNELS["sum"], x, **how).problem.out_specs == ((("b",),),)
+    assert run.resolve(KERNELS["sum"], x, keepdims=True, **how).problem.out_specs == (((), ("b",)),)
+    other = run.resolve(KERNELS["sum"], x, out_specs=[("a",)], **how)
+    assert other.strategy.name == "gspmd"
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=37, max_size=37), st.sampled_from([2, 3, 8]))
+def test_the_mesh_does_not_change_a_sum_of_integers(run, same, items, devices):
+    x = np.array(items)
+    same(run(KERNELS["sum"], x, mesh={"x": devices}), np.asarray(np.sum(x)))
+
+
+def test_refusals_say_what_to_do(refused):
+    x = ArrayType((3, 4), np.dtype("float32"))
+    assert refused(KERNELS["sum"], x, axis=2).reason == Reason.AXIS_OUT_OF_RANGE
+    assert "twice" in refused(KERNELS["sum"], x, axis=(0, -2)).message
+    assert "one axis" in refused(KERNELS["argmax"], x, axis=(0, 1)).message
+    assert refused(KERNELS["sum"], x, keepdims=1).field == "keepdims"
+    assert "no element type" in refused(KERNELS["sum"], x, dtype="float33").message
+    error = refused(KERNELS["max"], ArrayType((0, 4), np.dtype("float32")), axis=0)
+    assert (error.reason, error.field) == (Reason.INVALID_OPERAND, "x")
+    assert "sizes are not 0" in error.message
+    error = refused(KERNELS["mean"], ArrayType((3,), np.dtype(np.complex64)), dtype="float32")
+    assert error.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
+    assert "dtype='complex64'" in error.message

@@ -1,0 +1,77 @@
+"""reshard, copy and transpose keep every bit, whatever they move."""
+
+import re
+
+import numpy as np
+import pytest
+
+from shardcall_server.errors import Reason
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
+
+MESH = {"a": 4, "b": 2}
+SPECS = [("a", "b"), (("a", "b"), None), (None, ("a", "b")), (None, None), ("b", None)]
+COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
+
+
+def assert_same_bits(actual, wanted):
+    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+    assert actual.tobytes() == np.ascontiguousarray(wanted).tobytes()
+
+
+@pytest.mark.parametrize(("spec", "out_spec"), list(zip(SPECS, [*SPECS[1:], SPECS[0]], strict=True)))
+def test_reshard_keeps_the_array(run, values, spec, out_spec):
+    x = values.normal((19, 5))
+    how = {"mesh": MESH, "in_specs": [spec], "out_specs": [out_spec], "padding": np.nan}
+    assert_same_bits(run(Reshard(), x, **how), x)
+
+
+@pytest.mark.parametrize("name", ["bool", "uint4", "float16", "bfloat16", "float8_e4m3fn", "float32", "complex64"])
+def test_every_bit_is_kept(run, values, element_types, name):
+    dtype = next(known for known in element_types if known.name == name)
+    x = values.any((19, 5), dtype)  # NaN of every payload among them
+    assert_same_bits(run(Reshard(), x, mesh=MESH, in_specs=[("a", "b")], out_specs=[(None, ("a", "b"))]), x)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("out_spec", SPECS)
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_type_and_layout(run, values, dtype, spec, out_spec):
+    run.programs.clear()
+    x = values.any((19, 5), dtype)
+    how = {"mesh": MESH, "in_specs": [spec], "out_specs": [out_spec]}
+    assert_same_bits(run(Reshard(), x, **how), x)
+    assert_same_bits(run(Transpose(), x, **how), x.T)
+
+
+@pytest.mark.parametrize("axes", [None, (1, 2, 0), (0, -1, 1)])
+def test_transpose_is_numpys(run, values, axes):
+    x = values.normal((5, 9, 3))
+    how = {"mesh": MESH, "in_specs": [("b", "a", None)], "padding": np.nan}
+    assert_same_bits(run(Transpose(), x, axes=axes, **how), np.transpose(x, axes))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3)])
+def test_scalars_and_arrays_of_nothing(run, values, shape):
+    x = values.normal(shape)
+    assert_same_bits(run(Copy(), x, mesh={"x": 8}), x)
+    assert_same_bits(run(Transpose(), x, mesh={"x": 8}), x.T)
+
+
+def test_nothing_moves_where_blocks_stay(run):
+    x = ArrayType((19, 12), np.dtype("float32"))
+    how = {"mesh": MESH, "in_specs": [("a", "b")]}
+    for kernel in (Copy(), Reshard(), Transpose()):
+        assert not COLLECTIVE.search(run.program(kernel, x, **how).text)
+    assert "all-gather" in run.program(Reshard(), x, **how, out_specs=[(None, None)]).text
+    problem = run.resolve(Transpose(), x, **how).problem
+    assert problem.out_specs == ((("b",), ("a",)),)
+
+
+def test_refusals_say_what_to_do(refused):
+    x = ArrayType((3, 4), np.dtype("float32"))
+    error = refused(Transpose(), x, axes=(0,))
+    assert (error.reason, error.field) == (Reason.INVALID_PARAMETER, "axes")
+    assert "names 1 axes and x has 2" in error.message
+    assert "twice" in refused(Transpose(), x, axes=(0, -2)).message
+    assert refused(Transpose(), x, axes=(0, 2)).reason == Reason.AXIS_OUT_OF_RANGE

@@ -1,0 +1,71 @@
+"""The check finds what an author would want found."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shardcall_server.authoring import Kernel, OperandInfo, Signature, Strategy, check, fit
+
+MESHES = [{"x": 3}]
+X = np.arange(10.0).reshape(5, 2)
+
+
+def kernel(build, refusal=lambda problem: None, promised=lambda x: x):
+    """A kernel that is what its strategy makes."""
+
+    class Made(Kernel):
+        name, version, summary = "made", 1, "Made for a test."
+        operands, parameters = (OperandInfo("x", "Any array."),), ()
+        strategies = (Strategy("only", "Only.", refusal, build),)
+
+        def validate(self, operands, parameters):
+            return Signature({}, (promised(operands[0]),))
+
+    return Made()
+
+
+def double(problem, mesh):
+    return lambda x: (fit(2 * x, problem.padded_result()),)
+
+
+def test_a_sound_kernel_is_reported():
+    report = check(kernel(double), lambda x: 2 * x, X, meshes=MESHES)
+    assert (report.cases, report.by_strategy, report.refused) == (7, {"only": 7}, 0)
+    assert str(report) == "made: 7 results compared; layouts served: only 7; refused: 0"
+
+
+def test_a_wrong_result_is_found_and_placed():
+    with pytest.raises(
+        AssertionError, match=r"result 0 of made by 'only' on mesh \(x=3\), specs open, open, padding of 0"
+    ):
+        check(kernel(double), lambda x: 3 * x, X, meshes=MESHES)
+
+
+def test_padding_that_leaks_is_found():
+    def leaking(problem, mesh):
+        return lambda x: (fit(x + 0 * jnp.sum(x), problem.padded_result()),)
+
+    with pytest.raises(AssertionError, match="padding of nan, differs in 10 of 10 elements"):
+        check(kernel(leaking), lambda x: x, X, meshes=MESHES)
+
+
+def test_a_promise_of_another_type_is_found():
+    with pytest.raises(AssertionError, match="is float64, not float32"):
+        check(kernel(double), lambda x: (2 * x).astype(np.float32), X, meshes=MESHES)
+
+
+def test_layouts_that_are_refused_are_counted():
+    def columns(problem):
+        return "columns are split" if problem.in_specs[0][1] else None
+
+    report = check(kernel(double, columns), lambda x: 2 * x, X, meshes=MESHES)
+    assert report.refused == 1
+    assert report.cases == 6
+    with pytest.raises(AssertionError, match="no strategy of made serves any of these layouts"):
+        check(kernel(double, lambda problem: "never"), lambda x: 2 * x, X, meshes=MESHES)
+
+
+def test_more_tolerance_is_taken_only_where_it_is_given():
+    check(kernel(double), lambda x: 2 * x * (1 + 1e-9), X, meshes=[{"x": 1}], rtol=1e-8)
+    with pytest.raises(AssertionError, match="differs"):
+        check(kernel(double), lambda x: 2 * x * (1 + 1e-9), X, meshes=[{"x": 1}])

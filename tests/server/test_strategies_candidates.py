@@ -1,0 +1,85 @@
+"""Which strategies `auto` may stand for: those that leave the results where the rule's choice puts them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardcall_server.compilation.keys import Platform, choice_digest, kernel_key
+from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
+from shardcall_server.kernels.collective_matmul import CollectiveMatMul
+from shardcall_server.kernels.diff import Diff
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.kernels.matmul import MatMul
+
+DEVICES = range(8)
+MESH = MeshAxes((("x", 8),))
+ROWS, COLUMNS, WHOLE = (("x",), ()), ((), ("x",)), ((), ())
+PLATFORM = Platform(device_kind="cpu", jax="0", flags="")
+
+
+def resolved(
+    kernel: Kernel,
+    *in_specs: Spec,
+    out_spec: Spec | None = None,
+    strategy: str = AUTO,
+    decided: str = "",
+    **parameters: int | str,
+) -> Resolved:
+    matrix = ArrayType((64, 64), np.dtype(np.float32))
+    request = Request(
+        parameters=parameters,
+        operands=(matrix,) * len(in_specs),
+        mesh=MESH,
+        device_ids=(),
+        in_specs=in_specs,
+        out_specs=() if out_spec is None else (out_spec,),
+        strategy=strategy,
+    )
+    return resolve(kernel, request, DEVICES, decided)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "in_specs", "out_spec", "parameters"),
+    [
+        (Diff(), (ROWS,), None, {"axis": 0}),
+        (Diff(), (COLUMNS,), None, {"axis": 0}),
+        (Diff(), (ROWS,), COLUMNS, {"axis": 0}),
+        (MatMul(), (COLUMNS, ROWS), None, {}),
+        (MatMul(), (COLUMNS, ROWS), WHOLE, {}),
+        (MatMul(), (COLUMNS, ROWS), COLUMNS, {}),
+        (CollectiveMatMul(), (ROWS, WHOLE), WHOLE, {"axis_name": "x"}),
+        (CollectiveMatMul(), (COLUMNS, ROWS), ROWS, {"axis_name": "x"}),
+    ],
+)
+def test_candidates_serve_the_layout_of_the_rules_choice_which_comes_first(kernel, in_specs, out_spec, parameters):
+    rule = resolved(kernel, *in_specs, out_spec=out_spec, **parameters)
+    assert rule.candidates[0] == rule.strategy.name
+    by_name = {strategy.name: strategy for strategy in kernel.strategies}
+    assert set(rule.candidates) == {name for name, s in by_name.items() if not s.refusal(rule.problem)}
+    order = [name for name in by_name if name in rule.candidates[1:]]
+    assert list(rule.candidates[1:]) == order
+    for name in rule.candidates:
+        other = resolved(kernel, *in_specs, out_spec=out_spec, decided=name, **parameters)
+        assert other.strategy.name == name
+        assert other.problem == rule.problem
+
+
+def test_a_layout_left_to_the_compiler_has_one_candidate():
+    rule = resolved(MatMul(), ROWS, WHOLE)
+    assert rule.problem.out_specs == (None,)
+    assert rule.candidates == (rule.strategy.name,)
+
+
+def test_a_named_strategy_has_none():
+    assert resolved(Diff(), ROWS, axis=0, strategy="gspmd").candidates == ()
+
+
+def test_the_choice_is_remembered_by_all_of_the_key_but_the_strategy():
+    keys = [kernel_key(resolved(Diff(), ROWS, axis=0, decided=name), PLATFORM) for name in ("", "halo", "gspmd")]
+    assert len({choice_digest(key) for key in keys}) == 1
+    assert choice_digest(keys[0]) not in {key.digest() for key in keys}
+    upgraded = kernel_key(resolved(Diff(), ROWS, axis=0), Platform(device_kind="cpu", jax="1", flags=""))
+    assert choice_digest(upgraded) != choice_digest(keys[0])
+    assert choice_digest(kernel_key(resolved(Diff(), COLUMNS, axis=0), PLATFORM)) != choice_digest(keys[0])

@@ -1,0 +1,279 @@
+"""Calls whose strategies are timed, against a mesh that answers at once and says how long each one took."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from queue import Queue
+
+import pytest
+
+from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.choices import Choices
+from shardcall_server.frontend.found import Found
+from shardcall_server.frontend.measuring import Measurer
+from shardcall_server.frontend.programs import ProgramCache
+from shardcall_server.frontend.session import SessionEndedError
+from shardcall_worker.v1 import link_pb2
+
+OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8])]
+DIGEST = "0123456789abcdef" * 4
+WAIT_S = 30
+
+
+class Mesh:
+    """Stands where the session does: a real mesh is neither busy nor slow when a test wants it to be.
+
+    Attributes:
+        takes_s: the candidates, the rule's choice first, and how long a run of each takes.
+        refused: candidates that cannot be compiled, and why.
+        failing: candidates that cannot be run.
+        idle: whether it has nothing to do.
+        slow: whether it takes its time to time a strategy.
+    """
+
+    def __init__(self, takes_s: dict[str, float]) -> None:
+        self.order = threading.RLock()
+        self.takes_s = takes_s
+        self.refused: dict[str, Reason] = {}
+        self.failing: set[str] = set()
+        self.call_bytes = 1 << 20
+        self.idle = True
+        self.slow = False
+        self.held: Queue[tuple[Future[link_pb2.WorkerMessage], link_pb2.FrontEndMessage]] = Queue()
+        self.ended = False
+        self.prepared: list[str] = []
+        self.measured: list[str] = []
+        self.evicted: list[str] = []
+        self.on_measure = lambda: None
+        self.forgot = threading.Event()
+
+    @property
+    def idle_s(self) -> float:
+        return 1.0 if self.idle else 0.0
+
+    def command(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
+        if self.ended:
+            raise SessionEndedError
+        answer: Future[link_pb2.WorkerMessage] = Future()
+        if message.HasField("measure") and self.slow:
+            self.held.put((answer, message))
+        else:
+            self._settle(answer, message)
+        return answer
+
+    def release(self) -> None:
+        """Answers the one command that was held."""
+        held = self.held.get(timeout=WAIT_S)
+        self.slow = False
+        self._settle(*held)
+
+    def _settle(self, answer: Future[link_pb2.WorkerMessage], message: link_pb2.FrontEndMessage) -> None:
+        try:
+            answer.set_result(self._answer(message))
+        except CallError as error:
+            answer.set_exception(error)
+
+    def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage] | None:
+        self.on_measure()
+        return self.command(message) if self.idle else None
+
+    def tell(self, message: link_pb2.FrontEndMessage) -> None:
+        if message.WhichOneof("command") == "evict":
+            self.evicted.append(message.evict.key_digest)
+            self.forgot.set()
+
+    def _answer(self, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
+        if message.WhichOneof("command") == "measure":
+            name = message.measure.key_digest
+            self.measured.append(name)
+            if name in self.failing:
+                raise CallError(Reason.OUT_OF_DEVICE_MEMORY, "no room for it")
+            return link_pb2.WorkerMessage(measured=link_pb2.Measured(run_seconds=[self.takes_s[name]] * 3))
+        name = message.prepare.strategy
+        if not name and message.prepare.call.strategy == "auto":
+            candidates = link_pb2.Candidates(
+                choice_digest=DIGEST, strategies=list(self.takes_s), call_bytes=self.call_bytes
+            )
+            return link_pb2.WorkerMessage(candidates=candidates)
+        name = name or message.prepare.call.strategy
+        self.prepared.append(name)
+        if name in self.refused:
+            raise CallError(self.refused[name], f"{name} is refused")
+        plan = kernel_pb2.Plan(kernel="diff", strategy=name, strategy_reason="the rule", key_digest=name)
+        return link_pb2.WorkerMessage(prepared=link_pb2.Prepared(plan=plan, program_bytes=10))
+
+
+@pytest.fixture
+def measurer() -> Iterator[Measurer]:
+    made = Measurer(Choices(""), 60.0)
+    yield made
+    made.close()
+
+
+def call(strategy: str = "auto", axis: int = 0) -> kernel_pb2.KernelCall:
+    return kernel_pb2.KernelCall(
+        kernel="diff", strategy=strategy, parameters={"axis": kernel_pb2.ParameterValue(int_value=axis)}
+    )
+
+
+def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> Found:
+    found = programs.find(call(strategy, axis), OPERANDS)
+    return found if isinstance(found, Found) else found.result(WAIT_S)
+
+
+def cache(mesh: Mesh, measurer: Measurer | None, programs: int = 10) -> ProgramCache:
+    return ProgramCache(mesh, programs, 1000, 1 << 20, measurer)  # type: ignore[arg-type]
+
+
+def test_on_an_idle_mesh_the_first_call_gets_the_quickest(measurer):
+    mesh = Mesh({"a": 0.02, "b": 0.01, "c": 0.03})
+    programs = cache(mesh, measurer)
+    found = find(programs)
+    assert found.program.key == found.plan.strategy == "b"
+    assert found.answer.outcome == kernel_pb2.CACHE_OUTCOME_MISS
+    assert found.plan.strategy_reason == "timed: b 10 ms, a 20 ms, c 30 ms; 2 times as fast as a"
+    assert [(t.strategy, t.seconds) for t in found.plan.strategy_timings] == [("b", 0.01), ("a", 0.02), ("c", 0.03)]
+    assert mesh.measured[:6] == ["a", "b", "c"] * 2
+    assert sorted(mesh.evicted) == ["a", "c"]
+    again = find(programs)
+    assert (again.program, again.plan) == (found.program, found.plan)
+    assert again.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
+
+
+def test_it_is_decided_once_for_all_words_and_all_sessions(measurer):
+    mesh, following = Mesh({"a": 0.02, "b": 0.01}), Mesh({"a": 0.01, "b": 0.02})
+    programs = cache(mesh, measurer)
+    find(programs)
+    timed = len(mesh.measured)
+    assert find(programs, axis=1).program.key == "b"
+    assert find(cache(following, measurer)).plan.strategy_reason.startswith("timed: b 10 ms")
+    assert (len(mesh.measured), following.measured, following.prepared) == (timed, [], ["b"])
+
+
+def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(measurer):
+    mesh = Mesh({"a": 0.01, "b": 0.02})
+    programs = cache(mesh, measurer)
+    named = find(programs, "b")
+    assert (named.plan.strategy, list(named.plan.strategy_timings), mesh.measured) == ("b", [], [])
+    assert find(programs).program.key == "a"
+    assert mesh.evicted == []
+    assert find(programs, "b").program is named.program
+
+
+def test_a_small_call_goes_by_the_rule(measurer):
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+    mesh.call_bytes = 1 << 10
+    found = find(cache(mesh, measurer))
+    assert (found.plan.strategy, found.plan.strategy_reason, mesh.prepared, mesh.measured) == (
+        "a",
+        "the rule",
+        ["a"],
+        [],
+    )
+
+
+def test_without_a_measurer_every_call_goes_by_the_rule():
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+    assert find(cache(mesh, None)).plan.strategy == "a"
+    assert mesh.measured == []
+
+
+def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(measurer):
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+    mesh.idle = False
+    programs = cache(mesh, measurer)
+    words = (b"words", ())
+    first = find(programs)
+    programs.remember(words, call(), OPERANDS)
+    assert (first.plan.strategy, first.plan.strategy_reason) == ("a", "the rule")
+    assert find(programs, axis=1).program is first.program
+    assert mesh.measured == []
+    mesh.idle = True
+    assert mesh.forgot.wait(WAIT_S)  # the rule's choice, as no call finds it any more
+    recalled = programs.recall(words)
+    assert recalled is not None
+    assert recalled[1].plan.strategy == "b"
+    for axis in (0, 1):
+        assert find(programs, axis=axis).program.key == "b"
+    assert mesh.evicted == ["a"]
+
+
+def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(measurer):
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+
+    def a_call_comes() -> None:
+        if len(mesh.measured) == 3:
+            mesh.idle, mesh.on_measure = False, lambda: None
+
+    mesh.on_measure = a_call_comes
+    programs = cache(mesh, measurer)
+    assert find(programs).plan.strategy == "a"
+    assert mesh.measured == ["a", "b", "a"]
+    mesh.idle = True
+    assert mesh.forgot.wait(WAIT_S)
+    assert find(programs).plan.strategy == "b"
+
+
+@pytest.mark.parametrize("reason", [Reason.OUT_OF_DEVICE_MEMORY, Reason.COMPILE_FAILED])
+def test_a_strategy_that_does_not_fit_or_compile_is_not_timed(measurer, reason):
+    mesh = Mesh({"a": 0.03, "b": 0.01, "c": 0.02})
+    mesh.refused["b"] = reason
+    found = find(cache(mesh, measurer))
+    assert found.plan.strategy == "c"
+    assert {timing.strategy for timing in found.plan.strategy_timings} == {"a", "c"}
+
+
+def test_a_strategy_that_cannot_run_is_not_chosen(measurer):
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+    mesh.failing = {"b"}
+    assert find(cache(mesh, measurer)).plan.strategy == "a"
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_where_the_rules_choice_does_not_fit_the_next_that_does_is_taken(measurer, measured):
+    mesh = Mesh({"a": 0.01, "b": 0.02, "c": 0.01})
+    mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
+    found = find(cache(mesh, measurer if measured else None))
+    assert found.plan.strategy == "c"
+    assert found.plan.strategy_reason == "a does not fit in memory, and b cannot be compiled"
+
+
+def test_where_none_fits_the_call_is_told_why_the_rules_choice_does_not(measurer):
+    mesh = Mesh({"a": 0.01, "b": 0.02})
+    mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
+    with pytest.raises(CallError, match="a is refused"):
+        find(cache(mesh, measurer))
+
+
+def test_a_mesh_that_ends_while_strategies_are_timed_leaves_nobody_waiting(measurer):
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+
+    def the_mesh_ends() -> None:
+        mesh.ended = True
+
+    mesh.on_measure = the_mesh_ends
+    assert find(cache(mesh, measurer)).plan.strategy == "a"
+    assert find(cache(Mesh({"a": 0.02, "b": 0.01}), measurer)).plan.strategy == "b"
+
+
+def test_a_cache_too_small_for_the_candidates_goes_by_the_rule(measurer):
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+    programs = cache(mesh, measurer, programs=1)
+    found = find(programs)
+    assert found.plan.strategy == "a"
+    assert mesh.measured == []
+
+
+def test_many_that_ask_while_strategies_are_timed_wait_for_one_choice(measurer):
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+    programs = cache(mesh, measurer)
+    mesh.slow = True
+    waiting = [programs.find(call(axis=axis), OPERANDS) for axis in (0, 0, 1, 1)]
+    assert not any(isinstance(found, Found) for found in waiting)
+    mesh.release()
+    found = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]
+    assert [each.plan.strategy for each in found] == ["b"] * 4
+    assert mesh.prepared.count("b") == 1

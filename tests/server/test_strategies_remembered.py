@@ -1,0 +1,143 @@
+"""Choices outlast the server in a file, and a file that cannot be trusted costs only timing anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from shardcall_server.frontend import choices as module
+from shardcall_server.frontend.choices import Choices
+from shardcall_server.frontend.strategies import Choice, Timing
+
+NAMES = ("halo", "gspmd")
+CHOICE = Choice("gspmd", NAMES, (Timing("gspmd", 0.1, 9), Timing("halo", 0.3, 9)))
+DIGEST = "0123456789abcdef" * 4
+
+
+def digest(number: int) -> str:
+    return f"{number:064x}"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "not there yet" / "cache"
+
+
+def test_a_choice_is_found_by_the_next_server(folder):
+    Choices(str(folder)).keep(DIGEST, CHOICE)
+    assert Choices(str(folder)).find(DIGEST, NAMES) == CHOICE
+    assert Choices(str(folder)).find(digest(1), NAMES) is None
+
+
+def test_a_choice_between_other_candidates_is_not_used(folder):
+    choices = Choices(str(folder))
+    choices.keep(DIGEST, CHOICE)
+    assert choices.find(DIGEST, (*NAMES, "new")) is None
+    assert choices.find(DIGEST, NAMES[::-1]) is None
+
+
+def test_only_this_user_may_read_the_file(folder):
+    Choices(str(folder)).keep(DIGEST, CHOICE)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
+
+
+def test_servers_that_share_a_folder_add_to_it(folder):
+    one, other = Choices(str(folder)), Choices(str(folder))
+    one.keep(digest(1), CHOICE)
+    other.keep(digest(2), CHOICE)
+    again = Choices(str(folder))
+    assert again.find(digest(1), NAMES) == again.find(digest(2), NAMES) == CHOICE
+
+
+def test_what_was_decided_here_stays_when_another_server_decides_otherwise(folder):
+    one, other = Choices(str(folder)), Choices(str(folder))
+    one.keep(DIGEST, CHOICE)
+    other.keep(DIGEST, Choice("halo", NAMES, CHOICE.timings[::-1]))
+    one.keep(digest(2), CHOICE)
+    assert one.find(DIGEST, NAMES) == CHOICE
+
+
+def test_the_oldest_are_forgotten(folder, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_CHOICES", 3)
+    choices = Choices(str(folder))
+    for number in range(5):
+        choices.keep(digest(number), CHOICE)
+    for kept in (choices, Choices(str(folder))):
+        assert [kept.find(digest(number), NAMES) is not None for number in range(5)] == [False, False, True, True, True]
+
+
+def test_what_was_not_compared_is_tried_again_by_the_next_server(folder):
+    choices = Choices(str(folder))
+    choices.keep(DIGEST, Choice("halo", NAMES, (Timing("halo", 9.0, 1),)))
+    assert choices.find(DIGEST, NAMES) is not None
+    assert Choices(str(folder)).find(DIGEST, NAMES) is None
+
+
+def entry(**changes: object) -> str:
+    stored = {"strategy": "halo", "candidates": NAMES, "timings": [["halo", 0.1, 9], ["gspmd", 0.2, 9]], **changes}
+    return json.dumps({"format": 1, "choices": {DIGEST: stored}})
+
+
+def test_a_file_made_by_hand_is_read(folder):
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "strategies.json").write_text(entry())
+    found = Choices(str(folder)).find(DIGEST, NAMES)
+    assert found is not None
+    assert found.strategy == "halo"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "\x00\xff",
+        "[" * 100_000,
+        '{"format": 2, "choices": {}}',
+        '{"choices": {}}',
+        '{"format": 1, "choices": {"short": {}}}',
+        entry(strategy="gspmd"),
+        entry(strategy="unknown", timings=[["unknown", 0.1, 9]]),
+        entry(timings=[]),
+        entry(timings=[["halo", float("nan"), 9]]),
+        entry(timings=[["halo", -1.0, 9]]),
+        entry(timings=[["halo", 0.1]]),
+        entry(candidates=5),
+    ],
+)
+def test_a_damaged_file_is_ignored_and_written_anew(folder, text, capsys):
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "strategies.json").write_bytes(text.encode("latin-1"))
+    choices = Choices(str(folder))
+    assert "are timed anew" in capsys.readouterr().out
+    assert choices.find(DIGEST, NAMES) is None
+    choices.keep(DIGEST, CHOICE)
+    assert Choices(str(folder)).find(DIGEST, NAMES) == CHOICE
+
+
+@pytest.mark.parametrize("whose", ["folder", "file"])
+def test_a_file_that_others_may_write_is_not_trusted(folder, whose, capsys):
+    Choices(str(folder)).keep(DIGEST, CHOICE)
+    os.chmod(folder if whose == "folder" else folder / "strategies.json", 0o777)
+    assert Choices(str(folder)).find(DIGEST, NAMES) is None
+    assert "not this user's alone" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_made_costs_only_the_memory(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    choices = Choices(str(tmp_path / "file" / "cache"))
+    choices.keep(DIGEST, CHOICE)
+    assert "will not be remembered" in capsys.readouterr().out
+    assert choices.find(DIGEST, NAMES) == CHOICE
+
+
+def test_without_a_folder_nothing_outlasts_the_server():
+    choices = Choices("")
+    choices.keep(DIGEST, CHOICE)
+    assert choices.find(DIGEST, NAMES) == CHOICE
