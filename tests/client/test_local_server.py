@@ -55,7 +55,9 @@ def test_a_server_that_says_why_it_ends_is_quoted_in_one_sentence(start):
 
 
 def test_a_setting_that_there_is_not_is_named():
-    with pytest.raises(shardcall.ServerUnavailableError, match=r"\(exit status 2\): No such option: --colour-scheme.*\)$"):
+    with pytest.raises(
+        shardcall.ServerUnavailableError, match=r"\(exit status 2\): No such option: --colour-scheme.*\)$"
+    ):
         local(colour_scheme="blue")
 
 

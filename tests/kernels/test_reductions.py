@@ -24,11 +24,13 @@ def expected(name, x, **how):
 
 def check(run, name, x, spec, strategy, *, padding=np.nan, **how):
     wanted = expected(name, x, **how)
+    if x.dtype.name.startswith("float8") and name not in EXACT:  # NumPy rounds every step of those
+        wanted = expected(name, x.astype(np.float32), **how).astype(x.dtype)
     actual = run(KERNELS[name], x, mesh=MESH, in_specs=[spec], strategy=strategy, padding=padding, **how)
     assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
     exact = name in EXACT or wanted.dtype.kind in "biu"
     small = wanted.dtype.itemsize < 4
-    bound = 0 if exact else 0.15 if small and wanted.dtype.itemsize == 1 else 0.02 if small else 1e-5
+    bound = 0 if exact else 0.02 if small else 1e-5
     np.testing.assert_allclose(actual.astype(complex), wanted.astype(complex), rtol=bound, atol=bound)
 
 

@@ -220,8 +220,9 @@ def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tupl
         nan = nan | (part != part)  # noqa: PLR0124
     for part in parts:
         key = _key(part, zeros_alike=zeros_alike)
-        key = jnp.where(nan, np.iinfo(key.dtype).max, key if largest else ~key)
-        best = over.max(jnp.where(candidates, key, np.iinfo(key.dtype).min))
+        least, most = (key.dtype.type(bound) for bound in (np.iinfo(key.dtype).min, np.iinfo(key.dtype).max))
+        key = jnp.where(nan, most, key if largest else ~key)
+        best = over.max(jnp.where(candidates, key, least))
         candidates = candidates & (key == best)
         found.append(best if largest else ~best)
     return found, candidates

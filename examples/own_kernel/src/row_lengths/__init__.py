@@ -2,8 +2,18 @@
 
 import jax
 import jax.numpy as jnp
+
 from shardcall_server.authoring import (
-    ArrayType, CallError, Kernel, OperandInfo, Reason, Signature, Strategy, fit, mask_from, partition_spec,
+    ArrayType,
+    CallError,
+    Kernel,
+    OperandInfo,
+    Reason,
+    Signature,
+    Strategy,
+    fit,
+    mask_from,
+    partition_spec,
 )
 
 
