@@ -87,7 +87,7 @@ PLANNED = [
         "STRATEGY_UNSUPPORTED",
         "strategy",
         "these can: gspmd",
-        call(**X8, strategy="halo", parameters={"n": 3, "axis": 0}, in_specs=[spec("x", None)]),
+        call(**X8, strategy="halo", parameters={"n": 7, "axis": 0}, in_specs=[spec("x", None)]),
     ),
     Row("negative size", "INVALID_SHAPE", "operand 0", "0 or more", operands=[tensor(-1, 4)]),
     Row("overflowing shape", "INVALID_SHAPE", "operand 0", "spans", operands=[tensor(2**40, 2**40)]),

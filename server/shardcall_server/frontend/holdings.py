@@ -39,6 +39,7 @@ class Holdings:
         self._session = session
         self._trim_after_s = settings.trim_after_s
         self._ended = threading.Event()
+        self._deletions = 0
         memory_ids = itertools.count(1).__next__
         self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_connection)
         self.arena = Arena(self.budget, memory_ids, self._detach)
@@ -66,20 +67,21 @@ class Holdings:
             session.detach(memory_id)
 
     def _delete(self, residents: Sequence[Resident]) -> None:
+        self._deletions += 1
         session = self._session()
         if session is not None:
             array_ids = [resident.array_id for resident in residents if resident.epoch == session.epoch]
             session.tell(link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids)))
 
     def _trim(self) -> None:
-        """Gives idle regions back, and when no call came for a while, the allocators' free memory too."""
+        """Gives idle regions back, and when nothing came or went for a while, the allocators' free memory too."""
         seen, trimmed_at = 0, 0
         while not self._ended.wait(self._trim_after_s):
             self.arena.drop_unused_since(time.monotonic() - self._trim_after_s)
-            calls = self.stores.calls
-            if calls == seen != trimmed_at:
-                trimmed_at = calls
+            happened = self.stores.calls + self._deletions
+            if happened == seen != trimmed_at:
+                trimmed_at = happened
                 ctypes.CDLL(None).malloc_trim(0)
                 if (session := self._session()) is not None:
                     session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
-            seen = calls
+            seen = happened

@@ -29,7 +29,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch, Tell
 from shardcall_server.mesh.measuring import Bench
-from shardcall_server.mesh.memory import SharedMemory
+from shardcall_server.mesh.memory import SharedMemory, release_aliased
 from shardcall_server.mesh.placement import Copier
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.requests import decode_request
@@ -99,6 +99,7 @@ class Commands:
                 self._get(message.call_id, message.get_array)
             case "delete_arrays":
                 self._residents.delete(message.delete_arrays.array_ids)
+                release_aliased()
             case "measure" | "end_measuring":
                 self._measure(message)
             case "trim":
