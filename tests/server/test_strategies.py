@@ -96,3 +96,21 @@ def test_one_that_is_left_alone_is_chosen_without_being_timed():
     assert (turns.choice().strategy, turns.choice().reason) == ("b", "no other of a, b can run")
     turns.drop("b")
     assert turns.choice().strategy == "a"
+
+
+def test_time_is_added_as_long_as_there_are_few_runs_and_they_are_not_too_long():
+    turns = Turns(("a", "b"), 0.5)
+    times = {"a": 0.3, "b": 0.2}
+    asked = []
+    for _ in range(4):
+        while (name := turns.next()) is not None:
+            asked.append(name)
+            turns.add(name, [times[name]])
+        if not turns.extend(0.5):
+            break
+    assert asked == ["a", "b", "a", "b", "a", "b", "a", "b"]
+    assert not turns.extend(0.5)
+    assert turns.choice().strategy == "b"
+    long = Turns(("a", "b"), 0.5)
+    long.add("a", [0.6])
+    assert not long.extend(0.5)

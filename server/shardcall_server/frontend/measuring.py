@@ -22,6 +22,7 @@ _QUIET_S = 0.05  # how long the mesh must have been idle to be used for what nob
 _POLL_S = 0.1
 _MAX_LATER = 1024
 _END_S = 5.0
+_MORE = 7  # how often the budget is had again where it was too little for three runs of each
 
 
 class Measurement:
@@ -32,7 +33,7 @@ class Measurement:
         candidates: the strategies, the rule's choice first.
         compiled: compiles a candidate.
         rule_s: what compiling the rule's choice took.
-        budget_s: what the runs of all candidates may take together.
+        budget_s: what the runs of all candidates may take together while calls wait.
         settle: told the choice once it is made, or None when calls should wait no longer; and whether that is final.
     """
 
@@ -83,7 +84,12 @@ class Measurement:
             except CallError as error:  # it does not fit, or the compiler refuses it
                 _raise_if_lost(error)
                 turns.drop(strategy)
-        while (name := turns.next()) is not None:
+        more = iter(range(_MORE))
+        while (name := turns.next()) is not None or (next(more, None) is not None and turns.extend(self._budget_s)):
+            if name is None:  # the rest when the mesh is idle again, and nobody waits for it
+                self._end()
+                yield
+                continue
             while (answer := self._send(able[name])) is None:
                 self._end()
                 yield

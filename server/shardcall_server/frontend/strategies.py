@@ -122,6 +122,17 @@ class Turns:
         """Tells that a candidate cannot run."""
         self._dropped.add(name)
 
+    def extend(self, seconds: float) -> bool:
+        """Adds time where it would tell more: some candidate has had few runs, and runs are no longer than this."""
+        left = [name for name in self.candidates if name not in self._dropped]
+        quickest_s = min((s for name, s in self._first_s.items() if name in left), default=seconds)
+        able = [name for name in left if self._first_s.get(name, 0.0) <= _HOPELESS * quickest_s]
+        few = any(len(self._runs_s.get(name, ())) < _FEW_RUNS for name in able)
+        if len(able) < 2 or not few or quickest_s > seconds:
+            return False
+        self.budget_s += seconds
+        return True
+
     def choice(self) -> Choice:
         """What the times decide. A candidate that had no turn but to warm up has that one's time."""
         runs_s = {

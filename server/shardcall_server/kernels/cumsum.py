@@ -27,7 +27,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, Spec, block_shape, format_spec
 from shardcall_server.kernels.parameters import element_type, integer
-from shardcall_server.kernels.scan import running_sum
+from shardcall_server.kernels.scan import running_sum, total, tree_sum
 
 MAX_UNROLLED = 64
 """The devices up to which the sum of their totals is written out."""
@@ -52,7 +52,7 @@ def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     def program(x: jax.Array) -> tuple[jax.Array]:
         if axis is None or not x_type.ndim:
             x = fit(x, x_type.shape).reshape(-1)
-        sums = _narrow(lax.cumsum(_widen(x, result.dtype), axis or 0), result.dtype)
+        sums = _narrow(tree_sum(_widen(x, result.dtype), axis or 0), result.dtype)
         return (fit(sums, problem.padded_result()),)
 
     return program
@@ -99,7 +99,7 @@ def _scan_block(
     if axis_names:
         # The totals are taken in a pass of their own, which only reads: to add what comes before to sums that are
         # there already would be a pass that reads and writes.
-        totals = lax.all_gather(wide.sum(axis, dtype=wide.dtype), axis_names)
+        totals = lax.all_gather(total(wide, axis), axis_names)
         before = jnp.expand_dims(_sum_before(totals, lax.axis_index(axis_names)), axis)
     return _narrow(running_sum(wide, axis, before, looped=looped), dtype)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from shardcall_server.kernels.blocks import fit, index_type, pad_axis, rows
@@ -17,7 +18,7 @@ from shardcall_server.kernels.blocks import fit, index_type, pad_axis, rows
 SMALL = 1 << 14
 """The elements up to which an array is left to XLA: a loop would not pay."""
 
-WIDE = 1 << 12
+WIDE = 1 << 9
 """The elements that a turn of the loop should add at least; a turn costs about as much as they do."""
 
 CHUNK = 16
@@ -50,6 +51,32 @@ def running_sum(array: jax.Array, axis: int, initial: jax.Array, *, looped: bool
         before = before + exclusive(lax.cumsum(folded.sum(2, dtype=array.dtype), 1), 1)
     lanes = _loop(folded.reshape(outer * folds, length, inner), before.reshape(outer * folds, 1, inner))
     return rows(lanes.reshape(*shape[:axis], length * folds, *shape[axis + 1 :]), 0, n, axis)
+
+
+def tree_sum(array: jax.Array, axis: int) -> jax.Array:
+    """The running sum along an axis as a tree of sums, which the compiler can partition.
+
+    Of `lax.cumsum` along a split axis it makes one reduce-window over all that was gathered first: 34 s for 2048 × 2048
+    float64 on 8 CPU devices, where this takes 0.04 (jax 0.10.2).
+    """
+    summed: jax.Array = (
+        lax.cumsum(array, axis) if array.size <= SMALL else lax.associative_scan(jnp.add, array, axis=axis)
+    )
+    return summed
+
+
+def total(array: jax.Array, axis: int) -> jax.Array:
+    """The sum along an axis, in the array's own type.
+
+    Of floating-point numbers as a product with ones where no axis comes before: XLA:CPU then only reads, 128 MiB in
+    5.5 ms instead of 9, 8 devices on two cores.
+    """
+    if array.dtype.kind not in "fc" or math.prod(array.shape[:axis]) != 1:
+        return array.sum(axis, dtype=array.dtype)
+    rest = array.shape[axis + 1 :]
+    matrix = array.reshape(array.shape[axis], math.prod(rest))
+    product = jnp.matmul(jnp.ones(len(matrix), array.dtype), matrix, precision=lax.Precision.HIGHEST)
+    return product.reshape(*array.shape[:axis], *rest)
 
 
 def exclusive(sums: jax.Array, axis: int) -> jax.Array:
