@@ -124,12 +124,12 @@ def mesh_of(sizes: tuple[int, ...]) -> sc.Mesh:
     return sc.Mesh(dict(zip("xy", sizes, strict=False)))
 
 
-def strategies_of(client: sc.Client, kernel: str, *types: sc.Array, **how: Any) -> Mapping[str, sc.Plan]:
+def strategies_of(client: sc.Client, kernel: str, *operands: sc.RemoteArray, **how: Any) -> Mapping[str, sc.Plan]:
     """The plan of each strategy that serves a call."""
     plans = {}
     for strategy in client.kernel(kernel).strategies:
         try:
-            plans[strategy.name] = client.plan(kernel, *types, strategy=strategy.name, **how)
+            plans[strategy.name] = client.plan(kernel, *operands, strategy=strategy.name, **how)
         except sc.ShardingError:
             continue
     return plans

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
@@ -143,7 +144,7 @@ def collective(asker: Asker, size: int, rounds: int) -> Section:
     for row, (lhs_spec, rhs_spec) in COLLECTIVE.items():
         operands = asker.here(lhs, mesh, lhs_spec), asker.here(rhs, mesh, rhs_spec)
         for strategy in asker.client.kernel("collective_matmul").strategies:
-            how = {"axis_name": "x", "strategy": strategy.name}
+            how: dict[str, Any] = {"axis_name": "x", "strategy": strategy.name}
             try:
                 plan = asker.client.plan("collective_matmul", *operands, **how)
             except sc.ShardingError:

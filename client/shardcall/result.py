@@ -30,7 +30,7 @@ class Result:
         explanation: after a miss, the parts of the key that differ from the nearest one cached.
     """
 
-    arrays: tuple[NDArray | Any, ...]
+    arrays: tuple[Any, ...]
     timing: Timing
     cache_hit: bool
     explanation: str
@@ -45,7 +45,7 @@ class Result:
         return plan.from_proto(kernel_pb2.Plan.FromString(self._plan), cache)
 
     @property
-    def array(self) -> NDArray | Any:
+    def array(self) -> Any:
         """The only result; which class it has, the caller knows by ``keep``.
 
         Raises:
