@@ -3,123 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall_server.compilation.program import Program, compile_program
-from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
+from shardcall_server.authoring.runner import Call, Runner, call, use_virtual_devices
+from shardcall_server.compilation.program import Program
+from shardcall_server.compilation.resolve import AUTO, Resolved
 from shardcall_server.errors import CallError
 from shardcall_server.kernels.kernel import Kernel, ParameterValue
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
-from shardcall_server.mesh.placement import Copier, gather, place
+from shardcall_server.kernels.layout import ArrayType, Spec
 
-DEVICES = 8
-COPIER = Copier()
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", DEVICES)
-jax.config.update("jax_enable_x64", True)
+use_virtual_devices()
 
 Entries = Sequence[str | tuple[str, ...] | None]
 """A spec as a user writes it, without the P: ``("x", None)``, ``(("a", "b"), None)``."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call but for its values; equal calls share a compiled program."""
+class Kernels:
+    """Runs kernels, compiling each call once; specs are written as a user writes them."""
 
-    kernel: Kernel
-    operands: tuple[ArrayType | None, ...]
-    mesh: tuple[tuple[str, int], ...]
-    in_specs: tuple[Spec | None, ...]
-    out_specs: tuple[Spec | None, ...]
-    strategy: str
-    parameters: tuple[tuple[str, ParameterValue], ...]
+    def __init__(self) -> None:
+        self.runner = Runner()
 
+    @property
+    def programs(self) -> dict[Call, Program]:
+        """The programs compiled so far."""
+        return self.runner.programs
 
-@dataclass
-class Runner:
-    """Runs kernels, compiling each call once."""
-
-    programs: dict[Call, Program] = field(default_factory=dict)
-
-    def resolve(
-        self,
-        kernel: Kernel,
-        *operands: ArrayType | np.ndarray | None,
-        mesh: Mapping[str, int] = {"x": 1},
-        in_specs: Sequence[Entries | None] = (),
-        out_specs: Sequence[Entries | None] = (),
-        strategy: str = AUTO,
-        **parameters: ParameterValue,
-    ) -> Resolved:
+    def resolve(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Resolved:
         """The call with all that was left open filled in."""
-        call = _call(kernel, operands, mesh, in_specs, out_specs, strategy, parameters)
-        return _resolve(call)
+        return _call(kernel, *operands, **how).resolve()
 
     def program(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Program:
-        """The compiled program; takes what `resolve` takes."""
-        how = {"mesh": {"x": 1}, "in_specs": (), "out_specs": (), "strategy": AUTO} | how
-        fixed = [how.pop(name) for name in ("mesh", "in_specs", "out_specs", "strategy")]
-        call = _call(kernel, operands, *fixed, how)
-        if call not in self.programs:
-            self.programs[call] = compile_program(_resolve(call))
-        return self.programs[call]
+        """The compiled program."""
+        return self.runner.program(_call(kernel, *operands, **how))
 
     def __call__(
         self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object
     ) -> np.ndarray | tuple[np.ndarray, ...]:
         """The kernel's result, all of them where it has several; ``padding`` is what the operands' padding holds."""
-        program = self.program(kernel, *operands, **how)
-        arrays = [
-            place(_padded(operand, placement.padded, padding), placement, COPIER, may_alias=True)
-            for operand, placement in zip(operands, program.operands, strict=False)
-            if operand is not None
-        ]
-        results = tuple(np.zeros(kind.shape, kind.dtype) for kind in program.resolved.problem.results)
-        if program.compiled:
-            for made, result in zip(program.compiled(*arrays), results, strict=True):
-                gather(made, result, COPIER, lambda nbytes: None)
+        results = self.runner.run(_call(kernel, *operands, **how), operands, padding)
         return results[0] if len(results) == 1 else results
 
 
-def _call(kernel, operands, mesh, in_specs, out_specs, strategy, parameters) -> Call:
-    types = tuple(ArrayType(o.shape, o.dtype) if isinstance(o, (np.ndarray, np.generic)) else o for o in operands)
-    specs = [tuple(None if s is None else _spec(s) for s in given) for given in (in_specs, out_specs)]
-    return Call(kernel, types, tuple(mesh.items()), *specs, strategy, tuple(sorted(parameters.items())))
-
-
-def _resolve(call: Call) -> Resolved:
-    request = Request(
-        parameters=dict(call.parameters),
-        operands=call.operands,
-        mesh=MeshAxes(call.mesh),
-        device_ids=(),
-        in_specs=call.in_specs,
-        out_specs=call.out_specs,
-        strategy=call.strategy,
-    )
-    return resolve(call.kernel, request, range(DEVICES))
+def _call(
+    kernel: Kernel,
+    *operands: ArrayType | np.ndarray | None,
+    mesh: Mapping[str, int] = {"x": 1},
+    in_specs: Sequence[Entries | None] = (),
+    out_specs: Sequence[Entries | None] = (),
+    strategy: str = AUTO,
+    **parameters: ParameterValue,
+) -> Call:
+    ins, outs = (tuple(None if s is None else _spec(s) for s in given) for given in (in_specs, out_specs))
+    return call(kernel, *operands, mesh=mesh, in_specs=ins, out_specs=outs, strategy=strategy, parameters=parameters)
 
 
 def _spec(entries: Entries) -> Spec:
     return tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries)
 
 
-def _padded(array: np.ndarray, shape: tuple[int, ...], padding: float) -> np.ndarray:
-    array = np.asarray(array)
-    with np.errstate(invalid="ignore"):  # NaN as an integer is some integer
-        result = np.full(shape, padding).astype(array.dtype)
-    result[tuple(slice(n) for n in array.shape)] = array
-    return result
-
-
 @pytest.fixture(scope="session")
-def run() -> Runner:
-    return Runner()
+def run() -> Kernels:
+    return Kernels()
 
 
 ELEMENT_TYPES = [
@@ -200,7 +148,7 @@ def same():
 
 
 @pytest.fixture
-def refused(run: Runner):
+def refused(run: Kernels):
     """Resolves a call that must be refused, and returns the error."""
 
     def refuse(kernel: Kernel, *operands: ArrayType | None, **how: object) -> CallError:
