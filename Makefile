@@ -19,7 +19,7 @@ venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint lint-protos format bench bench-peers bench-transfer bench-calls protos lock clean venv venv-protos
+.PHONY: help demo test test-all lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
@@ -56,6 +56,9 @@ format: $(venv) ## format the Python and mend what ruff can mend
 bench: $(venv) ## measure the first question against its floors, on this machine
 	@echo 'Running benchmarks/first_question.py'
 	@$(run) benchmarks/first_question.py $(ARGS)
+
+bench-kernels: $(venv) ## measure the kernel library next to its floors, and what auto makes of it
+	@$(run) benchmarks/kernels.py $(ARGS)
 
 bench-peers: $(venv) ## install the benchmarks' peers, each into an environment of its own
 	@$(run) benchmarks/install_peers.py $(ARGS)

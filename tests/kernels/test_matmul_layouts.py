@@ -226,3 +226,14 @@ def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, given, fill
     lhs = rhs = ArrayType((16, 16), F32)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": given, "strategy": strategy}
     assert run.resolve(MATMUL, lhs, rhs, **how).problem.in_specs == tuple(filled)
+
+
+def test_work_is_shared_out_where_nothing_is_split(run, values, same):
+    lhs, rhs = values.small((160, 128), np.dtype(np.float32)), values.small((128, 24), np.dtype(np.float32))
+    how = {"mesh": {"x": 4, "y": 2}, "in_specs": [(), ()], "out_specs": [()], "strategy": "gspmd"}
+    same(run(MATMUL, lhs, rhs, **how), lhs @ rhs)
+    text = run.program(MATMUL, lhs, rhs, **how).text
+    assert "f32[20,24]" in text  # a device's share of the rows
+    assert "all-gather" in text
+    few = [a[tuple(slice(8) for _ in a.shape)] for a in (lhs, rhs)]
+    assert "all-gather" not in run.program(MATMUL, *few, **how).text

@@ -7,13 +7,15 @@ from functools import partial
 import jax
 
 from shardcall_server.kernels import products
-from shardcall_server.kernels.blocks import fit
+from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
 
+WORTH_SHARING = 128
+"""The products that an element of the result is the sum of, from which on it pays to share out work and then gather."""
+
 
 def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Program:
-    del mesh
     contraction = of(problem)
     if program := products.empty_sum(problem, contraction.terms):
         return program
@@ -21,10 +23,27 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
 
     def whole(*arrays: jax.Array) -> tuple[jax.Array]:
         product = products.contract(_align(arrays, contraction), contraction, contraction.result, result.dtype)
-        product = products.finish(product, result.dtype)
+        product = _share_out(products.finish(product, result.dtype), problem, contraction, mesh)
         return (product if problem.out_specs[0] is None else fit(product, problem.padded_result()),)
 
     return whole
+
+
+def _share_out(product: jax.Array, problem: Problem, contraction: Contraction, mesh: jax.sharding.Mesh) -> jax.Array:
+    """Splits the product over mesh axes that nothing is split over: else their devices would all do the same work."""
+    out_spec = problem.out_specs[0]
+    used = {name for spec in (*problem.in_specs, out_spec) for names in spec or () for name in names}
+    idle = tuple(name for name in problem.mesh.names if name not in used)
+    devices = problem.mesh.size(idle)
+    if out_spec is None or devices == 1 or contraction.terms < WORTH_SHARING:
+        return product
+    for axis, size in enumerate(product.shape):
+        if not size % (devices * problem.mesh.size(out_spec[axis])):
+            shared = tuple(names + idle if i == axis else names for i, names in enumerate(out_spec))
+            sharding = jax.sharding.NamedSharding(mesh, partition_spec(shared))
+            constrained: jax.Array = jax.lax.with_sharding_constraint(product, sharding)
+            return constrained
+    return product
 
 
 def _align(arrays: tuple[jax.Array, ...], contraction: Contraction) -> list[jax.Array]:
