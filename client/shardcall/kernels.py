@@ -71,9 +71,12 @@ class KernelDescription:
 
 
 class KernelTable(tuple[KernelDescription, ...]):
-    """The kernels of a server, sorted by name; they show as a table."""
+    """The kernels of a server, sorted by name; they show as a table. ``"diff" in table`` asks by name."""
 
     __slots__ = ()
+
+    def __contains__(self, item: object) -> bool:
+        return super().__contains__(item) or any(kernel.name == item for kernel in self)
 
     def __str__(self) -> str:
         rows = [("kernel", "strategies", "summary")]

@@ -9,6 +9,7 @@ from typing import SupportsIndex, TypeAlias
 import numpy as np
 
 from shardcall.errors import InvalidParameterError, ParameterTypeError
+from shardcall.specs import PartitionSpec
 from shardcall.v1 import kernel_pb2
 
 ParameterLike: TypeAlias = bool | int | float | str | SupportsIndex | Sequence[SupportsIndex] | None
@@ -37,6 +38,11 @@ def to_proto(name: str, value: ParameterLike) -> kernel_pb2.ParameterValue:
         return kernel_pb2.ParameterValue(float_value=float(value))
     if isinstance(value, SupportsIndex) and not (isinstance(value, np.ndarray) and value.ndim):
         return kernel_pb2.ParameterValue(int_value=_integer(name, value))
+    if isinstance(value, PartitionSpec):
+        raise ParameterTypeError(
+            f"{name!r} is a spec, {value}, and no parameter; give in_specs=[…], one for each operand, or out_specs=[…]",
+            field=name,
+        )
     if isinstance(value, Sequence | np.ndarray) and not isinstance(value, bytes | bytearray | memoryview):
         integers = [_integer(name, item) for item in value]
         return kernel_pb2.ParameterValue(int_list=kernel_pb2.IntegerList(values=integers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -54,6 +55,10 @@ class Result:
         if len(self.arrays) != 1:
             raise InvalidOperandError(f"the call has {len(self.arrays)} results; use .arrays", field="array")
         return self.arrays[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the results: ``by_row, by_column = client.gradient(x)``."""
+        return iter(self.arrays)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
         return np.array(self.array, dtype=dtype, copy=copy)

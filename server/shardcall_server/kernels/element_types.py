@@ -80,7 +80,13 @@ def working_type(dtype: np.dtype) -> np.dtype:
 
 
 def widen(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """The array as ``dtype`` has it, in the working type of ``dtype``."""
+    """The array as ``dtype`` has it, in the working type of ``dtype``.
+
+    Of a bool the bits set are counted: XLA makes a select of a product with a converted bool, in which False times NaN
+    is 0.
+    """
+    if array.dtype == np.bool_ and dtype != np.bool_:
+        array = lax.population_count(array.astype(np.uint8))
     wide = array.astype(working_type(dtype))
     return round_to(wide, dtype) if is_narrow_float(dtype) and array.dtype != dtype else wide
 

@@ -126,11 +126,14 @@ def _body(block: jax.Array, slopes: _Slopes, *, blocking: bool) -> jax.Array:
     else:
         result = slopes.finished(jnp.zeros(block.shape, element_types.working_type(slopes.dtype)))
     left, right = before.incoming(sent[0], block), after.incoming(sent[1], block)
-    first = _first_row(block, left, right, slopes)
-    result = lax.dynamic_update_slice_in_dim(result, slopes.finished(first), 0, axis)
     place = along.pick([count - 1 for count in held])
     last = _last_row(block, left, right, place, slopes)
     result = lax.dynamic_update_slice_in_dim(result, slopes.finished(last), place, axis)
+    first = _first_row(block, left, right, slopes)
+    if min(held) == 1:  # a block's only row may be the array's last
+        is_last = (along.index() == (along.rows - 1) // size) & (jnp.asarray(place) == 0)
+        first = jnp.where(is_last, last, first)
+    result = lax.dynamic_update_slice_in_dim(result, slopes.finished(first), 0, axis)
     return element_types.from_bits(result, slopes.dtype)
 
 

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import NamedSharding
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axes
-from shardcall_server.kernels.blocks import fit
+from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.element_types import narrow, widen
 from shardcall_server.kernels.kernel import (
     Kernel,
@@ -29,22 +30,35 @@ from shardcall_server.kernels.layout import ArrayType, Spec
 _X = (OperandInfo("x", "The array, of any rank and element type."),)
 
 
-def _moved(move: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+def _moved(
+    move: Callable[[jax.Array], jax.Array],
+    x: jax.Array,
+    mesh: jax.sharding.Mesh,
+    specs: tuple[Spec | None, Spec | None],
+) -> jax.Array:
     """What ``move`` makes of x, moved as integers where XLA would compute: it moves narrow floats as float32."""
     dtype = np.dtype(x.dtype)
     if dtype.name in ("int4", "uint4"):
         return narrow(move(widen(x, dtype)), dtype)
     if jnp.issubdtype(dtype, jnp.floating):
         bits = np.dtype(f"uint{dtype.itemsize * 8}")
-        return lax.bitcast_convert_type(move(lax.bitcast_convert_type(x, bits)), dtype)
+        # Where they are told to lie, the compiler sends the integers, not what is bitcast before or afterwards.
+        before, after = (None if spec is None else NamedSharding(mesh, partition_spec(spec)) for spec in specs)
+        moved = move(_placed(lax.bitcast_convert_type(x, bits), before))
+        return lax.bitcast_convert_type(_placed(moved, after), dtype)
     return move(x)
 
 
+def _placed(array: jax.Array, sharding: NamedSharding | None) -> jax.Array:
+    constrained: jax.Array = array if sharding is None else lax.with_sharding_constraint(array, sharding)
+    return constrained
+
+
 def _relaid(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    del mesh
+    specs = problem.in_specs[0], problem.out_specs[0]
     order = cast(tuple[int, ...], problem.parameters.get("axes", tuple(range(problem.results[0].ndim))))
     shape = problem.padded_result()
-    return lambda x: (_moved(lambda bits: fit(lax.transpose(bits, order), shape), x),)
+    return lambda x: (_moved(lambda bits: fit(lax.transpose(bits, order), shape), x, mesh, specs),)
 
 
 _GSPMD = Strategy(
