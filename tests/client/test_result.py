@@ -23,6 +23,12 @@ def test_the_plan_is_read_when_it_is_asked_for_and_once(client, monkeypatch):
     assert result.plan == client.plan("echo", [1.0, 2.0])
 
 
+def test_results_can_be_unpacked(client):
+    result = client.call("echo", [1.0, 2.0])
+    (array,) = result
+    assert array is result.array
+
+
 @pytest.mark.parametrize("name", ["arrays", "timing", "plan", "cache_hit", "explanation", "array"])
 def test_a_result_cannot_be_changed(client, name):
     result = client.call("echo", 1.0)

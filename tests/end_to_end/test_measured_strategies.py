@@ -120,3 +120,10 @@ def test_a_server_of_fixed_strategies_goes_by_the_rule(client):
     assert (plan.strategy, plan.strategy_timings) == ("halo", {})
     assert "timed" not in plan.strategy_reason
     assert diff(client, strategy="gspmd").plan.strategy == "gspmd"
+
+
+def test_a_cache_of_one_program_goes_by_the_rule(tmp_path):
+    flags = (*MEASURED, "--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1")
+    with running_server(*flags, devices=2) as server, sc.connect(server.address) as client:
+        for _ in range(2):
+            assert diff(client).plan.strategy_timings == {}

@@ -237,3 +237,11 @@ def test_refusals_say_what_to_do(refused):
     assert error.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
     assert "numpy.subtract does not take bool and bool" in error.message
     assert "float32" in refused(KERNELS["invert"], x).message
+
+
+@pytest.mark.parametrize("name", ["multiply", "divide"])
+def test_a_bool_beside_nan_is_a_number(run, same, name):
+    # XLA makes a select of a product with a bool, in which False times NaN is 0.
+    flags, x = np.array([False, True, False, True]), np.array([np.nan, np.nan, np.inf, -0.0])
+    for operands in ((flags, x), (x, flags), (flags, flags)):
+        same(run(KERNELS[name], *operands, mesh={"x": 2}), expected(name, *operands))

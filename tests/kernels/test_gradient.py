@@ -62,6 +62,11 @@ def test_the_whole_table_gives_numpys_result(run, values, layout, shape, kind, e
     check(run, values.normal(shape, np.float64), steps, None, edge_order, strategy=strategy, **layout)
 
 
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_blocks_of_one_row(run, values, size):
+    check(run, values.normal((size,), np.float64), (), 0, 1, mesh={"x": 8}, in_specs=[("x",)], strategy="halo")
+
+
 def test_steps_of_1_are_exact(run, values, same):
     x = values.normal((61, 3), np.float64)
     same(run(GRADIENT, x, axis=0, **X8), np.gradient(x, axis=0))

@@ -33,6 +33,13 @@ def test_every_bit_is_kept(run, values, element_types, name):
     assert_same_bits(run(Reshard(), x, mesh=MESH, in_specs=[("a", "b")], out_specs=[(None, ("a", "b"))]), x)
 
 
+def test_bits_are_kept_of_what_is_sent(run, values, element_types):
+    dtype = next(known for known in element_types if known.name == "float8_e5m2")
+    x = values.any((19, 5), dtype)  # its NaN would come back as others from float32
+    how = {"mesh": MESH, "in_specs": [SPECS[4]], "out_specs": [SPECS[0]]}
+    assert_same_bits(run(Transpose(), x, **how), x.T)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("out_spec", SPECS)
 @pytest.mark.parametrize("spec", SPECS)

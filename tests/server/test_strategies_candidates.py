@@ -8,6 +8,7 @@ import pytest
 from shardcall_server.compilation.keys import Platform, choice_digest, kernel_key
 from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
 from shardcall_server.kernels.collective_matmul import CollectiveMatMul
+from shardcall_server.kernels.convolve import Convolve
 from shardcall_server.kernels.diff import Diff
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
@@ -83,3 +84,22 @@ def test_the_choice_is_remembered_by_all_of_the_key_but_the_strategy():
     upgraded = kernel_key(resolved(Diff(), ROWS, axis=0), Platform(device_kind="cpu", jax="1", flags=""))
     assert choice_digest(upgraded) != choice_digest(keys[0])
     assert choice_digest(kernel_key(resolved(Diff(), COLUMNS, axis=0), PLATFORM)) != choice_digest(keys[0])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "parameters"),
+    [
+        (Diff(), [(4096, 8)], {"n": 17, "axis": 0}),
+        (Convolve(), [(1 << 20,), (1 << 11,)], {}),
+        (Convolve(), [(1 << 24,), (1 << 10,)], {}),
+        (MatMul(), [(4096, 4096), (4096, 4096)], {}),
+        (CollectiveMatMul(), [(4096, 4096), (4096, 4096)], {"axis_name": "x"}),
+    ],
+)
+def test_what_may_take_long_is_not_timed(kernel, shapes, parameters):
+    operands = tuple(ArrayType(shape, np.dtype(np.float64)) for shape in shapes)
+    request = Request(parameters, operands, MESH, (), (), (), AUTO)
+    assert len(resolve(kernel, request, DEVICES).candidates) == 1
+    small = tuple(ArrayType(tuple(min(n, 64) for n in shape), np.dtype(np.float64)) for shape in shapes)
+    quick = Request({**parameters, **({"n": 3} if "n" in parameters else {})}, small, MESH, (), (), (), AUTO)
+    assert kernel.is_quick(resolve(kernel, quick, DEVICES).problem)

@@ -107,6 +107,8 @@ def test_a_file_made_by_hand_is_read(folder):
         entry(timings=[]),
         entry(timings=[["halo", float("nan"), 9]]),
         entry(timings=[["halo", -1.0, 9]]),
+        entry(timings=[["halo", 0.1, float("inf")]]),
+        entry(timings=[["halo", 10**400, 9]]),
         entry(timings=[["halo", 0.1]]),
         entry(candidates=5),
     ],
@@ -141,3 +143,10 @@ def test_without_a_folder_nothing_outlasts_the_server():
     choices = Choices("")
     choices.keep(DIGEST, CHOICE)
     assert choices.find(DIGEST, NAMES) == CHOICE
+
+
+def test_a_pipe_in_the_files_place_is_not_waited_for(folder, capsys):
+    folder.mkdir(parents=True, mode=0o700)
+    os.mkfifo(folder / "strategies.json", 0o600)
+    assert Choices(str(folder)).find(DIGEST, NAMES) is None
+    assert "no ordinary file" in capsys.readouterr().out

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
 from shardcall.arrays import OperandLike
+from shardcall.errors import InvalidOperandError
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
 from shardcall.specs import SpecLike
 
@@ -104,6 +105,14 @@ class Networks(Calling[Outcome]):
         layer_specs: LayerSpecs | None,
         options: ArrayOptions,
     ) -> Outcome:
+        for name, pairs in (("layers", layers), ("layer_specs", layer_specs or ())):
+            if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+                raise InvalidOperandError(f"{name} is not pairs; give a list of (W, b), one for each layer", field=name)
+        if layer_specs is not None and len(layer_specs) != len(layers):
+            raise InvalidOperandError(
+                f"layer_specs has {len(layer_specs)} pairs for {len(layers)} layers; give one for each",
+                field="layer_specs",
+            )
         arrays = [array for pair in layers for array in pair]
         if layer_specs is None:
             return self._named(kernel, *before, *arrays, options=options)

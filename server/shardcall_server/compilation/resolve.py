@@ -111,7 +111,7 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int], deci
     problem = replace(problem, out_specs=kernel.default_out_specs(problem, name))
     candidates: tuple[str, ...] = ()
     if request.strategy == AUTO:
-        candidates = _candidates(kernel, problem, name)
+        candidates = _candidates(kernel, problem, name) if kernel.is_quick(problem) else (name,)
         if decided in candidates[1:]:
             name, reason = decided, f"decided on instead of {name}, the rule's choice"
     if why := strategies[name].refusal(problem):

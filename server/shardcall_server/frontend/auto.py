@@ -16,6 +16,7 @@ from shardcall_server.frontend.strategies import Choice
 from shardcall_worker.v1 import link_pb2
 
 _MIN_TIMED_BYTES = 64 << 10  # a smaller call's way to the mesh takes longer than any strategy
+_MAX_GIVEN_UP = 4096
 _CANNOT_BE_HAD = {Reason.OUT_OF_DEVICE_MEMORY: "does not fit in memory", Reason.COMPILE_FAILED: "cannot be compiled"}
 
 
@@ -123,6 +124,7 @@ class Decisions:
         self._session = session
         self._measurer = measurer
         self._undecided: dict[str, _Undecided] = {}
+        self._given_up: set[str] = set()
 
     def recall(self, candidates: link_pb2.Candidates) -> Choice | None:
         """What was chosen among some candidates before."""
@@ -138,6 +140,8 @@ class Decisions:
         """
         candidates = preparation.candidates
         if candidates is None or preparation.choice or preparation.refusals or candidates.call_bytes < _MIN_TIMED_BYTES:
+            return False
+        if candidates.choice_digest in self._given_up:
             return False
         undecided = self._undecided.get(candidates.choice_digest)
         if undecided is None:
@@ -185,6 +189,8 @@ class Decisions:
             undecided.held, undecided.waiting = False, {}
             if final:
                 del self._undecided[digest]
+                if choice is None and len(self._given_up) < _MAX_GIVEN_UP:  # it would end so again
+                    self._given_up.add(digest)
                 for strategy in undecided.strategies:
                     self._programs.unname(_candidate(digest, strategy))
         for waited, found in told:

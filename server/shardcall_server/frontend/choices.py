@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import stat
 import tempfile
 import threading
 from contextlib import suppress
@@ -70,17 +71,21 @@ class Choices:
         if self._directory is None:
             return {}
         _check_owned(self._directory)
-        with (self._directory / _FILE_NAME).open("rb") as file:
-            found = os.fstat(file.fileno())
+        # Not to wait for a writer, should it be a pipe.
+        descriptor = os.open(self._directory / _FILE_NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise ValueError(f"{self._directory / _FILE_NAME} is no ordinary file")
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise PermissionError(f"{file.name} is not this user's alone to write")
+                raise PermissionError(f"{_FILE_NAME} is not this user's alone to write")
             text = file.read(_MAX_FILE_BYTES + 1)
         if len(text) > _MAX_FILE_BYTES:
-            raise ValueError(f"{file.name} has more than {_MAX_FILE_BYTES} bytes")
+            raise ValueError(f"{_FILE_NAME} has more than {_MAX_FILE_BYTES} bytes")
         try:
             return _decode(json.loads(text))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{file.name} is damaged or another program's: {error!r}") from None
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise ValueError(f"{_FILE_NAME} is damaged or another program's: {error!r}") from None
 
 
 def _make_directory(directory: Path) -> None:

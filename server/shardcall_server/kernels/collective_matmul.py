@@ -197,6 +197,11 @@ class CollectiveMatMul(Kernel):
         made = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
         return (problem.out_specs[0] or (made[0] if made else None),)
 
+    def is_quick(self, problem: Problem) -> bool:
+        """Up to some 10¹¹ operations, a second or so of one processor."""
+        (rows, contracting), (_, columns) = (cast(ArrayType, operand).shape for operand in problem.operands)
+        return 2 * rows * contracting * columns <= products.QUICK_FLOPS
+
     def choose(self, problem: Problem) -> tuple[str, str]:
         """``psum_scatter`` where the contracting axis is split over ``axis_name`` in both, else ``all_gather``.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shardcall_server.kernels import gathered_products, partial_sums
+from shardcall_server.kernels import gathered_products, partial_sums, products
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, Meeting
 from shardcall_server.kernels.kernel import Kernel, Problem
 from shardcall_server.kernels.layout import MeshAxes, Spec
@@ -28,6 +29,10 @@ class ContractionKernel(Kernel):
         if strategy in ("all_gather", "summa"):
             return (gathered_products.result_spec(problem, contraction),)
         return (partial_sums.default_out_spec(problem, contraction, strategy),)
+
+    def is_quick(self, problem: Problem) -> bool:
+        """Up to some 10¹¹ operations, a second or so of one processor."""
+        return 2 * math.prod(self.contraction_of(problem).sizes.values()) <= products.QUICK_FLOPS
 
     def choose(self, problem: Problem) -> tuple[str, str]:
         """``psum_scatter`` or ``psum`` where they serve, else ``all_gather``, else ``gspmd``."""

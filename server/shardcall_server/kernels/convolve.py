@@ -72,6 +72,11 @@ class Window:
         return Window.of(x.shape[axis], v.shape[0], cast(str, problem.parameters["mode"]), axis)
 
 
+MAX_QUICK = 1 << 10
+MAX_QUICK_BYTES = 1 << 32
+"""Weights, and bytes of the result times weights, up to which strategies are timed."""
+
+
 def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Window, dtype: np.dtype) -> jax.Array:
     """Rows of the full convolution.
 
@@ -280,6 +285,11 @@ class Convolve(Kernel):
     def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
         """Splits the result as x is."""
         return (problem.in_specs[0] if problem.out_specs[0] is None else problem.out_specs[0],)
+
+    def is_quick(self, problem: Problem) -> bool:
+        """As long as v is short: every row of the result is a sum of as many products."""
+        (weights,) = cast(ArrayType, problem.operands[1]).shape
+        return weights <= MAX_QUICK and problem.results[0].nbytes * weights <= MAX_QUICK_BYTES
 
     def choose(self, problem: Problem) -> tuple[str, str]:
         """``halo`` where the result is split as x is, else ``gspmd``."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import fit, partition_spec, rows
-from shardcall_server.kernels.halo import Geometry, differences, edge_rows, halo_block, whole_block
+from shardcall_server.kernels.halo import MAX_UNROLLED, Geometry, differences, edge_rows, halo_block, whole_block
 from shardcall_server.kernels.kernel import (
     Kernel,
     OperandInfo,
@@ -220,6 +220,10 @@ class Diff(Kernel):
     def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
         """Splits the result as x is."""
         return (problem.out_specs[0] or problem.in_specs[0],)
+
+    def is_quick(self, problem: Problem) -> bool:
+        """Up to the orders whose steps are written out: above, each takes a pass over the array."""
+        return cast(int, problem.parameters["n"]) <= MAX_UNROLLED
 
     def choose(self, problem: Problem) -> tuple[str, str]:
         """``halo`` where the axis is split and it serves, else ``gspmd``."""

@@ -171,6 +171,13 @@ class Kernel(ABC):
         """Fills in the results' specs that the caller left unset; None leaves one to the compiler."""
         return problem.out_specs
 
+    def is_quick(self, problem: Problem) -> bool:
+        """Whether every strategy is over soon: only then are they timed, since no run can be interrupted.
+
+        As long as a kernel reads and writes its arrays a few times it is.
+        """
+        return True
+
     def choose(self, problem: Problem) -> tuple[str, str]:
         """The strategy that ``auto`` stands for where nothing was measured, and why, as a clause.
 

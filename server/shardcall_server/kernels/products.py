@@ -22,6 +22,9 @@ from shardcall_server.kernels.contraction import STRETCHED, Contraction, Labels
 from shardcall_server.kernels.kernel import Problem, Program
 from shardcall_server.kernels.layout import ArrayType
 
+QUICK_FLOPS = 1e11
+"""The operations up to which the strategies of a product are timed."""
+
 
 def product_type(
     lhs: ArrayType, rhs: ArrayType, *, transpose_lhs: bool = False, transpose_rhs: bool = False
