@@ -113,6 +113,8 @@ def test_seeds_of_any_integer_type_and_other_seeds_give_other_values(run):
     how = {"mesh": {"x": 8}, "shape": (16,), "dtype": "float32"}
     first = run(UNIFORM, seed(42), **how)
     assert (run(UNIFORM, seed(42, np.uint8), **how) == first).all()
+    negative = [run(UNIFORM, seed(-1, kind), **how) for kind in (np.int8, np.int64)]
+    assert (negative[0] == negative[1]).all()
     assert (run(UNIFORM, seed(43), **how) != first).all()
 
 

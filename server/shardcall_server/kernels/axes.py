@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.kernel import ParameterValue
+from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.parameters import integer
 
 
@@ -19,11 +20,24 @@ def axis(name: str, value: int, ndim: int, operand: str = "x") -> int:
         allowed = f"give an axis from {-ndim} to {ndim - 1}" if ndim else "a scalar has none"
         raise CallError(
             Reason.AXIS_OUT_OF_RANGE,
-            f"{name} names axis {value} and {operand} has {ndim} axes; {allowed}",
+            f"{name}={value} and {operand} has {ndim} axes; {allowed}",
             field=name,
             metadata={"axis": str(value), "ndim": str(ndim)},
         )
     return value % ndim
+
+
+def axis_of(x: ArrayType, value: int, kernel: str) -> int:
+    """The axis along which a kernel works, counted from the first.
+
+    Raises:
+        CallError: x is a scalar, or has no such axis.
+    """
+    if not x.ndim:
+        raise CallError(
+            Reason.INVALID_OPERAND, f"x is {x}, a scalar; {kernel} takes an array of one axis or more", field="x"
+        )
+    return axis("axis", value, x.ndim)
 
 
 def axes(parameters: Mapping[str, ParameterValue], name: str, ndim: int) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec
 
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels import element_types
+from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.blocks import fit, index_type, pad_axis, partition_spec, rows
 from shardcall_server.kernels.exchange import Exchange, SplitAxis
 from shardcall_server.kernels.kernel import (
@@ -247,7 +248,7 @@ class Convolve(Kernel):
                 v without elements, and element types that do not meet.
         """
         x, v = (cast(ArrayType, operand) for operand in operands)
-        mode, axis = text(parameters, "mode"), _check_axis(x, integer(parameters, "axis"))
+        mode, axis = text(parameters, "mode"), axis_of(x, integer(parameters, "axis"), "convolve")
         if mode not in MODES:
             raise CallError(
                 Reason.INVALID_PARAMETER,
@@ -299,19 +300,3 @@ class Convolve(Kernel):
         if not (names := cast(Spec, problem.in_specs[0])[axis]):
             return "halo", f"axis {axis} is not split, so nothing moves"
         return "halo", f"axis {axis} is split over {', '.join(names)}; only the rows beside its blocks move"
-
-
-def _check_axis(x: ArrayType, axis: int) -> int:
-    if not x.ndim:
-        raise CallError(
-            Reason.INVALID_OPERAND, f"x is {x}, a scalar; convolve takes an array of one axis or more", field="x"
-        )
-    if not -x.ndim <= axis < x.ndim:
-        raise CallError(
-            Reason.AXIS_OUT_OF_RANGE,
-            f"axis={axis} and x has {x.ndim} axes (shape {shorten(str(x.shape))}); "
-            f"give an axis from {-x.ndim} to {x.ndim - 1}",
-            field="axis",
-            metadata={"axis": str(axis), "ndim": str(x.ndim)},
-        )
-    return axis % x.ndim

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
+from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.blocks import fit, partition_spec, rows
 from shardcall_server.kernels.halo import MAX_UNROLLED, Geometry, differences, edge_rows, halo_block, whole_block
 from shardcall_server.kernels.kernel import (
@@ -178,7 +179,7 @@ class Diff(Kernel):
             raise CallError(Reason.INVALID_PARAMETER, f"n={n} is negative; the order n is 0 or more", field="n")
         if n == 0:  # NumPy returns x and looks at nothing else
             return Signature({"n": 0, "axis": 0}, (x,))
-        axis = _check_axis(x, axis)
+        axis = axis_of(x, axis, "diff")
         rows = x.shape[axis]
         present = [("x", x)]
         for info, edge in zip(self.operands[1:], operands[1:], strict=True):
@@ -235,22 +236,6 @@ class Diff(Kernel):
         if why := _halo_refusal(problem):
             return "gspmd", f"halo cannot: {why}"
         return "halo", f"axis {g.axis} is split over {', '.join(g.along.axis_names)}; only its edge rows move"
-
-
-def _check_axis(x: ArrayType, axis: int) -> int:
-    if not x.ndim:
-        raise CallError(
-            Reason.INVALID_OPERAND, f"x is {x}, a scalar; diff takes an array of one axis or more", field="x"
-        )
-    if not -x.ndim <= axis < x.ndim:
-        raise CallError(
-            Reason.AXIS_OUT_OF_RANGE,
-            f"axis={axis} and x has {x.ndim} axes (shape {shorten(str(x.shape))}); "
-            f"give an axis from {-x.ndim} to {x.ndim - 1}",
-            field="axis",
-            metadata={"axis": str(axis), "ndim": str(x.ndim)},
-        )
-    return axis % x.ndim
 
 
 def _check_edge(name: str, edge: ArrayType, x: ArrayType, axis: int) -> None:

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.kernel import (
     REQUIRED,
@@ -38,6 +39,11 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _SEED = OperandInfo("seed", "An integer; equal seeds give equal values, on every mesh.")
+
+
+def key_of(seed: jax.Array) -> jax.Array:
+    """The key of a seed; equal seeds of any integer type have one key."""
+    return jax.random.key(seed.astype(np.int64))
 
 
 def check_seed(seed: ArrayType) -> None:
@@ -125,7 +131,7 @@ def _build(draw: _Draw, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     def program(seed: jax.Array, *given: jax.Array) -> tuple[jax.Array]:
         arrays = iter(given)
         scalars = [next(arrays) if there else jnp.int64(i) for i, there in enumerate(present)]
-        return (fit(draw(jax.random.key(seed), sizes, result.dtype, scalars), padded),)
+        return (fit(draw(key_of(seed), sizes, result.dtype, scalars), padded),)
 
     return program
 
@@ -224,7 +230,7 @@ def _permuted(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     axis = cast(int, problem.parameters["axis"])
 
     def program(seed: jax.Array, array: jax.Array) -> tuple[jax.Array]:
-        order = jax.random.permutation(jax.random.key(seed), x.shape[axis])
+        order = jax.random.permutation(key_of(seed), x.shape[axis])
         return (fit(jnp.take(fit(array, x.shape), order, axis=axis, unique_indices=True), padded),)
 
     return program
@@ -255,17 +261,8 @@ class Permutation(Kernel):
         """
         seed, x = (cast(ArrayType, operand) for operand in operands)
         check_seed(seed)
-        axis = integer(parameters, "axis")
-        if not x.ndim:
-            raise CallError(Reason.INVALID_OPERAND, f"x is {x}, a scalar; give an array of rank 1 or more", field="x")
-        if not -x.ndim <= axis < x.ndim:
-            raise CallError(
-                Reason.AXIS_OUT_OF_RANGE,
-                f"axis={axis} is out of range for x of {x.ndim} axes; give {-x.ndim} to {x.ndim - 1}",
-                field="axis",
-                metadata={"axis": str(axis), "ndim": str(x.ndim)},
-            )
-        return Signature({"axis": axis % x.ndim}, (x,))
+        axis = axis_of(x, integer(parameters, "axis"), "permutation")
+        return Signature({"axis": axis}, (x,))
 
     def default_in_specs(
         self,
