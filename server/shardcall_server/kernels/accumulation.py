@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import ml_dtypes
 import numpy as np
 
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.element_types import NAMED
 from shardcall_server.kernels.kernel import ParameterInfo, ParameterValue
 from shardcall_server.kernels.parameters import text
 
@@ -17,13 +17,6 @@ PREFERRED = ParameterInfo(
     "factors' common type. Unset: that type itself, floats of 16 bits and less summed up in float32.",
     None,
 )
-
-_NAMES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-)
-_NARROW = (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-_TYPES = {dtype.name: dtype for dtype in map(np.dtype, (*_NAMES, *_NARROW))}
 
 
 def preferred_type(parameters: Mapping[str, ParameterValue], common: np.dtype) -> np.dtype:
@@ -35,8 +28,8 @@ def preferred_type(parameters: Mapping[str, ParameterValue], common: np.dtype) -
     if parameters[PREFERRED.name] is None:
         return common
     name = text(parameters, PREFERRED.name)
-    wide = [dtype for dtype in _TYPES.values() if _holds(dtype, common)]
-    if (preferred := _TYPES.get(name)) not in wide or preferred is None:
+    wide = [dtype for dtype in NAMED.values() if _holds(dtype, common)]
+    if (preferred := NAMED.get(name)) not in wide or preferred is None:
         raise CallError(
             Reason.INVALID_PARAMETER,
             f"{PREFERRED.name}={shorten(name)!r} and the factors meet in {common.name}; give one of: "

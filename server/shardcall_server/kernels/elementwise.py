@@ -85,10 +85,6 @@ class Elementwise(Kernel):
         shape = problem.results[0].shape
         return (problem.out_specs[0] or _result_spec(shape, problem.operands, problem.in_specs),)
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
-        """There is one."""
-        return "gspmd", "an elementwise function has no other"
-
 
 def _aligned(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     return (1,) * (ndim - len(shape)) + shape

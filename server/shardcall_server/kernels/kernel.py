@@ -184,6 +184,8 @@ class Kernel(ABC):
         It must be able to serve; the first that is, unless a kernel knows better. Called before `default_out_specs`:
         ``problem.out_specs`` holds what the caller set.
         """
+        if len(self.strategies) == 1:
+            return self.strategies[0].name, "there is no other"
         for strategy in self.strategies:
             if not strategy.refusal(replace(problem, out_specs=self.default_out_specs(problem, strategy.name))):
                 return strategy.name, "it is the first that serves this layout"

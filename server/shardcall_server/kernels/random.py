@@ -15,12 +15,12 @@ from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.blocks import fit
+from shardcall_server.kernels.element_types import NAMED
 from shardcall_server.kernels.kernel import (
     REQUIRED,
     Kernel,
@@ -91,7 +91,7 @@ class _Drawn(Kernel):
                 + ", ".join(self.element_types),
                 field="dtype",
             )
-        dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+        dtype = NAMED[name]
         return Signature({"shape": sizes, "dtype": name}, (ArrayType(sizes, dtype),))
 
     def default_in_specs(

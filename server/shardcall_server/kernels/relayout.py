@@ -75,10 +75,6 @@ class _Relayout(Kernel):
     strategies = (_GSPMD,)
     version = 1
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
-        """There is one."""
-        return "gspmd", f"{self.name} has no other"
-
 
 class Copy(_Relayout):
     """The array, as `numpy.copy`, bit for bit.
