@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from shardcall.shared_memory import HUGE_PAGE_BYTES
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.arena import Arena, size_class
-from shardcall_server.frontend.budget import MemoryBudget
+from shardcall_server.frontend.memory.arena import Arena, size_class
+from shardcall_server.frontend.memory.budget import MemoryBudget
 
 MIB = 1 << 20
 

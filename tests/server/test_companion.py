@@ -22,10 +22,10 @@ import pytest
 
 from shardcall.shared_memory import map_file
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.arena import SEALS
-from shardcall_server.frontend.budget import MemoryBudget
-from shardcall_server.frontend.companion import Companion, make_companion
-from shardcall_server.frontend.segments import Segment, Segments
+from shardcall_server.frontend.memory.arena import SEALS
+from shardcall_server.frontend.memory.budget import MemoryBudget
+from shardcall_server.frontend.memory.companion import Companion, make_companion
+from shardcall_server.frontend.memory.segments import Segment, Segments
 
 _MIB = 1 << 20
 _PATIENCE_S = 20.0  # for what comes at once; a test that waits so long has failed

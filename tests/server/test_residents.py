@@ -12,8 +12,8 @@ import pytest
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend import leases, residents
-from shardcall_server.frontend.residents import LeaseTimer, Reservation, Resident, Residents
+from shardcall_server.frontend.memory import leases, residents
+from shardcall_server.frontend.memory.residents import LeaseTimer, Reservation, Resident, Residents
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape, split
 from shardcall_server.wire import encode_array_type, encode_mesh, encode_spec
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.residents import Reservation, Resident, Residents
+from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents
 from shardcall_server.kernels.layout import ArrayType
 
 MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0

@@ -17,11 +17,11 @@ import grpc
 import pytest
 
 from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
-from shardcall_server.frontend.budget import MemoryBudget
-from shardcall_server.frontend.companion import Companion, make_companion
 from shardcall_server.frontend.interceptor import CallInterceptor
+from shardcall_server.frontend.memory.budget import MemoryBudget
+from shardcall_server.frontend.memory.companion import Companion, make_companion
+from shardcall_server.frontend.memory.segments import Segments
 from shardcall_server.frontend.segment_servicer import SegmentServicer
-from shardcall_server.frontend.segments import Segments
 
 _MIB = 1 << 20
 _PATIENCE_S = 20.0  # for what comes at once; a test that waits so long has failed

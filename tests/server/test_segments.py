@@ -16,8 +16,8 @@ import pytest
 
 from shardcall.shared_memory import HUGE_PAGE_BYTES, map_file
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.budget import MemoryBudget
-from shardcall_server.frontend.segments import MAX_OWNER_SEGMENTS, MAX_SEGMENTS, Segment, Segments
+from shardcall_server.frontend.memory.budget import MemoryBudget
+from shardcall_server.frontend.memory.segments import MAX_OWNER_SEGMENTS, MAX_SEGMENTS, Segment, Segments
 
 _MIB = 1 << 20
 _MADV_COLLAPSE = 25

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from shardcall_server.frontend.strategies import Turns, decide
+from shardcall_server.frontend.programs.strategies import Turns, decide
 
 CANDIDATES = ("rule", "b", "c")
 

@@ -11,11 +11,11 @@ import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.choices import Choices
-from shardcall_server.frontend.found import Found
-from shardcall_server.frontend.measuring import Measurer
-from shardcall_server.frontend.programs import ProgramCache
-from shardcall_server.frontend.session import SessionEndedError
+from shardcall_server.frontend.programs.cache import ProgramCache
+from shardcall_server.frontend.programs.choices import Choices
+from shardcall_server.frontend.programs.found import Found
+from shardcall_server.frontend.programs.measuring import Measurer
+from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_worker.v1 import link_pb2
 
 OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8])]

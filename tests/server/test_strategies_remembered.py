@@ -8,9 +8,9 @@ import stat
 
 import pytest
 
-from shardcall_server.frontend import choices as module
-from shardcall_server.frontend.choices import Choices
-from shardcall_server.frontend.strategies import Choice, Timing
+from shardcall_server.frontend.programs import choices as module
+from shardcall_server.frontend.programs.choices import Choices
+from shardcall_server.frontend.programs.strategies import Choice, Timing
 
 NAMES = ("halo", "gspmd")
 CHOICE = Choice("gspmd", NAMES, (Timing("gspmd", 0.1, 9), Timing("halo", 0.3, 9)))

@@ -10,12 +10,12 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import default_mesh, hand_over
 from shardcall_server.frontend.intake import Intake, check_operand, read_header
-from shardcall_server.frontend.residents import Reservation, Resident, Residents, array_lost
+from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents, array_lost
+from shardcall_server.frontend.memory.storage import Given, Storage, Stores
 from shardcall_server.frontend.results import Results
-from shardcall_server.frontend.running import Running
-from shardcall_server.frontend.session import SessionEndedError
-from shardcall_server.frontend.storage import Given, Storage, Stores
-from shardcall_server.frontend.supervisor import Mesh, MeshSupervisor
+from shardcall_server.frontend.workers.running import Running
+from shardcall_server.frontend.workers.session import SessionEndedError
+from shardcall_server.frontend.workers.supervisor import Mesh, MeshSupervisor
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape
 from shardcall_server.settings import Settings
 from shardcall_server.wire import check_counts, decode_mesh, encode_array_type, encode_mesh

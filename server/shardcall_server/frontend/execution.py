@@ -10,12 +10,12 @@ from shardcall.blocks import device_label
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.found import Found
-from shardcall_server.frontend.residents import Resident, array_lost
-from shardcall_server.frontend.running import Running
-from shardcall_server.frontend.session import MeshSession, SessionEndedError
-from shardcall_server.frontend.storage import Given, Storage
-from shardcall_server.frontend.supervisor import Mesh, MeshSupervisor
+from shardcall_server.frontend.memory.residents import Resident, array_lost
+from shardcall_server.frontend.memory.storage import Given, Storage
+from shardcall_server.frontend.programs.found import Found
+from shardcall_server.frontend.workers.running import Running
+from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
+from shardcall_server.frontend.workers.supervisor import Mesh, MeshSupervisor
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, format_spec
 from shardcall_server.settings import Settings
 from shardcall_server.wire import check_counts, decode_mesh, encode_array_type, encode_mesh

@@ -7,8 +7,8 @@ import os
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import default_mesh
-from shardcall_server.frontend.holdings import Holdings
-from shardcall_server.frontend.supervisor import MeshSupervisor
+from shardcall_server.frontend.memory.holdings import Holdings
+from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.kernels.layout import MAX_RANK
 from shardcall_server.settings import Settings
 from shardcall_server.wire import encode_mesh

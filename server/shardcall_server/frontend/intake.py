@@ -13,8 +13,8 @@ from shardcall.chunk_codec import Chunk
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.residents import Residents
-from shardcall_server.frontend.storage import Given, Storage
+from shardcall_server.frontend.memory.residents import Residents
+from shardcall_server.frontend.memory.storage import Given, Storage
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.wire import MAX_OPERANDS, check_counts, decode_array_type
 

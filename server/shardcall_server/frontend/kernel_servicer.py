@@ -11,10 +11,10 @@ from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import Execution, Prepared
 from shardcall_server.frontend.intake import Intake, check_operands, read_header
-from shardcall_server.frontend.residents import Reservation, Residents
+from shardcall_server.frontend.memory.residents import Reservation, Residents
+from shardcall_server.frontend.memory.storage import Given, Storage, Stores
 from shardcall_server.frontend.results import Results, commit, reserved
-from shardcall_server.frontend.storage import Given, Storage, Stores
-from shardcall_server.frontend.supervisor import MeshSupervisor
+from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
 from shardcall_server.wire import decode_operand_types
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from shardcall.chunk_codec import CarrierClass, encode_chunk
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
-from shardcall_server.frontend.residents import Reservation, Resident, Residents
-from shardcall_server.frontend.running import Running
-from shardcall_server.frontend.storage import Storage
+from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents
+from shardcall_server.frontend.memory.storage import Storage
+from shardcall_server.frontend.workers.running import Running
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.wire import decode_operand_types, encode_array_type
 from shardcall_worker.v1 import link_pb2

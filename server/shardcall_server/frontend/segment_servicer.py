@@ -5,8 +5,8 @@ from __future__ import annotations
 from shardcall.v1 import segment_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.companion import Companion
-from shardcall_server.frontend.segments import Segments
+from shardcall_server.frontend.memory.companion import Companion
+from shardcall_server.frontend.memory.segments import Segments
 
 
 class SegmentServicer:

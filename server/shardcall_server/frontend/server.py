@@ -29,19 +29,19 @@ from shardcall.v1 import (
     server_info_service_pb2_grpc,
 )
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.ports import is_loopback, listen
 from shardcall_server.frontend.array_servicer import ArrayServicer
-from shardcall_server.frontend.choices import Choices
 from shardcall_server.frontend.execution import Execution
-from shardcall_server.frontend.holdings import Holdings
 from shardcall_server.frontend.info_servicer import ServerInfoServicer
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.kernel_servicer import KernelServicer
-from shardcall_server.frontend.measuring import Measurer
-from shardcall_server.frontend.ports import is_loopback, listen
-from shardcall_server.frontend.programs import ProgramCache
+from shardcall_server.frontend.memory.holdings import Holdings
+from shardcall_server.frontend.programs.cache import ProgramCache
+from shardcall_server.frontend.programs.choices import Choices
+from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.segment_servicer import SegmentServicer
-from shardcall_server.frontend.session import MeshSession
-from shardcall_server.frontend.supervisor import MeshSupervisor
+from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.telemetry import configure_logging
 from shardcall_worker.v1 import link_pb2

@@ -20,7 +20,7 @@ import structlog
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.leases import Lease, Leases, Resident, Room, check_lease_id
+from shardcall_server.frontend.memory.leases import Lease, Leases, Resident, Room, check_lease_id
 from shardcall_server.kernels.layout import ArrayType
 
 __all__ = ["LeaseTimer", "Reservation", "Resident", "Residents", "array_lost"]

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.found import Found
-from shardcall_server.frontend.measuring import Measurement, Measurer
-from shardcall_server.frontend.session import MeshSession
-from shardcall_server.frontend.strategies import Choice
+from shardcall_server.frontend.programs.found import Found
+from shardcall_server.frontend.programs.measuring import Measurement, Measurer
+from shardcall_server.frontend.programs.strategies import Choice
+from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
 _MIN_TIMED_BYTES = 64 << 10  # a smaller call's way to the mesh takes longer than any strategy

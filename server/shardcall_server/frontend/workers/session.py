@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
-from shardcall_server.frontend.arena import MemoryFile
+from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.launcher import worker_environment
 from shardcall_worker.v1 import link_pb2
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.session import MeshSession
+from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
 _DOING = "running the kernel"

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.private_directory import PrivateDirectory, remove_stale, usual_parents
-from shardcall_server.frontend.segments import MAX_SEGMENTS, Segment
+from shardcall_server.frontend.memory.private_directory import PrivateDirectory, remove_stale, usual_parents
+from shardcall_server.frontend.memory.segments import MAX_SEGMENTS, Segment
 
 TICKET_BYTES = 32
 GRANTED = b"\x01"

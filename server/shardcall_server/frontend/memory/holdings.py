@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from shardcall_server.frontend.arena import Arena
-from shardcall_server.frontend.budget import MemoryBudget
-from shardcall_server.frontend.companion import make_companion
-from shardcall_server.frontend.residents import LeaseTimer, Resident, Residents
-from shardcall_server.frontend.segments import Segments
-from shardcall_server.frontend.session import MeshSession
-from shardcall_server.frontend.storage import Stores
+from shardcall_server.frontend.memory.arena import Arena
+from shardcall_server.frontend.memory.budget import MemoryBudget
+from shardcall_server.frontend.memory.companion import make_companion
+from shardcall_server.frontend.memory.residents import LeaseTimer, Resident, Residents
+from shardcall_server.frontend.memory.segments import Segments
+from shardcall_server.frontend.memory.storage import Stores
+from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 

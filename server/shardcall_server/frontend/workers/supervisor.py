@@ -13,8 +13,8 @@ import structlog
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.programs import ProgramCache
-from shardcall_server.frontend.session import MeshSession
+from shardcall_server.frontend.programs.cache import ProgramCache
+from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
 _BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)

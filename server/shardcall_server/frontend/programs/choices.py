@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from shardcall_server.frontend.strategies import Choice, Timing
+from shardcall_server.frontend.programs.strategies import Choice, Timing
 
 _FILE_NAME = "strategies.json"
 _FORMAT = 1

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.auto import Decisions, Preparation
-from shardcall_server.frontend.found import HIT, CachedProgram, Found, Words, call_digest, miss
-from shardcall_server.frontend.measuring import Measurer
-from shardcall_server.frontend.session import MeshSession, SessionEndedError, mesh_restarted
+from shardcall_server.frontend.programs.auto import Decisions, Preparation
+from shardcall_server.frontend.programs.found import HIT, CachedProgram, Found, Words, call_digest, miss
+from shardcall_server.frontend.programs.measuring import Measurer
+from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.wire import decode_operand_types
 from shardcall_worker.v1 import link_pb2
 

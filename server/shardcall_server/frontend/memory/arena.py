@@ -21,7 +21,7 @@ import numpy as np
 
 from shardcall.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.budget import MemoryBudget
+from shardcall_server.frontend.memory.budget import MemoryBudget
 
 ALIGNMENT_BYTES = 64
 """XLA aliases host memory that begins at a multiple of this, and copies other memory."""

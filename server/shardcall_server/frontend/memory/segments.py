@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from shardcall.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.arena import ALIGNMENT_BYTES, SEALS, memory_errors
-from shardcall_server.frontend.budget import MemoryBudget
+from shardcall_server.frontend.memory.arena import ALIGNMENT_BYTES, SEALS, memory_errors
+from shardcall_server.frontend.memory.budget import MemoryBudget
 
 SEGMENT_ID_BYTES = 16
 MAX_SEGMENTS = 256

@@ -10,10 +10,10 @@ from concurrent.futures import Future, wait
 import structlog
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.choices import Choices
-from shardcall_server.frontend.found import CachedProgram, Found
-from shardcall_server.frontend.session import MeshSession, SessionEndedError
-from shardcall_server.frontend.strategies import Choice, Turns
+from shardcall_server.frontend.programs.choices import Choices
+from shardcall_server.frontend.programs.found import CachedProgram, Found
+from shardcall_server.frontend.programs.strategies import Choice, Turns
+from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import link_pb2
 
 _MAX_RUNS, _TURN_S = 5, 0.02  # of one turn; a call that comes meanwhile waits for it

@@ -1,0 +1,1 @@
+"""Compiled programs: which call finds which, and what `auto` stands for."""
