@@ -19,7 +19,7 @@ venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls protos lock clean venv venv-protos
+.PHONY: help demo test test-all fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
@@ -35,7 +35,13 @@ test: $(venv) ## run the tests, without the long ones and, where no Docker engin
 
 test-all: $(venv) ## run every test, the long ones too
 	@echo 'Testing everything, the long tests too'
-	@$(run) -m pytest $(in_parallel) $(ARGS)
+	@$(run) -m pytest $(in_parallel) -m 'not soak and not fuzz' --full $(ARGS)
+
+fuzz: $(venv) ## send the server thousands of wrong requests
+	@$(run) -m pytest $(in_parallel) -m fuzz --full $(ARGS)
+
+soak: $(venv) ## load the server for half an hour, with faults, and watch its memory
+	@$(run) -m pytest -m soak --full $(ARGS)
 
 lint: $(venv) ## check format, lint and types of the Python, and lint the protos where npm is installed
 	$(run) -m ruff format --check .

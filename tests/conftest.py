@@ -20,6 +20,21 @@ DEVICES = 8
 _READY = re.compile(r"shardcall ready at (\S+) ")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--full``: the long form of the tests in tests/faults; without it they do a tenth."""
+    parser.addoption("--full", action="store_true", help="whole counts and durations in tests/faults")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints the figures that tests have recorded with the fixture ``figure``."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    figures = [line for report in reports for name, line in report.user_properties if name == "figure"]
+    if figures:
+        terminalreporter.section("figures")
+        for line in sorted(figures):
+            terminalreporter.line(line)
+
+
 def pytest_configure() -> None:
     """Ctrl-C interrupts, also where a shell has started the tests in the background and so ignores it for them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

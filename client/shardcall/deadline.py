@@ -12,7 +12,6 @@ from shardcall.errors import InvalidParameterError
 DEFAULT_TIMEOUT_S = 300.0
 """What a call may take where its caller does not say."""
 
-TIMEOUT_KEY = "shardcall-timeout"
 # The server ends a call itself a little before gRPC does, so that the error's details and timing arrive.
 _GRACE_S = 0.5
 
@@ -32,10 +31,10 @@ class Deadline:
         """Seconds left, 0 at least."""
         return max(self.timeout_s - self.elapsed_s(), 0.0)
 
-    def rpc_arguments(self) -> tuple[float, tuple[tuple[str, str], ...]]:
-        """The timeout and metadata of the next RPC."""
+    def rpc_timeout(self) -> tuple[float, float]:
+        """The timeout of the next RPC: the server's, and gRPC's, which is a little longer."""
         remaining = self.remaining_s()
-        return remaining + _GRACE_S, ((TIMEOUT_KEY, f"{remaining:.6f}"),)
+        return remaining, remaining + _GRACE_S
 
 
 def deadline(timeout: float | None, longest_s: float) -> Deadline:

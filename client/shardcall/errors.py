@@ -23,6 +23,7 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     ├── AccessDeniedError(PermissionError)        the server refuses this caller
     ├── NotSupportedError(NotImplementedError)    in the contract, not served yet
     ├── CompileFailedError(RuntimeError)          the compiler refused the program
+    ├── ProgramRefusedError(RuntimeError)         a program that ended the mesh before
     ├── ClientClosedError(ValueError)             a call after `Client.close`
     └── InternalServerError(RuntimeError)         a fault of the server's own
         └── ProtocolError                         an answer that breaks the contract
@@ -168,6 +169,10 @@ class NotSupportedError(ShardcallError, NotImplementedError):
 
 class CompileFailedError(ShardcallError, RuntimeError):
     """The compiler refused the program."""
+
+
+class ProgramRefusedError(ShardcallError, RuntimeError):
+    """A program that ended the mesh three times; the server does not run it again."""
 
 
 class ClientClosedError(ShardcallError, ValueError):

@@ -59,6 +59,14 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_ARRAY_LOST: errors.ArrayLostError,
         error_pb2.ERROR_REASON_SEGMENT_NOT_FOUND: errors.InvalidRequestError,
         error_pb2.ERROR_REASON_RESIDENT_LIMIT: errors.ResourceExhaustedError,
+        error_pb2.ERROR_REASON_TOKEN_REQUIRED: errors.AccessDeniedError,
+        error_pb2.ERROR_REASON_SCOPE_MISSING: errors.AccessDeniedError,
+        error_pb2.ERROR_REASON_QUOTA_EXCEEDED: errors.ResourceExhaustedError,
+        error_pb2.ERROR_REASON_EXECUTE_LIMIT: errors.DeadlineExceededError,
+        error_pb2.ERROR_REASON_COMPILE_LIMIT: errors.DeadlineExceededError,
+        error_pb2.ERROR_REASON_PROGRAM_REFUSED: errors.ProgramRefusedError,
+        error_pb2.ERROR_REASON_REQUEST_ID_REUSED: errors.InvalidRequestError,
+        error_pb2.ERROR_REASON_PROFILE_STATE: errors.InvalidRequestError,
     }
 )
 """The class of every reason of the contract."""

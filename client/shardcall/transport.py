@@ -16,6 +16,7 @@ from shardcall.deadline import Deadline
 from shardcall.download import ArrayMessage, CallMessage
 from shardcall.errors import ClientClosedError
 from shardcall.interrupts import CancelOnInterrupt
+from shardcall.metadata import Metadata, rpc_metadata
 from shardcall.progress import Meter, Meters
 from shardcall.v1 import (
     array_service_pb2,
@@ -93,7 +94,7 @@ class Transport:
         Raises:
             ShardcallError: for every failure.
         """
-        timeout, metadata = deadline.rpc_arguments()
+        timeout, metadata = self._rpc_arguments(deadline)
         with self._translated(deadline, kernel):
             return cancellation.call_unary(method, request, timeout, metadata)
 
@@ -133,6 +134,11 @@ class Transport:
         """Puts an array on the mesh; arguments and errors as of `execute_stream`."""
         return self._stream(lambda meter: (self._put_array.future, requests(meter)), _only_response, deadline)
 
+    def _rpc_arguments(self, deadline: Deadline) -> tuple[float, Metadata]:
+        """The timeout and metadata of the next RPC of a call."""
+        server_timeout_s, timeout_s = deadline.rpc_timeout()
+        return timeout_s, rpc_metadata(server_timeout_s)
+
     def _stream(
         self,
         prepare: Callable[[Meter], tuple[Callable[..., Any], Any]],
@@ -140,7 +146,7 @@ class Transport:
         deadline: Deadline,
         kernel: str = "",
     ) -> _Value:
-        timeout, metadata = deadline.rpc_arguments()
+        timeout, metadata = self._rpc_arguments(deadline)
         # The meter within: Ctrl-C does not come between it and the terminal.
         with self._translated(deadline, kernel), CancelOnInterrupt() as interrupt, self.meters.start() as meter:
             begin, request = prepare(meter)

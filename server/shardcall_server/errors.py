@@ -52,6 +52,14 @@ class Reason(enum.StrEnum):
     ARRAY_LOST = enum.auto()
     SEGMENT_NOT_FOUND = enum.auto()
     RESIDENT_LIMIT = enum.auto()
+    TOKEN_REQUIRED = enum.auto()
+    SCOPE_MISSING = enum.auto()
+    QUOTA_EXCEEDED = enum.auto()
+    EXECUTE_LIMIT = enum.auto()
+    COMPILE_LIMIT = enum.auto()
+    PROGRAM_REFUSED = enum.auto()
+    REQUEST_ID_REUSED = enum.auto()
+    PROFILE_STATE = enum.auto()
 
 
 class CallError(Exception):

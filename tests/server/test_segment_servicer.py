@@ -17,6 +17,8 @@ import grpc
 import pytest
 
 from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
+from shardcall_server.frontend.access.gate import Gate
+from shardcall_server.frontend.admission import Admission
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.companion import Companion, make_companion
@@ -66,7 +68,8 @@ def start() -> Iterator[Callable[[bool], Server]]:
                 companion = make_companion([stack.enter_context(tempfile.TemporaryDirectory())])
                 stack.enter_context(closing(cast(Companion, companion)))
             server = grpc.server(
-                stack.enter_context(ThreadPoolExecutor(2)), interceptors=[CallInterceptor(_PATIENCE_S, 4)]
+                stack.enter_context(ThreadPoolExecutor(2)),
+                interceptors=[CallInterceptor(_PATIENCE_S, Gate(), Admission(4))],
             )
             servicer = SegmentServicer(segments, companion)
             segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(

@@ -107,6 +107,33 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: the arrays that stay on the mesh are at the server's
     limit. Delete some.
     """
+    ERROR_REASON_TOKEN_REQUIRED: _ErrorReason.ValueType  # 33
+    """UNAUTHENTICATED: the call brings no token, or one that this server does not
+    know. Nothing was looked at.
+    """
+    ERROR_REASON_SCOPE_MISSING: _ErrorReason.ValueType  # 34
+    """PERMISSION_DENIED: the token lacks the scope that the method needs."""
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 35
+    """RESOURCE_EXHAUSTED: this caller has its share of calls, queued calls,
+    compilations, bytes or arrays, though the server has room for others. Wait
+    until some of them are done.
+    """
+    ERROR_REASON_EXECUTE_LIMIT: _ErrorReason.ValueType  # 36
+    """DEADLINE_EXCEEDED: the program ran longer than
+    `Limits.max_execute_seconds`, and the mesh was restarted to stop it.
+    """
+    ERROR_REASON_COMPILE_LIMIT: _ErrorReason.ValueType  # 37
+    """DEADLINE_EXCEEDED: the compilation took longer than
+    `Limits.max_compile_seconds`, and the mesh was restarted to stop it.
+    """
+    ERROR_REASON_PROGRAM_REFUSED: _ErrorReason.ValueType  # 38
+    """FAILED_PRECONDITION: this program ended the mesh three times and is not run
+    again.
+    """
+    ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 39
+    """INVALID_ARGUMENT: the request id was used before, for another request."""
+    ERROR_REASON_PROFILE_STATE: _ErrorReason.ValueType  # 40
+    """FAILED_PRECONDITION: a profile is being recorded already, or none is."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server carries a `google.rpc.ErrorInfo` whose domain is
@@ -202,4 +229,31 @@ ERROR_REASON_RESIDENT_LIMIT: ErrorReason.ValueType  # 32
 """RESOURCE_EXHAUSTED: the arrays that stay on the mesh are at the server's
 limit. Delete some.
 """
+ERROR_REASON_TOKEN_REQUIRED: ErrorReason.ValueType  # 33
+"""UNAUTHENTICATED: the call brings no token, or one that this server does not
+know. Nothing was looked at.
+"""
+ERROR_REASON_SCOPE_MISSING: ErrorReason.ValueType  # 34
+"""PERMISSION_DENIED: the token lacks the scope that the method needs."""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 35
+"""RESOURCE_EXHAUSTED: this caller has its share of calls, queued calls,
+compilations, bytes or arrays, though the server has room for others. Wait
+until some of them are done.
+"""
+ERROR_REASON_EXECUTE_LIMIT: ErrorReason.ValueType  # 36
+"""DEADLINE_EXCEEDED: the program ran longer than
+`Limits.max_execute_seconds`, and the mesh was restarted to stop it.
+"""
+ERROR_REASON_COMPILE_LIMIT: ErrorReason.ValueType  # 37
+"""DEADLINE_EXCEEDED: the compilation took longer than
+`Limits.max_compile_seconds`, and the mesh was restarted to stop it.
+"""
+ERROR_REASON_PROGRAM_REFUSED: ErrorReason.ValueType  # 38
+"""FAILED_PRECONDITION: this program ended the mesh three times and is not run
+again.
+"""
+ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 39
+"""INVALID_ARGUMENT: the request id was used before, for another request."""
+ERROR_REASON_PROFILE_STATE: ErrorReason.ValueType  # 40
+"""FAILED_PRECONDITION: a profile is being recorded already, or none is."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -142,6 +142,11 @@ class Limits(_message.Message):
     MIN_SEGMENT_BYTES_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     MAX_RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_EXECUTE_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_COMPILE_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENT_CALLS_PER_CLIENT_FIELD_NUMBER: _builtins.int
+    MAX_QUEUED_CALLS_FIELD_NUMBER: _builtins.int
+    MAX_DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     max_message_bytes: _builtins.int
     """The largest message, in bytes, in either direction."""
     max_inline_bytes: _builtins.int
@@ -170,6 +175,20 @@ class Limits(_message.Message):
     """How long a lease on arrays lasts after its last renewal."""
     max_resident_bytes: _builtins.int
     """The most bytes that the arrays of one lease may take on the devices."""
+    max_execute_seconds: _builtins.float
+    """The longest that one program may run on the devices; longer ones are stopped
+    by restarting the mesh.
+    """
+    max_compile_seconds: _builtins.float
+    """The longest that one compilation may take; likewise."""
+    max_concurrent_calls_per_client: _builtins.int
+    """The most calls of one caller that the server works on at once, queued ones
+    included.
+    """
+    max_queued_calls: _builtins.int
+    """The most calls that wait for the mesh, of all callers."""
+    max_device_bytes: _builtins.int
+    """The most bytes on the devices, of arrays that stay and programs that run."""
     def __init__(
         self,
         *,
@@ -185,10 +204,15 @@ class Limits(_message.Message):
         min_segment_bytes: _builtins.int = ...,
         lease_seconds: _builtins.float = ...,
         max_resident_bytes: _builtins.int = ...,
+        max_execute_seconds: _builtins.float = ...,
+        max_compile_seconds: _builtins.float = ...,
+        max_concurrent_calls_per_client: _builtins.int = ...,
+        max_queued_calls: _builtins.int = ...,
+        max_device_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_concurrent_calls", b"max_concurrent_calls", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -256,6 +280,11 @@ class GetUsageResponse(_message.Message):
     ARRAYS_FIELD_NUMBER: _builtins.int
     ARRAY_BYTES_FIELD_NUMBER: _builtins.int
     DESCRIPTORS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    QUEUED_CALLS_FIELD_NUMBER: _builtins.int
+    PROGRAMS_FIELD_NUMBER: _builtins.int
+    PROGRAM_DEVICE_BYTES_FIELD_NUMBER: _builtins.int
+    MESH_FIELD_NUMBER: _builtins.int
     regions: _builtins.int
     """Regions of calls at work."""
     bytes_in_use: _builtins.int
@@ -274,6 +303,20 @@ class GetUsageResponse(_message.Message):
     """Bytes that these take on the devices."""
     descriptors: _builtins.int
     """File descriptors that the front end has open."""
+    calls: _builtins.int
+    """Calls that are worked on, those that wait for the mesh included."""
+    queued_calls: _builtins.int
+    """Calls that wait for the mesh."""
+    programs: _builtins.int
+    """Compiled programs that the mesh holds."""
+    program_device_bytes: _builtins.int
+    """Bytes on the devices that running programs may use, arrays that stay left
+    out.
+    """
+    @_builtins.property
+    def mesh(self) -> Global___MeshState:
+        """The mesh."""
+
     def __init__(
         self,
         *,
@@ -286,11 +329,58 @@ class GetUsageResponse(_message.Message):
         arrays: _builtins.int = ...,
         array_bytes: _builtins.int = ...,
         descriptors: _builtins.int = ...,
+        calls: _builtins.int = ...,
+        queued_calls: _builtins.int = ...,
+        programs: _builtins.int = ...,
+        program_device_bytes: _builtins.int = ...,
+        mesh: Global___MeshState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "descriptors", b"descriptors", "leases", b"leases", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "leases", b"leases", "mesh", b"mesh", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015
+
+@_typing.final
+class MeshState(_message.Message):
+    """Whether the mesh serves, and what became of the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    READY_SECONDS_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    LAST_END_REASON_FIELD_NUMBER: _builtins.int
+    LAST_END_SECONDS_FIELD_NUMBER: _builtins.int
+    SPARE_READY_FIELD_NUMBER: _builtins.int
+    ready: _builtins.bool
+    """Whether it answers."""
+    ready_seconds: _builtins.float
+    """Seconds since it became ready; 0 where it is not."""
+    restarts: _builtins.int
+    """How often it ended and was started again, since the server's start."""
+    last_end_reason: _builtins.str
+    """Why it ended the last time; empty where it never did."""
+    last_end_seconds: _builtins.float
+    """Seconds since then."""
+    spare_ready: _builtins.bool
+    """Whether another worker stands by."""
+    def __init__(
+        self,
+        *,
+        ready: _builtins.bool = ...,
+        ready_seconds: _builtins.float = ...,
+        restarts: _builtins.int = ...,
+        last_end_reason: _builtins.str = ...,
+        last_end_seconds: _builtins.float = ...,
+        spare_ready: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_end_reason", b"last_end_reason", "last_end_seconds", b"last_end_seconds", "ready", b"ready", "ready_seconds", b"ready_seconds", "restarts", b"restarts", "spare_ready", b"spare_ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeshState: _TypeAlias = MeshState  # noqa: Y015

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,9 +15,12 @@ import grpc
 
 from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.frontend.access.principals import Principal
 
 T = TypeVar("T")
 TIMEOUT_KEY = "shardcall-timeout"
+REQUEST_ID_KEY = "shardcall-request-id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Call:
@@ -24,17 +29,25 @@ class Call:
     Args:
         context: gRPC's.
         max_call_s: the server's own limit.
+        principal: who calls; None where the server asks nobody who they are.
+
+    Attributes:
+        connection: what it came by, as gRPC names it.
+        owner: whose quota it counts against: the principal's, else the connection's.
+        request_id: what logs and traces call it; the client's own where it sent one.
 
     Raises:
         CallError: the timeout in the metadata is not a positive number.
     """
 
-    def __init__(self, context: grpc.ServicerContext, max_call_s: float) -> None:
+    def __init__(self, context: grpc.ServicerContext, max_call_s: float, principal: Principal | None = None) -> None:
         self._started = time.monotonic()
         self._context = context
         self.timing = timing_pb2.Timing()
-        self.owner: str = context.peer()
-        """The connection that it came by, as gRPC names it: what memory is counted against."""
+        self.principal = principal
+        self.connection: str = context.peer()
+        self.owner: str = principal.name if principal else self.connection
+        self.request_id = ""
         self.limit_s = max_call_s
         remaining = context.time_remaining()
         if remaining is not None:
@@ -42,6 +55,9 @@ class Call:
         for key, value in context.invocation_metadata():
             if key == TIMEOUT_KEY:
                 self.limit_s = min(self.limit_s, _timeout(value))
+            elif key == REQUEST_ID_KEY:
+                self.request_id = _request_id(value)
+        self.request_id = self.request_id or secrets.token_hex(8)
 
     @property
     def remaining_s(self) -> float:
@@ -119,6 +135,17 @@ def _timeout(value: str | bytes) -> float:
             field=TIMEOUT_KEY,
         )
     return timeout_s
+
+
+def _request_id(value: str | bytes) -> str:
+    if not isinstance(value, str) or not _REQUEST_ID.fullmatch(value):
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"metadata {REQUEST_ID_KEY} is {shorten(value)!r}; give 1 to 64 letters, digits, dots, hyphens or "
+            "underscores",
+            field=REQUEST_ID_KEY,
+        )
+    return value
 
 
 def _cancelled() -> CallError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -15,10 +15,13 @@ import structlog
 from shardcall.chunk_codec import decode
 from shardcall.v1 import array_service_pb2, kernel_service_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.gate import Gate
+from shardcall_server.frontend.admission import Admission
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.status import CallStatus
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Begin: TypeAlias = Callable[[grpc.ServicerContext], Call]
 _OURS = "/shardcall.v1."
 _WORKING = frozenset({"Plan", "Compile", "Execute", "ExecuteStream", "PutArray", "GetArray", "OpenSegment"})
 _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
@@ -37,13 +40,14 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     Args:
         max_call_s: the longest call.
-        max_calls: how many calls may be worked on at once.
+        gate: who is let in.
+        admission: how much is worked on at once.
     """
 
-    def __init__(self, max_call_s: float, max_calls: int) -> None:
+    def __init__(self, max_call_s: float, gate: Gate, admission: Admission) -> None:
         self._max_call_s = max_call_s
-        self._max_calls = max_calls
-        self._free = threading.Semaphore(max_calls)
+        self._gate = gate
+        self._admission = admission
         self._handlers: dict[str, Handler] = {}
         self.draining = False
 
@@ -57,37 +61,44 @@ class CallInterceptor(grpc.ServerInterceptor):
         if (known := self._handlers.get(name)) is not None:
             return known
         handler = continuation(handler_call_details)
-        service, _, method = name.rpartition("/")
-        if handler is None or not service.startswith(_OURS):
+        if handler is None or not name.startswith(_OURS):
             return handler
-        wrapped = self._handlers[name] = self._wrap(handler, method)
+        wrapped = self._handlers[name] = self._wrap(handler, name)
         return wrapped
 
-    def _wrap(self, handler: Handler, method: str) -> Handler:
-        works = method in _WORKING
+    def _wrap(self, handler: Handler, name: str) -> Handler:
+        method = name.rpartition("/")[2]
         carrier = _CARRIERS.get(method)
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
         serialize = _unless_bytes(cast(Any, handler.response_serializer))
+        begin = partial(self._begin, name)
+        works = method in _WORKING
         match handler.request_streaming, handler.response_streaming:
             case True, True:
-                streaming = self._streaming(cast(Any, handler.stream_stream), works)
+                streaming = self._streaming(cast(Any, handler.stream_stream), begin, works)
                 return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
             case False, True:
-                streaming = self._streaming(cast(Any, handler.unary_stream), works)
+                streaming = self._streaming(cast(Any, handler.unary_stream), begin, works)
                 return grpc.unary_stream_rpc_method_handler(streaming, deserialize, serialize)
             case True, False:
-                unary = self._unary(cast(Any, handler.stream_unary), works)
+                unary = self._unary(cast(Any, handler.stream_unary), begin, works)
                 return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
-        unary = self._unary(cast(Any, handler.unary_unary), works)
+        unary = self._unary(cast(Any, handler.unary_unary), begin, works)
         return grpc.unary_unary_rpc_method_handler(unary, deserialize, serialize)
 
-    def _unary(self, method: Callable[[Any, Call], Any], works: bool) -> Callable[[Any, grpc.ServicerContext], Any]:
+    def _begin(self, name: str, context: grpc.ServicerContext) -> Call:
+        principal = self._gate.admit(name, context.invocation_metadata())
+        return Call(context, self._max_call_s, principal)
+
+    def _unary(
+        self, method: Callable[[Any, Call], Any], begin: Begin, works: bool
+    ) -> Callable[[Any, grpc.ServicerContext], Any]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Any:
             call = None
             try:
-                call = Call(context, self._max_call_s)
+                call = begin(context)
                 streams = isinstance(requests, Iterator)
-                with self._admitted(works), _ended_at_last(call, context) if streams else nullcontext():
+                with self._admitted(call, works), _ended_at_last(call, context) if streams else nullcontext():
                     return method(_checked(requests), call)
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
                 return context.abort_with_status(_status(error, call))
@@ -95,37 +106,24 @@ class CallInterceptor(grpc.ServerInterceptor):
         return behaviour
 
     def _streaming(
-        self, method: Callable[[Any, Call], Iterator[Any]], works: bool
+        self, method: Callable[[Any, Call], Iterator[Any]], begin: Begin, works: bool
     ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             call = None
             try:
-                call = Call(context, self._max_call_s)
-                with self._admitted(works), _ended_at_last(call, context):
+                call = begin(context)
+                with self._admitted(call, works), _ended_at_last(call, context):
                     yield from method(_checked(requests), call)
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
                 context.abort_with_status(_status(error, call))
 
         return behaviour
 
-    @contextmanager
-    def _admitted(self, works: bool) -> Iterator[None]:
+    def _admitted(self, call: Call, works: bool) -> AbstractContextManager[None]:
         if self.draining:
             raise CallError(Reason.SERVER_DRAINING, "the server is shutting down and takes no new calls; use another")
-        if not works:  # questions about the server are answered while every call's place is taken
-            yield
-            return
-        if not self._free.acquire(blocking=False):
-            raise CallError(
-                Reason.SERVER_BUSY,
-                f"the server works on {self._max_calls} calls already, the most it takes at once; repeat the "
-                "call later",
-                metadata={"limit": "max_concurrent_calls"},
-            )
-        try:
-            yield
-        finally:
-            self._free.release()
+        # Questions about the server are answered while every call's place is taken.
+        return self._admission.working(call) if works else nullcontext()
 
 
 @contextmanager

@@ -29,7 +29,9 @@ from shardcall.v1 import (
     server_info_service_pb2_grpc,
 )
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen
+from shardcall_server.frontend.admission import Admission
 from shardcall_server.frontend.array_servicer import ArrayServicer
 from shardcall_server.frontend.execution import Execution
 from shardcall_server.frontend.info_servicer import ServerInfoServicer
@@ -89,7 +91,7 @@ class FrontEnd:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._health = health.HealthServicer()
-        self._interceptor = CallInterceptor(settings.max_call_s, settings.max_concurrent_calls)
+        self._interceptor = CallInterceptor(settings.max_call_s, Gate(), Admission(settings.max_concurrent_calls))
         threads = settings.max_concurrent_calls + _SPARE_THREADS
         self._server = grpc.server(
             ThreadPoolExecutor(threads, thread_name_prefix="call"),

@@ -54,6 +54,14 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.ARRAY_LOST: grpc.StatusCode.NOT_FOUND,
     Reason.SEGMENT_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Reason.RESIDENT_LIMIT: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.TOKEN_REQUIRED: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.SCOPE_MISSING: grpc.StatusCode.PERMISSION_DENIED,
+    Reason.QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.EXECUTE_LIMIT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.COMPILE_LIMIT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.PROGRAM_REFUSED: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.REQUEST_ID_REUSED: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.PROFILE_STATE: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 _QUOTAS = {
@@ -62,8 +70,9 @@ _QUOTAS = {
     Reason.OUT_OF_HOST_MEMORY,
     Reason.OUT_OF_DEVICE_MEMORY,
     Reason.RESIDENT_LIMIT,
+    Reason.QUOTA_EXCEEDED,
 }
-_WORTH_WAITING = {Reason.SERVER_BUSY, Reason.OUT_OF_HOST_MEMORY, Reason.MESH_NOT_READY}
+_WORTH_WAITING = {Reason.SERVER_BUSY, Reason.QUOTA_EXCEEDED, Reason.OUT_OF_HOST_MEMORY, Reason.MESH_NOT_READY}
 
 
 class CallStatus(grpc.Status):

@@ -48,6 +48,8 @@ class FrontEndMessage(_message.Message):
     DELETE_ARRAYS_FIELD_NUMBER: _builtins.int
     MEASURE_FIELD_NUMBER: _builtins.int
     END_MEASURING_FIELD_NUMBER: _builtins.int
+    START_PROFILE_FIELD_NUMBER: _builtins.int
+    STOP_PROFILE_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """Answers carry it back; unique in an epoch, 0 where no answer is due."""
     @_builtins.property
@@ -106,6 +108,14 @@ class FrontEndMessage(_message.Message):
     def end_measuring(self) -> Global___EndMeasuring:
         """Forget the blocks that were made for timing."""
 
+    @_builtins.property
+    def start_profile(self) -> Global___StartProfile:
+        """Record what the devices do."""
+
+    @_builtins.property
+    def stop_profile(self) -> Global___StopProfile:
+        """End that."""
+
     def __init__(
         self,
         *,
@@ -124,12 +134,14 @@ class FrontEndMessage(_message.Message):
         delete_arrays: Global___DeleteArrays | None = ...,
         measure: Global___Measure | None = ...,
         end_measuring: Global___EndMeasuring | None = ...,
+        start_profile: Global___StartProfile | None = ...,
+        stop_profile: Global___StopProfile | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "trim", b"trim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "end_measuring"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "end_measuring", "start_profile", "stop_profile"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -151,6 +163,9 @@ class WorkerMessage(_message.Message):
     ARRAY_PUT_FIELD_NUMBER: _builtins.int
     CANDIDATES_FIELD_NUMBER: _builtins.int
     MEASURED_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
+    COMPILING_FIELD_NUMBER: _builtins.int
+    PROFILING_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """The command answered; 0 for Ready."""
     @_builtins.property
@@ -191,6 +206,18 @@ class WorkerMessage(_message.Message):
     def measured(self) -> Global___Measured:
         """Timed."""
 
+    @_builtins.property
+    def heartbeat(self) -> Global___Heartbeat:
+        """The process lives. Sent every second, by a thread that launches nothing."""
+
+    @_builtins.property
+    def compiling(self) -> Global___Compiling:
+        """A compilation has begun; its Prepared or Failure comes later."""
+
+    @_builtins.property
+    def profiling(self) -> Global___Profiling:
+        """Recording, or no longer."""
+
     def __init__(
         self,
         *,
@@ -204,16 +231,109 @@ class WorkerMessage(_message.Message):
         array_put: Global___ArrayPut | None = ...,
         candidates: Global___Candidates | None = ...,
         measured: Global___Measured | None = ...,
+        heartbeat: Global___Heartbeat | None = ...,
+        compiling: Global___Compiling | None = ...,
+        profiling: Global___Profiling | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "candidates", b"candidates", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "measured", b"measured", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "candidates", b"candidates", "compiled_text", b"compiled_text", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "measured", b"measured", "prepared", b"prepared", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put", "candidates", "measured"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put", "candidates", "measured", "heartbeat", "compiling", "profiling"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
 Global___WorkerMessage: _TypeAlias = WorkerMessage  # noqa: Y015
+
+@_typing.final
+class Heartbeat(_message.Message):
+    """The process lives. No answer to any command; its call id is 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
+
+@_typing.final
+class Compiling(_message.Message):
+    """The compilation that a Prepare asked for has begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Compiling: _TypeAlias = Compiling  # noqa: Y015
+
+@_typing.final
+class StartProfile(_message.Message):
+    """Record what the devices do, into a folder that the front end made."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    directory: _builtins.str
+    """The folder."""
+    def __init__(
+        self,
+        *,
+        directory: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartProfile: _TypeAlias = StartProfile  # noqa: Y015
+
+@_typing.final
+class StopProfile(_message.Message):
+    """End the recording; its files are whole when the answer comes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopProfile: _TypeAlias = StopProfile  # noqa: Y015
+
+@_typing.final
+class Profiling(_message.Message):
+    """Recording, or no longer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Profiling: _TypeAlias = Profiling  # noqa: Y015
 
 @_typing.final
 class Start(_message.Message):
@@ -223,19 +343,27 @@ class Start(_message.Message):
 
     VIRTUAL_DEVICES_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
+    PROGRAM_DIR_FIELD_NUMBER: _builtins.int
+    MAX_PROGRAM_DIR_BYTES_FIELD_NUMBER: _builtins.int
     virtual_devices: _builtins.int
     """Virtual CPU devices to make; 0 takes the platform's own."""
     platform: _builtins.str
     """"cpu", "gpu", "tpu" or empty for what JAX finds."""
+    program_dir: _builtins.str
+    """Where compiled programs are kept on disk; empty for nowhere."""
+    max_program_dir_bytes: _builtins.int
+    """The most bytes kept there."""
     def __init__(
         self,
         *,
         virtual_devices: _builtins.int = ...,
         platform: _builtins.str = ...,
+        program_dir: _builtins.str = ...,
+        max_program_dir_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["platform", b"platform", "virtual_devices", b"virtual_devices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_program_dir_bytes", b"max_program_dir_bytes", "platform", b"platform", "program_dir", b"program_dir", "virtual_devices", b"virtual_devices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -251,8 +379,13 @@ class Ready(_message.Message):
     PLATFORM_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
     KERNELS_FIELD_NUMBER: _builtins.int
+    DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     platform: _builtins.str
     """The platform's name."""
+    device_bytes: _builtins.int
+    """Memory of all devices together, as the platform tells it; 0 where it does
+    not.
+    """
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[_server_info_service_pb2.Device]:
         """The devices, by ascending id."""
@@ -272,10 +405,11 @@ class Ready(_message.Message):
         platform: _builtins.str = ...,
         versions: _server_info_service_pb2.Versions | None = ...,
         kernels: _abc.Iterable[_kernel_pb2.KernelDescription] | None = ...,
+        device_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "kernels", b"kernels", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "devices", b"devices", "kernels", b"kernels", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -365,8 +499,16 @@ class Prepared(_message.Message):
 
     PLAN_FIELD_NUMBER: _builtins.int
     PROGRAM_BYTES_FIELD_NUMBER: _builtins.int
+    DEVICE_BYTES_FIELD_NUMBER: _builtins.int
+    FROM_DISK_FIELD_NUMBER: _builtins.int
     program_bytes: _builtins.int
     """The memory that the program takes, at a guess."""
+    device_bytes: _builtins.int
+    """Bytes on all devices together while it runs: operands, results and what lies
+    between.
+    """
+    from_disk: _builtins.bool
+    """Whether the compiled program was found on disk."""
     @_builtins.property
     def plan(self) -> _kernel_pb2.Plan:
         """What a call does."""
@@ -376,10 +518,12 @@ class Prepared(_message.Message):
         *,
         plan: _kernel_pb2.Plan | None = ...,
         program_bytes: _builtins.int = ...,
+        device_bytes: _builtins.int = ...,
+        from_disk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "program_bytes", b"program_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "from_disk", b"from_disk", "plan", b"plan", "program_bytes", b"program_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
