@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import execute, operand
+from end_to_end.messages import execute, open_channel, operand
 
 from shardcall.v1 import kernel_service_pb2_grpc
 
 
 @pytest.fixture(scope="session")
 def channel(server) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(server.address) as connected:
+    with open_channel(server.address) as connected:
         yield connected
 
 

@@ -104,3 +104,8 @@ def check(error: grpc.RpcError, status, reason: str, field: str, says: str) -> N
     timing = timing_pb2.Timing.FromString(metadata["shardcall-timing-bin"])
     assert timing.total_seconds > 0
     assert sum(len(k) + len(v) for k, v in metadata.items()) + len(error.details()) < 4096
+
+
+def open_channel(address, options=()):
+    """A bare channel to a server of the tests, for stubs of the contract."""
+    return grpc.insecure_channel(address, options=list(options))

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
+from end_to_end.messages import open_channel
 from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, memory_files, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -76,7 +76,7 @@ def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(robust
 
 
 def test_health_follows_the_mesh(robust):
-    with grpc.insecure_channel(robust.address) as channel:
+    with open_channel(robust.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
 
         def status(service: str = "shardcall.v1.KernelService") -> int:
@@ -173,7 +173,7 @@ def _refuses(client: sc.Client) -> bool:
 
 def test_a_call_cancelled_while_it_waits_leaves_at_once_and_holds_nothing(own_server):
     server = own_server("--max-concurrent-calls", "1")
-    with sc.connect(server.address) as client, grpc.insecure_channel(server.address) as channel:
+    with sc.connect(server.address) as client, open_channel(server.address) as channel:
         client.diff(X, axis=0)
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)

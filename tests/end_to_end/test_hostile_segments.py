@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import INVALID, NOT_FOUND, check, tensor
+from end_to_end.messages import INVALID, NOT_FOUND, check, open_channel, tensor
 from end_to_end.processes import holds_nothing, until
 from end_to_end.segments_by_hand import MIB, NBYTES, SHAPE, Held, bring, held_segment
 
@@ -119,7 +119,7 @@ def test_a_ticket_gives_its_segment_once_and_a_wrong_one_nothing(segments):
 @pytest.mark.long  # a ticket is good for 5 s
 def test_a_late_ticket_yields_nothing(own_server):
     server = own_server(devices=1)
-    with sc.connect(server.address) as observer, grpc.insecure_channel(server.address) as own:
+    with sc.connect(server.address) as observer, open_channel(server.address) as own:
         stub = segment_service_pb2_grpc.SegmentServiceStub(own)
         answer = stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=2 * MIB), timeout=30)
         assert answer.ticket_seconds == 5

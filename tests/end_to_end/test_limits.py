@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import header
+from end_to_end.messages import header, open_channel
 from end_to_end.processes import X, is_busy, until
 
 import shardcall as sc
@@ -76,7 +76,7 @@ def test_a_claim_takes_nothing_of_the_budget_that_others_need(own_server):
         yield header([4 << 20])  # 32 MiB in and as much out
         done.wait(30)
 
-    with grpc.insecure_channel(server.address) as channel, sc.connect(server.address) as client:
+    with open_channel(server.address) as channel, sc.connect(server.address) as client:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         stalled = [stub.ExecuteStream(claim(), timeout=30) for _ in range(3)]
         large = np.ones((1024, 1024))
@@ -98,7 +98,7 @@ def test_a_stalled_upload_ends_in_time(own_server, flags, metadata):
         yield header([1 << 20])
         done.wait(120)
 
-    with grpc.insecure_channel(server.address) as channel:
+    with open_channel(server.address) as channel:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         began = time.monotonic()
         with pytest.raises(grpc.RpcError) as caught:

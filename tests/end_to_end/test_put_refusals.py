@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import INVALID, check, mesh, operand
+from end_to_end.messages import INVALID, check, mesh, open_channel, operand
 
 from shardcall.v1 import array_service_pb2, array_service_pb2_grpc
 
@@ -28,7 +28,7 @@ def test_a_mesh_of_more_devices_than_there_are_is_told_as_such(channel, axes):
 def test_a_list_that_no_message_holds_is_refused_and_its_arrays_are_there(own_server):
     server = own_server("--max-message-bytes", str(2 << 20))
     names = [f"{letter * 63}{letter}" for letter in "abcdefghijklmnop"]
-    with grpc.insecure_channel(server.address) as channel:
+    with open_channel(server.address) as channel:
         stub = array_service_pb2_grpc.ArrayServiceStub(channel)
         handle = b""
         for _ in range(1100):  # each description has 2 KiB, most of it the names of axes

@@ -12,7 +12,7 @@ from contextlib import suppress
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import chunk, details, mesh, operand, spec, tensor
+from end_to_end.messages import chunk, details, mesh, open_channel, operand, spec, tensor
 from end_to_end.processes import X, holds_nothing, until
 
 import shardcall as sc
@@ -28,7 +28,7 @@ LEASE = b"lease of a test."
 @pytest.fixture
 def arrays(server) -> Iterator[array_service_pb2_grpc.ArrayServiceStub]:
     """The service as it is, without a client that renews leases."""
-    with grpc.insecure_channel(server.address) as channel:
+    with open_channel(server.address) as channel:
         yield array_service_pb2_grpc.ArrayServiceStub(channel)
 
 
@@ -91,7 +91,7 @@ def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(own_server
 
 def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(own_server):
     server = own_server("--lease-s", "5")
-    with sc.connect(server.address) as client, grpc.insecure_channel(server.address) as channel:
+    with sc.connect(server.address) as client, open_channel(server.address) as channel:
         arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
         kept = client.put(X)
         handle = arrays.PutArray(iter([put_request()]), timeout=10).array.handle

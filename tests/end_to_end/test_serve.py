@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
+from end_to_end.messages import open_channel
 from end_to_end.processes import until
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -117,7 +117,7 @@ def test_the_mesh_left_open_follows_specs_and_size(client):
 
 
 def test_reflection_tells_the_services(server):
-    with grpc.insecure_channel(server.address) as channel:
+    with open_channel(server.address) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
         (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=10)

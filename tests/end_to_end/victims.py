@@ -15,9 +15,8 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 
-import grpc
 import numpy as np
-from end_to_end.messages import call, chunk, tensor
+from end_to_end.messages import call, chunk, open_channel, tensor
 
 import shardcall as sc
 from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2, kernel_service_pb2_grpc
@@ -59,7 +58,7 @@ def upload(address: str) -> None:
         yield chunk(0, _MIB, _MIB)
         rest()
 
-    next(kernel_service_pb2_grpc.KernelServiceStub(grpc.insecure_channel(address)).ExecuteStream(half()), None)
+    next(kernel_service_pb2_grpc.KernelServiceStub(open_channel(address)).ExecuteStream(half()), None)
 
 
 def put(address: str) -> None:
@@ -73,7 +72,7 @@ def put(address: str) -> None:
         yield array_service_pb2.PutArrayRequest(chunk=chunk(0, 0, _MIB).chunk)
         rest()
 
-    array_service_pb2_grpc.ArrayServiceStub(grpc.insecure_channel(address)).PutArray(half())
+    array_service_pb2_grpc.ArrayServiceStub(open_channel(address)).PutArray(half())
 
 
 def download(address: str) -> None:
@@ -88,7 +87,7 @@ def download(address: str) -> None:
     request = kernel_service_pb2.ExecuteStreamRequest(
         header=kernel_service_pb2.ExecuteRequest(call=call("matmul"), operands=operands)
     )
-    answer = kernel_service_pb2_grpc.KernelServiceStub(grpc.insecure_channel(address)).ExecuteStream(iter([request]))
+    answer = kernel_service_pb2_grpc.KernelServiceStub(open_channel(address)).ExecuteStream(iter([request]))
     next(answer)
     rest()
 
