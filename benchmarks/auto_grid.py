@@ -63,7 +63,7 @@ def questions(asker: Asker) -> Iterator[Question]:
             yield Question("matmul", size, sizes, (blocks, here(y, "x", "y")), {"out_specs": [P("x", "y")]})
 
 
-def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[Claim]]:
+def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[Claim], dict[str, object]]:
     """Times every strategy of every case, and judges what auto chose."""
     del size
     rows = [["kernel", "size", "mesh", "auto", "timed by the server", "ms", "best", "ms", "auto ÷ best"]]
@@ -88,7 +88,16 @@ def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[
             ]
         )
     text = f"auto loses at most {MOST_LOST} of {count} cases" + (f"; lost: {', '.join(lost)}" if lost else "")
-    return table(rows, left=5), [Claim(text, str(len(lost)), len(lost) <= MOST_LOST)]
+    figure = {
+        "title": "What auto chose, next to the best strategy of each case",
+        "x": "time of auto's choice ÷ the best",
+        "scale": "linear",
+        "rows": [" ".join(row[:3]) for row in rows[1:]],
+        "bars": {"auto": [float(row[-1]) for row in rows[1:]]},
+        "floor": 1,
+        "floor_name": "the best",
+    }
+    return table(rows, left=5), [Claim(text, str(len(lost)), len(lost) <= MOST_LOST)], figure
 
 
 def _choice(client: sc.Client, question: Question) -> str:

@@ -20,11 +20,12 @@ import numpy as np
 
 import shardcall as sc
 from auto_grid import auto_section
+from harness.pictures import picture
 from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
 from kernel_cases import Asker, Case, Samples, in_this_process, measure, mesh_of
 from shardcall import P
 
-Section = tuple[list[str], list[Claim]]
+Section = tuple[list[str], list[Claim], dict[str, object]]
 MESHES = ((8, 1), (1, 8), (4, 2), (2, 4))
 BY_BOTH = P("x", "y")
 DIFFERENCES: dict[str, tuple[str, dict[str, object], tuple[str, ...], float]] = {
@@ -79,7 +80,16 @@ def differences(asker: Asker, size: int, rounds: int) -> Section:
         medians = [found[what, sizes].median for sizes in ((1, 1), *MESHES)]
         ratios = [f"{found[what, s].median / _copy(found, s):.2f}" for s in MESHES]
         rows.append([what, *map(milliseconds, medians), *ratios])
-    return table(rows), list(_difference_claims(found))
+    figure = {
+        "title": "Differences and their family, next to one elementwise pass on the same mesh",
+        "x": "time ÷ x + 1",
+        "scale": "log",
+        "rows": [row[0] for row in rows[1:]],
+        "bars": {f"mesh {s}": [float(row[1 + len(MESHES) + 1 + i]) for row in rows[1:]] for i, s in enumerate(MESHES)},
+        "floor": 1,
+        "floor_name": "x + 1",
+    }
+    return table(rows), list(_difference_claims(found)), figure
 
 
 def _copy(found: dict[tuple[str, tuple[int, ...]], Samples], sizes: tuple[int, ...]) -> float:
@@ -132,8 +142,16 @@ def products(asker: Asker, size: int, rounds: int) -> Section:
     least = min(zip(samples[2:], cases[2:], strict=True), key=lambda pair: best / pair[0].median)
     share = best / least[0].median
     text = f"matmul reaches at least 0.9 of the best of NumPy and one device in every layout, here {least[1].what}"
-    worst = max(samples[2:], key=lambda s: s.median).median
-    return table(rows, left=3), [Claim(text, f"{best / worst:.2f}", share >= 0.9)]
+    figure = {
+        "title": f"Products, {size}³ float32",
+        "x": "GFLOP/s",
+        "scale": "linear",
+        "rows": [f"{row[0]}, {row[1]}" if row[1] else row[0] for row in rows[1:]],
+        "bars": {"matmul": [float(row[4]) for row in rows[1:]]},
+        "floor": flops / best / 1e9,
+        "floor_name": "the best of NumPy and one device",
+    }
+    return table(rows, left=3), [Claim(text, f"{share:.2f}", share >= 0.9)], figure
 
 
 def collective(asker: Asker, size: int, rounds: int) -> Section:
@@ -155,7 +173,16 @@ def collective(asker: Asker, size: int, rounds: int) -> Section:
     rows = [["layout: strategy", "result", "temporary MiB a device", "ms"]]
     for case, s in zip(cases, measure(cases, rounds).values(), strict=True):
         rows.append([case.what, *case.notes, milliseconds(s.median)])
-    return table(rows, left=2), []
+    figure = {
+        "title": f"collective_matmul on 8 devices, {size}³ float32",
+        "x": "ms",
+        "scale": "linear",
+        "rows": [row[0] for row in rows[1:]],
+        "bars": {"time": [float(row[3]) for row in rows[1:]]},
+        "floor": min(float(row[3]) for row in rows[1:]),
+        "floor_name": "the quickest",
+    }
+    return table(rows, left=2), [], figure
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Asker, int, int], Section], int]] = {
@@ -172,7 +199,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {', '.join(SECTIONS)}")
     parser.add_argument("--rounds", type=int, default=9, help="how often each case is asked (9)")
     parser.add_argument("--size", type=int, help="rows and columns, instead of each section's own")
-    parser.add_argument("--output", type=Path, help="write the report there too, as markdown")
+    parser.add_argument("--output", type=Path, help="write the report there too, as markdown, and plots beside it")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
     if unknown := sorted(set(names) - set(SECTIONS)):
@@ -188,8 +215,10 @@ def main() -> int:
             title, section, size = SECTIONS[name]
             size = arguments.size or size
             with Asker(client).layouts() as asker:
-                lines, found = section(asker, size, arguments.rounds)
+                lines, found, figure = section(asker, size, arguments.rounds)
             report += ["", f"## {title.format(size)}", "", *lines]
+            if arguments.output:
+                report += ["", picture(figure, arguments.output, name)]
             claims += found
     report += ["", "## Claims", "", *claim_table(claims)]
     print("\n".join(report))

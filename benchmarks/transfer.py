@@ -10,7 +10,6 @@ benchmarks/README.md.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from harness.asking import (
     peer_python,
     server,
 )
+from harness.pictures import picture
 from harness.report import claim_table, machine, milliseconds, parse_size, size_name, table
 
 SIZES = (4, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 128 << 20)
@@ -194,7 +194,6 @@ def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
 
 def draw(measured: Measured, tuned: bool, arguments: argparse.Namespace) -> str:
     """Draws the times beside the report, and gives the line that shows them."""
-    name = f"{arguments.output.stem}-{'tuned' if tuned else 'default'}.svg"
     lines = []
     for key, way in WAYS.items():
         found = {size: samples[key].seconds for size, samples in measured.items() if key in samples}
@@ -208,13 +207,7 @@ def draw(measured: Measured, tuned: bool, arguments: argparse.Namespace) -> str:
         "tick_names": [size_name(size) for size in measured],
         "lines": lines,
     }
-    python = peer_python(arguments.peers_dir, "plots")
-    if not python.exists():
-        return "No plot: matplotlib is not installed; see install_peers.py."
-    target = arguments.output.resolve().with_name(name)
-    command = [str(python), "-m", "harness.plots", str(target)]
-    subprocess.run(command, input=json.dumps(figure), text=True, check=True, cwd=Path(__file__).parent)
-    return f"![Times over sizes]({name})"
+    return picture(figure, arguments.output, "tuned" if tuned else "default", arguments.peers_dir)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

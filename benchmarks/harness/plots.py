@@ -1,4 +1,4 @@
-"""Draws one figure: times over sizes, both logarithmic. Runs where matplotlib is; see install_peers.py.
+"""Draws one figure: lines over sizes, or bars. Runs where matplotlib is; see install_peers.py.
 
 python -m harness.plots FILE.svg < FIGURE.json
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib import pyplot
@@ -19,6 +20,12 @@ def main() -> None:
     mpl.use("svg")
     # Text as text and no dates: the file is the same if the figures are.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "shardcall"})
+    fig = draw_lines(figure) if "lines" in figure else draw_bars(figure)
+    fig.savefig(sys.argv[1], metadata={"Date": None}, bbox_inches="tight")
+
+
+def draw_lines(figure: dict[str, Any]) -> Any:
+    """Times over sizes, both logarithmic."""
     fig, axes = pyplot.subplots(figsize=(9, 6))
     for line in figure["lines"]:
         sizes, seconds = zip(*line["points"], strict=True)
@@ -27,7 +34,23 @@ def main() -> None:
     axes.set_xticks(figure["ticks"], figure["tick_names"])
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    fig.savefig(sys.argv[1], metadata={"Date": None}, bbox_inches="tight")
+    return fig
+
+
+def draw_bars(figure: dict[str, Any]) -> Any:
+    """A group of bars for each row, one of each series, and a line where the floor is."""
+    rows, series = figure["rows"], figure["bars"]
+    height = 0.8 / len(series)
+    fig, axes = pyplot.subplots(figsize=(9, 0.9 + len(rows) * (0.14 + 0.1 * len(series))))
+    for i, (name, values) in enumerate(series.items()):
+        axes.barh([r + i * height for r in range(len(rows))], values, height, label=name)
+    axes.set_yticks([r + 0.4 - height / 2 for r in range(len(rows))], rows, fontsize=7)
+    axes.invert_yaxis()
+    axes.axvline(figure["floor"], color="black", linestyle=":", label=figure["floor_name"])
+    axes.set(xscale=figure["scale"], xlabel=figure["x"], title=figure["title"])
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return fig
 
 
 if __name__ == "__main__":
