@@ -1,9 +1,11 @@
 # The server, and the demonstration that asks it the first question.
 #
 #   docker build --tag shardcall:dev .
-#   docker run --rm --init --publish 127.0.0.1:8470:8470 shardcall:dev serve --host 0.0.0.0 --insecure-allow-remote
+#   docker run --rm --init --publish 127.0.0.1:8470:8470 --env SHARDCALL_TOKEN="$(openssl rand -hex 32)" \
+#       shardcall:dev serve --host 0.0.0.0 --insecure-allow-remote
 #
-# It runs as a user without rights, writes nothing outside /tmp and so runs with --read-only --tmpfs /tmp.
+# It runs as a user without rights, writes nothing outside /tmp and so runs with --read-only --tmpfs /tmp. With TLS and
+# a token file, as for other machines: docker-compose.yml.
 
 FROM python:3.11-slim-bookworm AS dependencies
 COPY requirements/server.txt .
@@ -26,6 +28,8 @@ COPY --from=dependencies /opt/shardcall /opt/shardcall
 COPY --from=build /wheel /wheel
 RUN python -m pip --python /opt/shardcall/bin/python install --no-cache-dir --no-deps --no-index /wheel/*.whl
 COPY examples /app/examples
+# What is mounted there belongs to this user too: volumes begin as copies of these folders.
+RUN install --directory --owner 10001 --group 10001 --mode 0700 /trust/authority /trust/server /trust/client
 ENV PATH=/opt/shardcall/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

@@ -15,8 +15,16 @@ from pathlib import Path
 import pytest
 
 import shardcall as sc
+from shardcall import token_file
 
 DEVICES = 8
+PRINCIPALS = {
+    "guest": token_file.SCOPES,
+    "runner": ("run",),
+    "keeper": ("run", "arrays"),
+    "watcher": ("admin",),
+}
+"""Whom servers of the tests know besides the user whose tests these are, and what they may do."""
 _READY = re.compile(r"shardcall ready at (\S+) ")
 
 
@@ -79,10 +87,24 @@ def start_server(
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps the user's cache out of the tests, and the time that timing strategies takes out of most."""
+    """Keeps the user's cache and tokens out of the tests, and out of most what takes time or machine.
+
+    Many tests stop a worker to hold the mesh, for longer than a server would stand by: those of the watchdog set its
+    limits themselves.
+    """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SHARDCALL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         environment.setenv("SHARDCALL_STRATEGY", "fixed")
+        # What one test called is not made ready for the next; compiled programs are kept on disk for all.
+        environment.setenv("SHARDCALL_WARM_S", "0")
+        environment.setenv("SHARDCALL_SPARE_WORKER", "false")
+        environment.setenv("SHARDCALL_WORKER_SILENCE_S", "600")
+        environment.setenv("SHARDCALL_DEADLINE_GRACE_S", "600")
+        tokens = tmp_path_factory.mktemp("state") / "token"
+        own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+        token_file.create(str(tokens), [own, *(token_file.Entry.make(*other) for other in PRINCIPALS.items())])
+        environment.setenv(token_file.FILE_VARIABLE, str(tokens))
+        environment.delenv(token_file.TOKEN_VARIABLE, raising=False)
         yield
 
 

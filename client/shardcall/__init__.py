@@ -53,7 +53,7 @@ from shardcall.result import Result
 from shardcall.server_info import ServerInfo
 from shardcall.specs import P, PartitionSpec
 from shardcall.timing import Timing
-from shardcall.usage import Usage
+from shardcall.usage import MeshState, Usage
 
 __version__ = "0.1.0"
 
@@ -79,6 +79,7 @@ __all__ = [
     "KernelTable",
     "Mesh",
     "MeshRestartedError",
+    "MeshState",
     "NotSupportedError",
     "OperandTypeError",
     "OutOfDeviceMemoryError",

@@ -14,10 +14,24 @@ _FORMS = 'give "host:port", such as "localhost:8470", or "unix:/path/to/socket"'
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is: ``target`` for gRPC, and whether it is this machine."""
+    """Where a server is.
+
+    Attributes:
+        target: for gRPC.
+        is_local: whether it is this machine.
+        host: its name or address, without brackets; empty for a Unix socket.
+        port: 0 for a Unix socket.
+    """
 
     target: str
     is_local: bool
+    host: str = ""
+    port: int = 0
+
+    @property
+    def is_socket(self) -> bool:
+        """Whether it is a Unix socket."""
+        return not self.host
 
 
 def parse_address(address: str) -> Address:
@@ -39,7 +53,8 @@ def parse_address(address: str) -> Address:
         raise _refusal(address, _FORMS)
     if not 1 <= int(match["port"]) <= 65535:
         raise _refusal(address, "a port is 1 to 65535")
-    return Address(address, is_local=_is_loopback(match["host"].strip("[]")))
+    host = match["host"].strip("[]")
+    return Address(address, _is_loopback(host), host, int(match["port"]))
 
 
 def _is_loopback(host: str) -> bool:

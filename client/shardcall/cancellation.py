@@ -39,6 +39,11 @@ class Cancellation:
         for call in watched:
             call.cancel()
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled
+
     def check(self) -> None:
         """Lets nothing more begin.
 
@@ -76,6 +81,12 @@ class Cancellation:
 _current: ContextVar[Cancellation | None] = ContextVar("shardcall_cancellation", default=None)
 
 
+def is_cancelled() -> bool:
+    """Whether the `Cancellation` around the caller, if there is one, was cancelled."""
+    around = _current.get()
+    return around is not None and around.cancelled
+
+
 def watch(call: Cancellable) -> None:
     """Lets the `Cancellation` around the caller, if there is one, cancel this too.
 
@@ -84,6 +95,29 @@ def watch(call: Cancellable) -> None:
     """
     if (around := _current.get()) is not None:
         around.watch(call)
+
+
+def pause(seconds: float) -> None:
+    """Waits, unless the `Cancellation` around the caller ends it.
+
+    Raises:
+        CallCancelledError: if it was cancelled.
+    """
+    pausing = _Pause()
+    watch(pausing)
+    if pausing.cancelled.wait(seconds) and (around := _current.get()) is not None:
+        around.check()
+
+
+class _Pause:
+    """What a pause waits for."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+
+    def cancel(self) -> bool:
+        self.cancelled.set()
+        return True
 
 
 def call_unary(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,7 @@ from shardcall.mesh import Mesh
 from shardcall.methods import KernelMethods
 from shardcall.parameters import ParameterLike
 from shardcall.plan import Plan
+from shardcall.profile import Profile
 from shardcall.remote_array import SHORT_TIMEOUT_S
 from shardcall.residents import Residents
 from shardcall.result import Result
@@ -200,6 +202,29 @@ class Client(KernelMethods[Result], ArrayMethods):
             self._transport.unary(self._transport.server.GetUsage, request, self._deadline(timeout))
         )
 
+    def profile(
+        self, directory: str | os.PathLike[str], *, max_seconds: float = 0.0, timeout: float | None = DEFAULT_TIMEOUT_S
+    ) -> Profile:
+        """Records what the server's devices do during a ``with`` block, with JAX's profiler.
+
+            with client.profile("traces") as profile:
+                client.matmul(a, b)
+            print(profile.path)                          # TensorBoard and XProf read traces/
+
+        The calls of all clients are recorded, so it takes a token of scope ``admin``. One profile is recorded at a
+        time.
+
+        Args:
+            directory: where the files go, each profile in a fresh folder ``plugins/profile/<time>`` below it.
+            max_seconds: after which the server throws away what nobody has stopped; 0 for its longest call.
+            timeout: seconds for starting, and again for stopping and fetching; None for the server's maximum.
+
+        Raises:
+            InvalidRequestError: when a profile is being recorded already, or the server threw it away.
+            AccessDeniedError: for a token without the scope ``admin``.
+        """
+        return Profile(self._transport, directory, max_seconds, lambda: self._deadline(timeout))
+
     def empty(self, shape: int | Iterable[int], dtype: npt.DTypeLike = np.float64) -> NDArray:
         """Returns an uninitialized array, as ``numpy.empty``, that need not be copied to be an operand.
 
@@ -268,4 +293,4 @@ class Client(KernelMethods[Result], ArrayMethods):
 def ask_server_info(transport: Transport, until: Deadline) -> ServerInfo:
     """Asks a server what it is."""
     request = server_info_service_pb2.GetServerInfoRequest()
-    return server_info.from_proto(transport.unary(transport.server.GetServerInfo, request, until))
+    return server_info.from_proto(transport.unary(transport.server.GetServerInfo, request, until, repeats=False))

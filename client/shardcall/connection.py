@@ -9,9 +9,13 @@ from shardcall.channel import DEFAULT_MESSAGE_BYTES, open_channel
 from shardcall.client import Client, ask_server_info
 from shardcall.deadline import deadline
 from shardcall.errors import ServerUnavailableError, ShardcallError
+from shardcall.handshake import explain
 from shardcall.progress import Listener, Meters
+from shardcall.retries import NO_RETRIES, Retries
 from shardcall.server_info import ServerInfo
 from shardcall.sharing import sharing
+from shardcall.tls import Pem, Tls, find_tls
+from shardcall.token import find_token
 from shardcall.transport import Transport
 
 CONNECT_TIMEOUT_S = 5.0
@@ -23,55 +27,82 @@ _NO_SHARDCALL = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 def connect(
     address: str,
     *,
+    token: str | None = None,
+    tls: bool | None = None,
+    ca_certificate: Pem | None = None,
+    client_certificate: Pem | None = None,
+    client_key: Pem | None = None,
     connect_timeout: float = CONNECT_TIMEOUT_S,
     shared_memory: bool = True,
     progress: bool | Listener = True,
+    retries: bool = True,
 ) -> Client:
     """Connects to a server, and asks it at once what it is.
 
     Args:
         address: ``"host:port"``, or ``"unix:/path/to/socket"``.
+        token: tells the server who calls; None for the one that the environment variable ``SHARDCALL_TOKEN`` holds,
+            else, for a server of this user on this machine, the one of the user's own token file.
+        tls: whether to encrypt; None for: where a certificate is given. True alone trusts whom the system trusts.
+        ca_certificate: of the authority to trust, the path of a PEM file or what it holds; None for the file that
+            the environment variable ``SHARDCALL_CA_CERTIFICATE`` names.
+        client_certificate: where the server asks for one, likewise.
+        client_key: its key, likewise.
         connect_timeout: seconds within which the server must have answered.
         shared_memory: whether large arrays may go through memory shared with a server on this host, where that
             can be.
         progress: who is told of uploads, downloads and compilations: a function of a `shardcall.Progress`; True
             for a bar where one takes over a second and standard error is a terminal, or in a notebook; False.
+        retries: whether calls are repeated, four times at most and within their timeout, that the server refused for
+            now or whose connection was lost before an answer came. Those that failed in any other way never are.
 
     Returns:
         A client, to be used as a context manager or closed by `Client.close`.
 
     Raises:
-        InvalidRequestError: if the address is none.
-        ServerUnavailableError: if no server answers, or its mesh is not ready.
+        InvalidRequestError: if the address is none, or the token.
+        InvalidParameterError: if the arguments of TLS contradict each other, or a file is not there.
+        AccessDeniedError: if the server does not know the token, or asks for one and none was found.
+        ServerUnavailableError: if no server answers, TLS fails, or the mesh is not ready.
     """
     where = parse_address(address)
-    meters = Meters(progress)
-    transport, info = _ask(where, DEFAULT_MESSAGE_BYTES, connect_timeout, meters)
+    encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
+    meters, shown = Meters(progress), find_token(where, token)
+
+    def begin(message_bytes: int) -> Transport:
+        channel = open_channel(where, message_bytes, encryption)
+        return Transport(channel, where.target, meters, shown, Retries() if retries else NO_RETRIES)
+
+    transport, info = _ask(begin(DEFAULT_MESSAGE_BYTES), where, encryption, connect_timeout)
     if info.limits.max_message_bytes > DEFAULT_MESSAGE_BYTES:
         transport.close()
         longest = min(info.limits.max_message_bytes, _LARGEST_MESSAGE_BYTES)
-        transport, info = _ask(where, longest, connect_timeout, meters)
+        transport, info = _ask(begin(longest), where, encryption, connect_timeout)
     return Client(transport, info, sharing(transport, info.limits, where) if shared_memory else None)
 
 
-def _ask(where: Address, message_bytes: int, timeout_s: float, meters: Meters) -> tuple[Transport, ServerInfo]:
-    until = deadline(timeout_s, 0)
-    transport = Transport(open_channel(where, message_bytes), where.target, meters)
+def _ask(
+    transport: Transport, where: Address, encryption: Tls | None, timeout_s: float
+) -> tuple[Transport, ServerInfo]:
     try:
-        return transport, ask_server_info(transport, until)
+        return transport, ask_server_info(transport, deadline(timeout_s, 0))
     except ShardcallError as error:
         transport.close()
-        raise _explained(error, where.target, timeout_s) from None
+        raise explained(error, where, encryption, timeout_s) from None
     except BaseException:
         transport.close()
         raise
 
 
-def _explained(error: ShardcallError, address: str, timeout_s: float) -> ShardcallError:
+def explained(error: ShardcallError, where: Address, encryption: Tls | None, timeout_s: float) -> ShardcallError:
+    """The error of a first question to a server, in words that say what to do about it."""
+    address = where.target
     if error.reason in ("MESH_NOT_READY", "SERVER_DRAINING"):
         message = f"the server at {address} is up and cannot serve now: {error.message}"
     elif error.reason:
         return error
+    elif refused := explain(error.metadata.get("grpc", ""), where, encryption):
+        message = refused
     elif error.status in _SILENT:
         late = f" within {timeout_s:g} s" if error.status is grpc.StatusCode.DEADLINE_EXCEEDED else ""
         message = f"no server answers at {address}{late}; start one with: shardcall serve"

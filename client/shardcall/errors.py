@@ -55,6 +55,7 @@ class ShardcallError(Exception):
         timing: where the time went until the failure; None where the server did not tell.
         status: the gRPC status; None where the client itself refused.
         retry_after_s: seconds after which a repeated call may be served; None where waiting does not help.
+        request_id: what the server's log and traces call the call; empty where it was never sent.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ShardcallError(Exception):
         timing: Timing | None = None,
         status: grpc.StatusCode | None = None,
         retry_after_s: float | None = None,
+        request_id: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -76,6 +78,7 @@ class ShardcallError(Exception):
         self.timing = timing
         self.status = status
         self.retry_after_s = retry_after_s
+        self.request_id = request_id
 
     def __str__(self) -> str:
         return self.message

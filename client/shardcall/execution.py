@@ -112,23 +112,32 @@ class Execution:
         whole = request(operands=packed.messages, result_space=space)
         if unary:
             try:
-                return self._run_unary(whole, room, deadline)
+                return self._run_unary(whole, room, deadline, shares=shared is not None)
             except ShardcallError as error:
                 if error.reason != _STREAM_REQUIRED:
                     raise
-        return self._run_stream(whole, packed, room, deadline)
+        return self._run_stream(whole, packed, room, deadline, shares=shared is not None)
 
-    def _run_unary(self, request: kernel_service_pb2.ExecuteRequest, room: Room | None, deadline: Deadline) -> Answer:
-        execute = self._transport.kernels.Execute
-        return unary_answer(self._transport.unary(execute, request, deadline, kernel=request.call.kernel), room)
+    def _run_unary(
+        self, request: kernel_service_pb2.ExecuteRequest, room: Room | None, deadline: Deadline, *, shares: bool
+    ) -> Answer:
+        execute, kernel = self._transport.kernels.Execute, request.call.kernel
+        return unary_answer(self._transport.unary(execute, request, deadline, kernel=kernel, shares=shares), room)
 
     def _run_stream(
-        self, request: kernel_service_pb2.ExecuteRequest, packed: Packed, room: Room | None, deadline: Deadline
+        self,
+        request: kernel_service_pb2.ExecuteRequest,
+        packed: Packed,
+        room: Room | None,
+        deadline: Deadline,
+        *,
+        shares: bool,
     ) -> Answer:
         chunk = chunk_bytes(self._limits)
         requests = partial(stream_requests, kernel_service_pb2.ExecuteStreamRequest, request, packed.streamed, chunk)
         read = partial(stream_answer, most_bytes=self._limits.max_call_bytes, room=room)
-        return self._transport.execute_stream(requests, read, deadline, kernel=request.call.kernel)
+        kernel = request.call.kernel
+        return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares)
 
 
 def operand_bytes(operands: Sequence[Value]) -> int:

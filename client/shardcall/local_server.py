@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from typing import IO
 
 from shardcall import cancellation
@@ -17,6 +19,7 @@ from shardcall.client import Client
 from shardcall.connection import connect
 from shardcall.errors import InvalidParameterError, ServerUnavailableError
 from shardcall.progress import Listener
+from shardcall.token_file import TOKEN_VARIABLE, new_token
 
 _READY = re.compile(r"shardcall ready at (\S+)")
 _STOP_TIMEOUT_S = 10.0
@@ -52,11 +55,13 @@ def local(
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
-    server = ServerProcess([*command, "--exit-with-stdin", *_options(settings)])
+    options = _options({"spare_worker": False, **settings})  # a private server need not be back at once
+    token = new_token()  # by the environment, since others see the words of a command
+    server = ServerProcess([*command, "--exit-with-stdin", *options], {TOKEN_VARIABLE: token})
     cancellation.watch(server)
     try:
         address = server.wait_until_ready(start_timeout)
-        client = connect(address, shared_memory=shared_memory, progress=progress)
+        client = connect(address, token=token, shared_memory=shared_memory, progress=progress)
     except BaseException:
         server.stop()
         raise
@@ -68,7 +73,7 @@ def local(
 class ServerProcess:
     """A server process that ends with its standard input, and the threads that keep its output flowing."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], environment: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -77,6 +82,7 @@ class ServerProcess:
             text=True,
             encoding="utf-8",
             errors="replace",
+            env={**os.environ, **(environment or {})},
             start_new_session=True,  # the owner's Ctrl-C interrupts a call, not the server
         )
         self._stderr: deque[str] = deque(maxlen=_KEPT_LINES)

@@ -86,6 +86,7 @@ class Plan:
         key_digest: SHA-256 over them, hexadecimal.
         cache_hit: whether the program was there when this plan was asked for.
         explanation: after a miss, the parts of the key that differ from the nearest one cached.
+        from_disk: after a miss, whether the compiled program was found on the server's disk and only loaded.
     """
 
     kernel: str
@@ -102,6 +103,7 @@ class Plan:
     cache_hit: bool
     explanation: str
     strategy_timings: Mapping[str, float] = field(default_factory=dict, hash=False)
+    from_disk: bool = False
 
     def visualize(self, which: int | str = 0) -> Drawing:
         """Draws the blocks of an operand or result, each with the devices that hold it.
@@ -137,7 +139,7 @@ class Plan:
 
     def __repr__(self) -> str:
         types = ", ".join("None" if operand is None else str(operand.type) for operand in self.operands)
-        cached = "cached" if self.cache_hit else "compiled now"
+        cached = told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
         return f"<Plan {self.kernel}({types}) by {self.strategy!r} on {_short(self.mesh)}, {cached}>"
 
     def __str__(self) -> str:
@@ -149,11 +151,16 @@ class Plan:
             *(f"  collectives  {c.count} × {c.kind}, {c.bytes_per_device:,} bytes a device" for c in self.collectives),
             f"  work         {self.flops_per_device:.4g} FLOPs a device",
             f"  memory       {self.memory} a device",
-            f"  key          {self.key_digest[:16]}, {'cached' if self.cache_hit else 'compiled now'}",
+            f"  key          {self.key_digest[:16]}, {told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)}",
         ]
         # As a hanging paragraph: it may name many parts of the key.
         miss = textwrap.fill(self.explanation, _WIDTH, initial_indent="  miss         ", subsequent_indent=" " * 15)
         return "\n".join([*lines, miss] if miss else lines)
+
+
+def told_origin(*, cache_hit: bool, from_disk: bool) -> str:
+    """Where a program came from, in the words of plans and results."""
+    return "cached" if cache_hit else "loaded from disk" if from_disk else "compiled now"
 
 
 def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
@@ -171,6 +178,7 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
         key={part.label: part.value for part in message.key},
         key_digest=message.key_digest,
         cache_hit=cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
+        from_disk=cache.from_disk,
         explanation=cache.explanation,
         strategy_timings={timing.strategy: timing.seconds for timing in message.strategy_timings},
     )

@@ -88,7 +88,7 @@ class Residents:
             header.array.CopyFrom(packed.messages[0])
             chunk = chunk_bytes(self._limits)
             requests = partial(stream_requests, array_service_pb2.PutArrayRequest, header, packed.streamed, chunk)
-            return self._transport.put_array(requests, until)
+            return self._transport.put_array(requests, until, shares=shared is not None)
 
         answer = self.make_room(lambda: run_shared(self._sharing, [array], 0, until, put), until)
         return self._lease.hold(answer.array.handle, partial(self._described, owner, answer.array))
@@ -103,7 +103,7 @@ class Residents:
             space = None if room is None else room.message()
             request = array_service_pb2.GetArrayRequest(handle=handle, result_space=space)
             read = partial(array_answer, most_bytes=self._limits.max_call_bytes, room=room)
-            return self._transport.get_array(request, read, until)
+            return self._transport.get_array(request, read, until, shares=shared is not None)
 
         with self.using([array], ["the array"]):
             return run_shared(self._sharing, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get)

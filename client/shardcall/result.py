@@ -29,6 +29,7 @@ class Result:
         timing: where the time went.
         cache_hit: whether the program was there when the call came.
         explanation: after a miss, the parts of the key that differ from the nearest one cached.
+        from_disk: after a miss, whether the compiled program was found on the server's disk and only loaded.
     """
 
     arrays: tuple[Any, ...]
@@ -37,12 +38,13 @@ class Result:
     explanation: str
     # As bytes: the message would keep the whole answer, with the arrays' bytes, in memory.
     _plan: bytes
+    from_disk: bool = False
 
     @cached_property
     def plan(self) -> Plan:
         """What was done; read when it is first asked for, since it would be most of the work of a small call."""
         outcome = kernel_pb2.CACHE_OUTCOME_HIT if self.cache_hit else kernel_pb2.CACHE_OUTCOME_MISS
-        cache = kernel_pb2.CacheAnswer(outcome=outcome, explanation=self.explanation)
+        cache = kernel_pb2.CacheAnswer(outcome=outcome, explanation=self.explanation, from_disk=self.from_disk)
         return plan.from_proto(kernel_pb2.Plan.FromString(self._plan), cache)
 
     @property
@@ -66,7 +68,7 @@ class Result:
     def __repr__(self) -> str:
         types = ", ".join(str(arrays.type_of(array)) for array in self.arrays)
         kept = ", kept on the mesh" if any(find_remote_array(array) is not None for array in self.arrays) else ""
-        cached = "cached" if self.cache_hit else "compiled now"
+        cached = plan.told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
         where = ".array" if len(self.arrays) == 1 else ".arrays"
         took = f"{self.timing.round_trip * 1e3:.1f} ms"
         return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}{kept}; see {where}>"
@@ -78,6 +80,7 @@ def from_answer(answer: Answer, results: tuple[NDArray | RemoteArray, ...], roun
         arrays=results,
         timing=timing.from_proto(answer.timing, round_trip_s),
         cache_hit=answer.cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
+        from_disk=answer.cache.from_disk,
         explanation=answer.cache.explanation,
         _plan=answer.plan.SerializeToString(),
     )

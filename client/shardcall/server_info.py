@@ -38,6 +38,11 @@ class Limits:
         min_segment_bytes: operands and results from which on shared memory is quicker than messages.
         lease_seconds: how long arrays stay after their client was last heard of.
         max_resident_bytes: arrays of one client that stay, on the devices.
+        max_concurrent_calls_per_client: calls of one client that the server works on at once.
+        max_queued_calls: calls that wait for the mesh.
+        max_device_bytes: arrays that stay and programs that run, on the devices.
+        max_execute_seconds: the longest run of one program.
+        max_compile_seconds: the longest compilation of one.
     """
 
     max_message_bytes: int
@@ -52,6 +57,11 @@ class Limits:
     min_segment_bytes: int
     lease_seconds: float
     max_resident_bytes: int
+    max_concurrent_calls_per_client: int = 0
+    max_queued_calls: int = 0
+    max_device_bytes: int = 0
+    max_execute_seconds: float = 0.0
+    max_compile_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,10 @@ class ServerInfo:
             "default mesh": str(self.default_mesh),
             "one call": f"{call_bytes}, {limits.max_call_seconds:g} s, rank {limits.max_rank}",
             "one message": f"{limits.max_message_bytes:,} bytes, {limits.max_inline_bytes:,} of them operands",
-            "at once": f"{limits.max_concurrent_calls} calls, {limits.max_cached_programs} compiled programs",
+            "at once": f"{limits.max_concurrent_calls} calls, {limits.max_concurrent_calls_per_client} of one client; "
+            f"{limits.max_cached_programs} compiled programs",
+            "one program": f"{limits.max_execute_seconds:g} s to run, {limits.max_compile_seconds:g} s to compile",
+            "on devices": f"{human(limits.max_device_bytes)}",
             "versions": f"shardcall {versions.shardcall}, jax {versions.jax}, jaxlib {versions.jaxlib}",
             "epoch": f"{self.epoch:016x}",
         }

@@ -23,6 +23,7 @@ from shardcall.v1 import error_pb2, timing_pb2
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"
 _DETAILS_KEY = "grpc-status-details-bin"
+_SERVERS_FAULT = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 _REASONS = {name.removeprefix("ERROR_REASON_"): code for name, code in error_pb2.ErrorReason.items()}
 
 ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
@@ -131,7 +132,12 @@ ERRORS_BY_STATUS: Mapping[grpc.StatusCode, tuple[type[ShardcallError], str]] = M
 
 
 def to_error(
-    error: grpc.RpcError, address: str, timeout_s: float, round_trip_s: float = 0.0, kernel: str = ""
+    error: grpc.RpcError,
+    address: str,
+    timeout_s: float,
+    round_trip_s: float = 0.0,
+    kernel: str = "",
+    request_id: str = "",
 ) -> ShardcallError:
     """Returns the error to raise for one of gRPC's.
 
@@ -141,6 +147,7 @@ def to_error(
         timeout_s: what the call was given.
         round_trip_s: how long the call took, for the timing.
         kernel: the one whose operands and specs the error's field names as its callers do.
+        request_id: what the server calls the call.
     """
     call = cast("grpc.Call", error)
     status = call.code() or grpc.StatusCode.UNKNOWN
@@ -156,6 +163,8 @@ def to_error(
         message = sentence.format(address=address, timeout=f"{timeout_s:g} s", details=_plain(message))
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         message += _spent(spent)
+    if status in _SERVERS_FAULT and request_id:
+        message += f" (request {request_id})"
     return kind(
         message,
         reason=details.reason,
@@ -164,6 +173,7 @@ def to_error(
         timing=spent,
         status=status,
         retry_after_s=details.retry_after_s,
+        request_id=request_id,
     )
 
 

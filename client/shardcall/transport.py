@@ -14,15 +14,19 @@ from shardcall import cancellation, status
 from shardcall.chunk_codec import decode
 from shardcall.deadline import Deadline
 from shardcall.download import ArrayMessage, CallMessage
-from shardcall.errors import ClientClosedError
+from shardcall.errors import ClientClosedError, ServerUnavailableError, ShardcallError
 from shardcall.interrupts import CancelOnInterrupt
-from shardcall.metadata import Metadata, rpc_metadata
+from shardcall.metadata import new_request_id, rpc_metadata
 from shardcall.progress import Meter, Meters
+from shardcall.retries import NO_RETRIES, Attempt, Messages, Retries
+from shardcall.token import Token
 from shardcall.v1 import (
     array_service_pb2,
     array_service_pb2_grpc,
     kernel_service_pb2,
     kernel_service_pb2_grpc,
+    profile_service_pb2,
+    profile_service_pb2_grpc,
     segment_service_pb2_grpc,
     server_info_service_pb2_grpc,
 )
@@ -44,16 +48,29 @@ class Transport:
         channel: the connection; closed with the transport.
         address: of the server, as the caller wrote it.
         meters: of the calls that move much or compile.
+        token: shown with every RPC.
+        retries: how often RPCs are repeated.
     """
 
-    def __init__(self, channel: grpc.Channel, address: str, meters: Meters) -> None:
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        address: str,
+        meters: Meters,
+        token: Token | None = None,
+        retries: Retries = NO_RETRIES,
+    ) -> None:
         self.address = address
         self.meters = meters
         self.kernels = kernel_service_pb2_grpc.KernelServiceStub(channel)
         self.arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
         self.segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
         self.server = server_info_service_pb2_grpc.ServerInfoServiceStub(channel)
+        self.profiles = profile_service_pb2_grpc.ProfileServiceStub(channel)
         self._channel = channel
+        self._token = token or Token()
+        self._retries = retries
+        self._closed = False
         # Those that carry chunks take and give the bytes of their messages.
         self._execute_stream: _ExecuteStream = channel.stream_stream(
             _path(kernel_service_pb2, "KernelService", "ExecuteStream"),
@@ -73,6 +90,7 @@ class Transport:
 
     def close(self) -> None:
         """Closes the channel; calls in flight are cancelled."""
+        self._closed = True
         self._channel.close()
 
     def unary(
@@ -82,6 +100,8 @@ class Transport:
         deadline: Deadline,
         *,
         kernel: str = "",
+        shares: bool = False,
+        repeats: bool = True,
     ) -> _Response:
         """Makes one call with one message each way.
 
@@ -90,13 +110,17 @@ class Transport:
             request: the message.
             deadline: of the call.
             kernel: the one whose operands and specs errors name as its callers do.
+            shares: whether it names memory that the server may still use when the connection is lost.
+            repeats: whether it may be repeated.
 
         Raises:
             ShardcallError: for every failure.
         """
-        timeout, metadata = self._rpc_arguments(deadline)
-        with self._translated(deadline, kernel):
-            return cancellation.call_unary(method, request, timeout, metadata)
+
+        def send(attempt: Attempt) -> _Response:
+            return cancellation.call_unary(method, request, attempt.timeout_s, attempt.metadata)
+
+        return self._send(send, deadline, kernel, shares=shares, repeats=repeats)
 
     def execute_stream(
         self,
@@ -105,39 +129,67 @@ class Transport:
         deadline: Deadline,
         *,
         kernel: str,
+        shares: bool = False,
     ) -> _Value:
         """Makes a streamed call of a kernel.
 
         Args:
-            requests: makes the messages to send.
+            requests: makes the messages to send; once more for each repetition.
             read: makes the value to return of those that come.
             deadline: of the call.
             kernel: as in `unary`.
+            shares: as in `unary`.
 
         Raises:
             ShardcallError: for every failure.
         """
-        return self._stream(lambda meter: (self._execute_stream, requests(meter)), read, deadline, kernel)
+        return self._stream(
+            lambda meter: (self._execute_stream, requests(meter)), read, deadline, kernel, shares=shares
+        )
 
     def get_array(
         self,
         request: array_service_pb2.GetArrayRequest,
         read: Callable[[Iterator[ArrayMessage], Meter], _Value],
         deadline: Deadline,
+        *,
+        shares: bool = False,
     ) -> _Value:
         """Copies an array from the mesh; arguments and errors as of `execute_stream`."""
-        return self._stream(lambda _: (self._get_array, request), read, deadline)
+        return self._stream(lambda _: (self._get_array, request), read, deadline, shares=shares)
 
     def put_array(
-        self, requests: Callable[[Meter], Iterator[bytes]], deadline: Deadline
+        self, requests: Callable[[Meter], Iterator[bytes]], deadline: Deadline, *, shares: bool = False
     ) -> array_service_pb2.PutArrayResponse:
         """Puts an array on the mesh; arguments and errors as of `execute_stream`."""
-        return self._stream(lambda meter: (self._put_array.future, requests(meter)), _only_response, deadline)
+        put = self._put_array.future
+        return self._stream(lambda meter: (put, requests(meter)), _only_response, deadline, shares=shares)
 
-    def _rpc_arguments(self, deadline: Deadline) -> tuple[float, Metadata]:
-        """The timeout and metadata of the next RPC of a call."""
-        server_timeout_s, timeout_s = deadline.rpc_timeout()
-        return timeout_s, rpc_metadata(server_timeout_s)
+    def stop_profile(
+        self, read: Callable[[Iterator[profile_service_pb2.StopProfileResponse]], _Value], deadline: Deadline
+    ) -> _Value:
+        """Ends the recording of a profile; arguments and errors as of `execute_stream`."""
+        request = profile_service_pb2.StopProfileRequest()
+        stop = self.profiles.StopProfile
+        return self._stream(lambda _: (stop, request), lambda messages, _: read(messages), deadline, repeats=False)
+
+    def _send(
+        self, send: Callable[[Attempt], _Value], deadline: Deadline, kernel: str, *, shares: bool, repeats: bool = True
+    ) -> _Value:
+        """Sends an RPC, and again as `Retries` say, within the deadline; a part of an answer is the end of that."""
+        request_id, repeated = new_request_id(), 0
+        while True:
+            server_timeout_s, timeout_s = deadline.rpc_timeout()
+            attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, self._token.show()))
+            try:
+                with self._translated(deadline, kernel, request_id):
+                    return send(attempt)
+            except ShardcallError as error:
+                wait_s = self._retries.wait_s(error, repeated, refused_only=shares)
+                if not repeats or attempt.answered or wait_s is None or wait_s >= deadline.remaining_s():
+                    raise
+            cancellation.pause(wait_s)
+            repeated += 1
 
     def _stream(
         self,
@@ -145,33 +197,52 @@ class Transport:
         read: Callable[[Any, Meter], _Value],
         deadline: Deadline,
         kernel: str = "",
+        *,
+        shares: bool = False,
+        repeats: bool = True,
     ) -> _Value:
-        timeout, metadata = self._rpc_arguments(deadline)
-        # The meter within: Ctrl-C does not come between it and the terminal.
-        with self._translated(deadline, kernel), CancelOnInterrupt() as interrupt, self.meters.start() as meter:
-            begin, request = prepare(meter)
-            call = begin(request, timeout=timeout, metadata=metadata)
-            interrupt.watch(call)
-            cancellation.watch(call)
-            try:
-                return read(call, meter)
-            except BaseException:
-                call.cancel()  # also ends gRPC's thread that reads the requests
-                raise
+        def send(attempt: Attempt) -> _Value:
+            # The meter within: Ctrl-C does not come between it and the terminal.
+            with CancelOnInterrupt() as interrupt, self.meters.start() as meter:
+                begin, request = prepare(meter)
+                call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
+                interrupt.watch(call)
+                cancellation.watch(call)
+                try:
+                    return read(Messages(call, attempt), meter)
+                except BaseException:
+                    call.cancel()  # also ends gRPC's thread that reads the requests
+                    raise
+
+        return self._send(send, deadline, kernel, shares=shares, repeats=repeats)
 
     @contextmanager
-    def _translated(self, deadline: Deadline, kernel: str) -> Iterator[None]:
+    def _translated(self, deadline: Deadline, kernel: str, request_id: str) -> Iterator[None]:
         try:
             yield
         except grpc.RpcError as error:
             # The error is also the call, so its traceback is a cycle that would keep the operands.
             error.__traceback__ = None
-            timeout_s, elapsed_s = deadline.timeout_s, deadline.elapsed_s()
-            raise status.to_error(error, self.address, timeout_s, elapsed_s, kernel) from None
+            raise self._failure(error, deadline, kernel, request_id) from None
         except ValueError as error:
             if "closed" not in str(error).lower() or "channel" not in str(error).lower():
                 raise
             raise ClientClosedError("this client is closed; make another with shardcall.connect") from None
+
+    def _failure(self, error: grpc.RpcError, deadline: Deadline, kernel: str, request_id: str) -> ShardcallError:
+        timeout_s, elapsed_s = deadline.timeout_s, deadline.elapsed_s()
+        failure = status.to_error(error, self.address, timeout_s, elapsed_s, kernel, request_id)
+        if failure.reason == "TOKEN_REQUIRED":
+            failure.message = f"{failure.message}; {self._token.told}"
+        ours = self._closed or cancellation.is_cancelled() or not deadline.remaining_s()
+        if failure.status is grpc.StatusCode.CANCELLED and not failure.reason and not ours:
+            # A server of gRPC's does so to calls that meet it while it stops.
+            return ServerUnavailableError(
+                f"the server at {self.address} ended the call unseen, as one does that shuts down; repeat the call",
+                metadata=failure.metadata,
+                status=grpc.StatusCode.UNAVAILABLE,
+            )
+        return failure
 
 
 def _path(module: Any, service: str, method: str) -> str:
@@ -179,8 +250,9 @@ def _path(module: Any, service: str, method: str) -> str:
     return f"/{descriptor.full_name}/{descriptor.methods_by_name[method].name}"
 
 
-def _only_response(call: Any, _: Meter) -> array_service_pb2.PutArrayResponse:
+def _only_response(messages: Messages, _: Meter) -> array_service_pb2.PutArrayResponse:
     """Waits for the only message of an answer; unlike ``result``, tells of a cancellation as of any other end."""
+    call = messages.call
     if call.code() is not grpc.StatusCode.OK:
         raise call
     response: array_service_pb2.PutArrayResponse = call.result()

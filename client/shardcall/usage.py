@@ -9,6 +9,33 @@ from shardcall.v1 import server_info_service_pb2
 
 
 @dataclass(frozen=True)
+class MeshState:
+    """Whether the mesh serves, and what became of the one before.
+
+    Attributes:
+        ready: whether it answers.
+        ready_seconds: since when; 0 where it does not.
+        restarts: how often it ended and was started again, since the server's start.
+        last_end_reason: why it ended the last time; empty where it never did.
+        last_end_seconds: how long ago that was.
+        spare_ready: whether another worker stands by.
+    """
+
+    ready: bool = False
+    ready_seconds: float = 0.0
+    restarts: int = 0
+    last_end_reason: str = ""
+    last_end_seconds: float = 0.0
+    spare_ready: bool = False
+
+    def __str__(self) -> str:
+        serves = f"ready for {self.ready_seconds:.0f} s" if self.ready else "not ready"
+        spare = "a spare worker stands by" if self.spare_ready else "no spare worker"
+        ended = f"; the last time {self.last_end_seconds:.0f} s ago: {self.last_end_reason}" if self.restarts else ""
+        return f"{serves}, {spare}, restarted {self.restarts} times{ended}"
+
+
+@dataclass(frozen=True)
 class Usage:
     """What a server holds at one moment; prints as a table.
 
@@ -22,6 +49,11 @@ class Usage:
         arrays: arrays that stay.
         array_bytes: what these take on the devices.
         descriptors: files that the front end has open.
+        calls: calls that are worked on, those that wait for the mesh included.
+        queued_calls: calls that wait for the mesh.
+        programs: compiled programs that the mesh holds.
+        program_device_bytes: what running programs may use on the devices, arrays that stay left out.
+        mesh: whether the mesh serves.
     """
 
     regions: int
@@ -33,19 +65,29 @@ class Usage:
     arrays: int
     array_bytes: int
     descriptors: int
+    calls: int = 0
+    queued_calls: int = 0
+    programs: int = 0
+    program_device_bytes: int = 0
+    mesh: MeshState = MeshState()
 
     def __str__(self) -> str:
         rows = {
-            "calls": f"{self.regions} regions, {human(self.bytes_idle)} kept warm",
+            "calls": f"{self.calls}, {self.queued_calls} of them queued",
+            "regions": f"{self.regions}, {human(self.bytes_idle)} more kept warm",
             "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at most",
             "segments": str(self.segments),
+            "programs": f"{self.programs}, {human(self.program_device_bytes)} on the devices",
             "arrays": f"{self.arrays}, {human(self.array_bytes)} on the devices",
             "leases": str(self.leases),
             "open files": str(self.descriptors),
+            "mesh": str(self.mesh),
         }
         return "\n".join(f"{label:<12}  {text}" for label, text in rows.items())
 
 
 def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
     """Returns the numbers that a message holds."""
-    return Usage(**{field.name: getattr(message, field.name) for field in fields(Usage)})
+    state = MeshState(**{field.name: getattr(message.mesh, field.name) for field in fields(MeshState)})
+    told = {field.name: getattr(message, field.name) for field in fields(Usage) if field.name != "mesh"}
+    return Usage(**told, mesh=state)

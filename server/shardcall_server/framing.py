@@ -148,6 +148,16 @@ class Link:
             for fd in fds:
                 os.close(fd)
 
+    @property
+    def readable(self) -> bool:
+        """Whether something has come, or the end of the link, that `frames` has not read yet."""
+        with self._lock:
+            if self._closed:
+                return False
+            come = select.poll()
+            come.register(self._socket, select.POLLIN)
+            return bool(come.poll(0))
+
     def close(self) -> None:
         """Ends the link for both sides; what waits is thrown away."""
         with self._lock:

@@ -54,7 +54,8 @@ def worker_environment(environment: Mapping[str, str], platform: str = "") -> di
     flags = [_LATE_MEETINGS, *([_WIDE_VECTORS] if _has_wide_vectors() else [])]
     if _is_gpu(platform or environment.get("JAX_PLATFORMS", "")):
         flags += _OVERLAP_ON_GPU
-    return {**environment, "XLA_FLAGS": " ".join([*flags, environment.get("XLA_FLAGS", "")]).strip()}
+    kept = {name: value for name, value in environment.items() if name != "SHARDCALL_TOKEN"}  # it asks nobody who calls
+    return {**kept, "XLA_FLAGS": " ".join([*flags, environment.get("XLA_FLAGS", "")]).strip()}
 
 
 def ensure_allocator() -> None:

@@ -31,7 +31,7 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
     """
     specs = [*call.in_specs[: MAX_OPERANDS + 1], *call.out_specs[: MAX_OPERANDS + 1]]
     entries = [entry for s in specs for entry in s.spec.entries[: MAX_RANK + 1]]
-    values = call.parameters.values()
+    values = call.parameters.values() if len(call.parameters) <= _MAX_PARAMETERS else ()
     for field, noun, count, limit in (
         ("operands", "operands", operand_count, MAX_OPERANDS),
         ("in_specs", "specs", len(call.in_specs), MAX_OPERANDS),
@@ -72,13 +72,13 @@ def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
             "use a value of ElementType",
             field=field,
         ) from None
-    shape = tuple(message.shape)
-    if len(shape) > MAX_RANK:
+    if len(message.shape) > MAX_RANK:
         raise CallError(
             Reason.INVALID_SHAPE,
-            f"{field} has {len(shape)} axes; at most {MAX_RANK} are allowed",
+            f"{field} has {len(message.shape)} axes; at most {MAX_RANK} are allowed",
             field=field,
         )
+    shape = tuple(message.shape)
     if any(n < 0 for n in shape):
         raise CallError(
             Reason.INVALID_SHAPE, f"{field} has shape {shorten(str(shape))}; a size is 0 or more", field=field
@@ -104,7 +104,13 @@ def _sound(code: array_pb2.ElementType, shape: tuple[int, ...]) -> ArrayType | N
 
 
 def decode_operand_types(messages: Sequence[array_pb2.ArrayType]) -> tuple[ArrayType | None, ...]:
-    """The operands' types; None for one left out, whose element type is unspecified."""
+    """The operands' types; None for one left out, whose element type is unspecified.
+
+    Raises:
+        CallError: there are too many of them, or as `decode_array_type`.
+    """
+    if len(messages) > MAX_OPERANDS:  # a message of 4 MiB holds two million, and each takes ten microseconds
+        check_counts(kernel_pb2.KernelCall(), len(messages))
     return tuple(
         None
         if m.element_type == array_pb2.ELEMENT_TYPE_UNSPECIFIED and not m.shape

@@ -89,8 +89,8 @@ def commands(server, monkeypatch):
     started = []
 
     class Stub(ServerProcess):
-        def __init__(self, command):
-            self.command = command
+        def __init__(self, command, environment):
+            self.command, self.environment = command, environment
             started.append(self)
             super().__init__(python(READY.format(address=server.address) + UNTIL_STDIN_ENDS))
 
@@ -106,6 +106,19 @@ def test_settings_become_options(commands):
         *("--log-level", "error", "--no-tune-allocator", "--quiet", "--limit", "3"),
     ]
     assert commands[0]._process.returncode == 0
+
+
+def test_the_server_is_given_a_token_that_others_do_not_see_and_its_client_shows_it(commands, server):
+    tokens = set()
+    for _ in range(2):
+        with local() as client:
+            client.call("echo", 1.0)
+        (token,) = commands[-1].environment.values()
+        assert list(commands[-1].environment) == ["SHARDCALL_TOKEN"]
+        assert not any(token in word for word in commands[-1].command)
+        assert server.metadata[-1]["authorization"] == f"Bearer {token}"
+        tokens.add(token)
+    assert len(tokens) == 2
 
 
 def test_the_server_ends_with_its_client(commands):
@@ -137,7 +150,7 @@ def test_the_server_ends_with_its_owner(server, tmp_path):
 import sys
 from shardcall import local_server
 class Stub(local_server.ServerProcess):
-    def __init__(self, command):
+    def __init__(self, command, environment):
         super().__init__([sys.executable, "-c", {code!r}, {str(tmp_path / "ended")!r}])
 local_server.ServerProcess = Stub
 client = local_server.local()

@@ -9,7 +9,13 @@ import pytest
 import shardcall
 from shardcall.methods import KernelMethods
 from shardcall.spellings import SPELLINGS
-from shardcall.v1 import array_service_pb2, kernel_service_pb2, segment_service_pb2, server_info_service_pb2
+from shardcall.v1 import (
+    array_service_pb2,
+    kernel_service_pb2,
+    profile_service_pb2,
+    segment_service_pb2,
+    server_info_service_pb2,
+)
 
 METHODS = {
     "Execute": "call",
@@ -27,11 +33,19 @@ METHODS = {
     "DeleteArrays": "delete",
     "RenewLease": "put",  # and whatever makes arrays that stay: the client renews their lease itself
     "OpenSegment": "empty",
+    "StartProfile": "profile",
+    "StopProfile": "profile",
 }
 
 
 def test_every_rpc_of_the_contract_has_a_method():
-    modules = (array_service_pb2, kernel_service_pb2, segment_service_pb2, server_info_service_pb2)
+    modules = (
+        array_service_pb2,
+        kernel_service_pb2,
+        profile_service_pb2,
+        segment_service_pb2,
+        server_info_service_pb2,
+    )
     services = [service for module in modules for service in module.DESCRIPTOR.services_by_name.values()]
     assert {method.name for service in services for method in service.methods} == set(METHODS)
     for name in METHODS.values():

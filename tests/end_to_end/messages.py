@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+
 import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from shardcall import token_file
 from shardcall.v1 import array_pb2, error_pb2, kernel_pb2, kernel_service_pb2, mesh_pb2, timing_pb2
 
 F64 = array_pb2.ELEMENT_TYPE_FLOAT64
@@ -106,6 +110,51 @@ def check(error: grpc.RpcError, status, reason: str, field: str, says: str) -> N
     assert sum(len(k) + len(v) for k, v in metadata.items()) + len(error.details()) < 4096
 
 
-def open_channel(address, options=()):
-    """A bare channel to a server of the tests, for stubs of the contract."""
-    return grpc.insecure_channel(address, options=list(options))
+def token_of(name: str) -> str:
+    """The token by which the tests' servers know a principal."""
+    (entry,) = (entry for entry in token_file.read(os.environ[token_file.FILE_VARIABLE]) if entry.name == name)
+    return entry.token
+
+
+@dataclass
+class Details(grpc.ClientCallDetails):
+    """What a call has besides its messages."""
+
+    method: str
+    timeout: float | None
+    metadata: list
+    credentials: object
+    wait_for_ready: bool | None
+    compression: object
+
+
+class ShowToken(
+    grpc.UnaryUnaryClientInterceptor,
+    grpc.UnaryStreamClientInterceptor,
+    grpc.StreamUnaryClientInterceptor,
+    grpc.StreamStreamClientInterceptor,
+):
+    """Shows a token with every call."""
+
+    def __init__(self, token: str) -> None:
+        self._shown = ("authorization", f"Bearer {token}")
+
+    def _shows(self, go_on, details, request):
+        metadata = [*(details.metadata or ()), self._shown]
+        rest = (details.credentials, details.wait_for_ready, details.compression)
+        return go_on(Details(details.method, details.timeout, metadata, *rest), request)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _shows
+
+
+def open_channel(address, options=(), *, token=None):
+    """A bare channel to a server of the tests, for stubs of the contract; this user's own token goes with each call.
+
+    Args:
+        address: of the server.
+        options: of gRPC.
+        token: another one; empty for none.
+    """
+    channel = grpc.insecure_channel(address, options=list(options))
+    token = token_of(token_file.own_name()) if token is None else token
+    return grpc.intercept_channel(channel, ShowToken(token)) if token else channel

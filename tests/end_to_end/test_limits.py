@@ -122,7 +122,7 @@ def test_abandoned_compilations_are_bounded(own_server):
 
         reasons = refusals()
         assert next(reasons) == "DEADLINE_EXCEEDED"
-        until(lambda: next(reasons) == "SERVER_BUSY")
+        until(lambda: next(reasons) == "QUOTA_EXCEEDED")
         os.kill(worker, signal.SIGCONT)
         until(lambda: _plans(client))
 

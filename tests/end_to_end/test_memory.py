@@ -87,7 +87,7 @@ def test_arrays_that_stay_are_given_back_when_they_are_deleted(own_server):
 def test_calls_of_many_sizes_in_turn_stay_within_the_budget(own_server):
     limit = 64 * MIB
     server = own_server(
-        *("--max-bytes-in-flight", str(limit), "--max-bytes-per-connection", str(limit)),
+        *("--max-bytes-in-flight", str(limit), "--max-bytes-per-client", str(limit)),
         *("--max-call-bytes", str(48 * MIB), "--trim-after-s", "60"),
         devices=1,
     )

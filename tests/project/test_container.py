@@ -53,6 +53,11 @@ class Container:
     def python(self, code: str) -> str:
         return self.in_project("exec", "-T", "server", "python", "-c", code)
 
+    def of_client(self, code: str) -> str:
+        """What code prints in a container of the demonstration's kind."""
+        entry = ("run", "--rm", "-T", "--entrypoint", "python", "demo", "-c", code)
+        return self.in_project(*entry, timeout_s=180)
+
     def wait_until(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         deadline = time.monotonic() + HEALTHY_TIMEOUT_S
         while not met(state := self.inspect()):
@@ -97,8 +102,56 @@ def test_the_demonstration_gets_what_numpy_computes(server: Container) -> None:
     assert "result equals np.diff, bit for bit" in said
 
 
-def test_the_server_has_no_rights(server: Container) -> None:
-    status = server.python("print(open('/proc/self/status').read())")
+CONNECT = """
+import shardcall
+try:
+    with shardcall.connect("server:8470", {arguments}) as client:
+        print("connected to", len(client.server_info().devices))
+except shardcall.ShardcallError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("token=open('/trust/client/token').read().strip()", "connected to 8"),
+        ("", "AccessDeniedError the call brings no token"),
+        ("token='0123456789abcdef'", "AccessDeniedError the token that the call brings is none of this server's"),
+        ("tls=False", "ServerUnavailableError the server at server:8470 speaks TLS"),
+    ],
+)
+def test_a_caller_needs_the_token_and_tls(server: Container, arguments: str, says: str) -> None:
+    assert says in server.of_client(CONNECT.format(arguments=arguments))
+
+
+def test_a_caller_without_the_authority_does_not_trust_the_server(server: Container) -> None:
+    code = "import os; del os.environ['SHARDCALL_CA_CERTIFICATE']" + CONNECT.format(arguments="tls=True")
+    assert "is not by an authority that this system trusts" in server.of_client(code)
+
+
+def test_each_has_the_secrets_that_it_needs_and_no_others(server: Container) -> None:
+    look = "import os; print(sorted(os.listdir('/trust/{0}')), oct(os.stat('/trust/{0}').st_mode & 0o777))"
+    assert "['ca.pem', 'server.key', 'server.pem', 'token'] 0o700" in server.python(look.format("server"))
+    assert "[] 0o700" in server.python(look.format("authority"))
+    assert "['ca.pem', 'token'] 0o700" in server.of_client(look.format("client"))
+    assert "[] 0o700" in server.of_client(look.format("server"))
+
+
+def test_certificates_are_renewed_as_the_server_runs(server: Container) -> None:
+    serial = "import ssl; print(ssl.get_server_certificate(('localhost', 8470)))"
+    before, started = server.python(serial), server.inspect()["State"]["StartedAt"]
+    server.in_project("run", "--rm", "-T", "-e", "RENEW=yes", "init")
+    assert server.python(serial) != before
+    assert "connected to 8" in server.of_client(
+        CONNECT.format(arguments="token=open('/trust/client/token').read().strip()")
+    )
+    assert server.inspect()["State"]["StartedAt"] == started
+
+
+@pytest.mark.parametrize("of", ["python", "of_client"])
+def test_neither_has_any_rights(server: Container, of: str) -> None:
+    status = getattr(server, of)("print(open('/proc/self/status').read())")
     fields = {line.split(":")[0]: line.split(":")[1].split() for line in status.splitlines() if ":" in line}
     assert set(fields["Uid"]) == {"10001"}
     assert set(fields["Gid"]) == {"10001"}
@@ -106,7 +159,7 @@ def test_the_server_has_no_rights(server: Container) -> None:
     assert fields["NoNewPrivs"] == ["1"]
 
 
-@pytest.mark.parametrize("folder", ["/app", "/opt/shardcall", "/var/tmp"])
+@pytest.mark.parametrize("folder", ["/app", "/opt/shardcall", "/trust/server", "/var/tmp"])
 def test_the_file_system_is_read_only(server: Container, folder: str) -> None:
     said = server.python(f"import os\ntry:\n os.mkdir('{folder}/new')\nexcept OSError as error:\n print(error)")
     assert "Read-only file system" in said

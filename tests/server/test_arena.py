@@ -106,8 +106,8 @@ def test_one_connection_cannot_take_all(arena):
     more = arena.take("a", 128 * MIB)
     with pytest.raises(CallError) as caught:
         present(more)
-    assert caught.value.reason is Reason.SERVER_BUSY
-    assert caught.value.metadata["limit"] == "max_bytes_per_connection"
+    assert caught.value.reason is Reason.QUOTA_EXCEEDED
+    assert caught.value.metadata["limit"] == "max_bytes_per_client"
     theirs = arena.take("b", 8 * MIB)
     present(theirs)
     for region in (mine, more, theirs):

@@ -19,10 +19,13 @@ import pytest
 from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.admission import Admission
+from shardcall_server.frontend.call_threads import CallThreads
 from shardcall_server.frontend.interceptor import CallInterceptor
+from shardcall_server.frontend.journal import Journal
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.companion import Companion, make_companion
 from shardcall_server.frontend.memory.segments import Segments
+from shardcall_server.frontend.metrics import Metrics
 from shardcall_server.frontend.segment_servicer import SegmentServicer
 
 _MIB = 1 << 20
@@ -69,7 +72,9 @@ def start() -> Iterator[Callable[[bool], Server]]:
                 stack.enter_context(closing(cast(Companion, companion)))
             server = grpc.server(
                 stack.enter_context(ThreadPoolExecutor(2)),
-                interceptors=[CallInterceptor(_PATIENCE_S, Gate(), Admission(4))],
+                interceptors=[
+                    CallInterceptor(_PATIENCE_S, Gate(None), Admission(4, 4), CallThreads(4), Journal(Metrics()))
+                ],
             )
             servicer = SegmentServicer(segments, companion)
             segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(

@@ -204,7 +204,7 @@ def test_each_owner_has_a_limit_of_its_own():
     registry = Registry(max_bytes=5 * _MIB)
     assert registry.segments.max_bytes == 4 * _MIB
     first = registry.open("one", 4 * _MIB)
-    assert refusal(lambda: registry.open("one", 1)).reason is Reason.SERVER_BUSY
+    assert refusal(lambda: registry.open("one", 1)).reason is Reason.QUOTA_EXCEEDED
     registry.open("two", 4 * _MIB)
     first.end_lease()
     registry.open("one", 1)
@@ -229,7 +229,7 @@ def test_a_segment_over_the_budget_takes_nothing():
 def test_the_number_of_segments_is_bounded_by_owner_and_in_all():
     registry = Registry(max_bytes=_MIB << 20, limit_bytes=_MIB << 20)
     opened = [registry.open() for _ in range(MAX_OWNER_SEGMENTS)]
-    assert refusal(registry.open).reason is Reason.SERVER_BUSY
+    assert refusal(registry.open).reason is Reason.QUOTA_EXCEEDED
     opened += [registry.open(f"of {n}") for n in range(MAX_SEGMENTS - MAX_OWNER_SEGMENTS)]
     assert refusal(lambda: registry.open("another")).reason is Reason.SERVER_BUSY
     opened.pop().end_lease()

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from shardcall.aio.asynchronous import Asynchronous, at_once, awaited, awaited_as
 from shardcall.aio.compiled import AsyncCompiledKernel
+from shardcall.aio.profile import profile
 from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
@@ -52,6 +53,7 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
     kernel = awaited(Client.kernel)
     server_info = awaited(Client.server_info)
     usage = awaited(Client.usage)
+    profile = profile
 
     @property
     def address(self) -> str:

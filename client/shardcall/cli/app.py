@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -11,6 +12,8 @@ import typer
 import shardcall
 from shardcall.cli.health import health
 from shardcall.cli.info import info
+from shardcall.cli.status import status
+from shardcall.cli.token import app as token
 
 # typer keeps a copy of click to itself, and this is the one name of it that is public.
 _UsageError: Any = typer.BadParameter.__base__
@@ -32,9 +35,12 @@ def make_app() -> typer.Typer:
     # Typer's rich help cuts long names of options at 80 columns.
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(_options)
-    app.command("serve")(_serve())
+    app.command("serve")(_of_the_server("serve"))
     app.command("info")(info)
     app.command("health")(health)
+    app.command("status")(status)
+    app.add_typer(token, name="token")
+    app.command("certificates")(_of_the_server("certificates"))
     return app
 
 
@@ -52,16 +58,17 @@ def _options(
     """Call sharded JAX kernels on another machine's device mesh."""
 
 
-def _serve() -> Callable[..., None]:
+def _of_the_server(name: str) -> Callable[..., None]:
+    """The subcommand in the module of its name; one that refuses where what it needs is not installed."""
     try:
-        from shardcall.cli.serve import serve
+        command: Callable[..., None] = getattr(importlib.import_module(f"shardcall.cli.{name}"), name)
     except ImportError as error:
         missing = error.name or str(error)
 
         def refuse() -> None:
-            """Start a server. It needs the extra `server`: pip install 'shardcall[server]'."""
-            typer.echo(f"shardcall serve needs {missing}: pip install 'shardcall[server]'", err=True)
+            """It needs the extra `server`: pip install 'shardcall[server]'."""
+            typer.echo(f"shardcall {name} needs {missing}: pip install 'shardcall[server]'", err=True)
             raise typer.Exit(1)
 
         return refuse
-    return serve
+    return command

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import grpc
 import typer
 
 from shardcall.addresses import parse_address
 from shardcall.channel import open_channel
+from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey
 from shardcall.errors import ShardcallError
+from shardcall.handshake import explain
+from shardcall.tls import find_tls
 
 # grpc.health.v1 by hand: an empty request asks for the whole server, and the answer is field 1, an enum
 # whose value 1 is SERVING. The client need not depend on a package for two bytes.
@@ -20,15 +23,25 @@ _SERVING = b"\x08\x01"
 def health(
     address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
+    ca_certificate: CaCertificate = None,
+    client_certificate: ClientCertificate = None,
+    client_key: ClientKey = None,
 ) -> None:
     """Tell whether a server is ready: exit status 0 if it is, 1 if not."""
     try:
-        with open_channel(parse_address(address)) as channel:
+        where = parse_address(address)
+        tls = find_tls(
+            where, ca_certificate=ca_certificate, client_certificate=client_certificate, client_key=client_key
+        )
+        with open_channel(where, tls=tls) as channel:
             check = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
             answer = check(b"", timeout=timeout)
-    except (ShardcallError, grpc.RpcError) as error:
-        reason = str(error) if isinstance(error, ShardcallError) else f"no server answers at {address}"
-        typer.echo(f"shardcall: {reason}", err=True)
+    except ShardcallError as error:
+        typer.echo(f"shardcall: {error}", err=True)
+        raise typer.Exit(1) from None
+    except grpc.RpcError as error:
+        details = cast("grpc.Call", error).details() or ""
+        typer.echo(f"shardcall: {explain(details, where, tls) or f'no server answers at {address}'}", err=True)
         raise typer.Exit(1) from None
     typer.echo("ready" if answer == _SERVING else "not ready")
     raise typer.Exit(0 if answer == _SERVING else 1)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shardcall
+from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey
 from shardcall.kernels import KernelTable
 from shardcall.server_info import ServerInfo
 
@@ -16,10 +17,20 @@ from shardcall.server_info import ServerInfo
 def info(
     address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
+    ca_certificate: CaCertificate = None,
+    client_certificate: ClientCertificate = None,
+    client_key: ClientKey = None,
 ) -> None:
     """Show what a server is, what it allows, and its kernels."""
     try:
-        with shardcall.connect(address, connect_timeout=timeout) as client:
+        connected = shardcall.connect(
+            address,
+            ca_certificate=ca_certificate,
+            client_certificate=client_certificate,
+            client_key=client_key,
+            connect_timeout=timeout,
+        )
+        with connected as client:
             server, kernels = client.server_info(timeout=timeout), client.kernels(timeout=timeout)
     except shardcall.ShardcallError as error:
         typer.echo(f"shardcall: {error}", err=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shardcall_server.launcher import ensure_allocator
-from shardcall_server.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load_settings
+from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError, load_settings
 
 
 def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: Any) -> None:
@@ -34,6 +34,8 @@ def _signature() -> inspect.Signature:
         "exit_with_stdin": Annotated[bool, typer.Option(help="End when standard input ends.")],
     }
     for name, field in Settings.model_fields.items():
+        if name in ENVIRONMENT_ONLY:
+            continue
         kind = bool if field.annotation is bool else str
         default = field.get_default(call_default_factory=True, validated_data={})
         told = "empty" if default == "" else f"{default} on this machine" if field.default_factory else default

@@ -586,21 +586,27 @@ class CacheAnswer(_message.Message):
 
     OUTCOME_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
+    FROM_DISK_FIELD_NUMBER: _builtins.int
     outcome: Global___CacheOutcome.ValueType
     """Hit or miss."""
     explanation: _builtins.str
     """After a miss: the parts of the key that differ from the nearest one cached,
     as a sentence.
     """
+    from_disk: _builtins.bool
+    """After a miss: whether the compiled program was found on disk, where an
+    earlier start of the server kept it, so that it was only loaded.
+    """
     def __init__(
         self,
         *,
         outcome: Global___CacheOutcome.ValueType = ...,
         explanation: _builtins.str = ...,
+        from_disk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "from_disk", b"from_disk", "outcome", b"outcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

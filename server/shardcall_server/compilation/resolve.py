@@ -234,7 +234,7 @@ def _check_parameters(kernel: Kernel, given: Mapping[str, ParameterValue]) -> di
             raise CallError(
                 Reason.UNKNOWN_PARAMETER,
                 f"kernel {kernel.name!r} has no parameter {shorten(name)!r}; {did_you_mean(name, known)}",
-                field=shorten(name),
+                field=shorten(name) or "parameters",
             )
     parameters = {**known, **given}
     for name, value in parameters.items():

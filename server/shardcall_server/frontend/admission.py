@@ -1,8 +1,9 @@
-"""How much is worked on at once, and in which order it gets the mesh."""
+"""How many calls are worked on at once: in all, of one client, and of one of its connections."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,31 +12,74 @@ from shardcall_server.frontend.call import Call
 
 
 class Admission:
-    """Counts the calls that are worked on.
+    """Counts the calls that are worked on, those included that wait for the mesh.
 
     Args:
         max_calls: how many there may be at once.
+        max_calls_per_client: how many of one owner; the rest is left for others.
+        max_calls_per_connection: how many of one connection of an owner that may have several; the rest is left for
+            the owner's other programs.
     """
 
-    def __init__(self, max_calls: int) -> None:
-        self._max_calls = max_calls
-        self._free = threading.Semaphore(max_calls)
+    def __init__(self, max_calls: int, max_calls_per_client: int, max_calls_per_connection: int) -> None:
+        self.max_calls = max_calls
+        self._max_calls_per_client = max_calls_per_client
+        self._max_calls_per_connection = max_calls_per_connection
+        self._by_owner: Counter[str] = Counter()
+        self._by_connection: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+        self.calls = 0
 
     @contextmanager
     def working(self, call: Call) -> Iterator[None]:
         """Has a place among the calls that are worked on, during the body.
 
         Raises:
-            CallError: SERVER_BUSY.
+            CallError: SERVER_BUSY, QUOTA_EXCEEDED.
         """
-        if not self._free.acquire(blocking=False):
-            raise CallError(
-                Reason.SERVER_BUSY,
-                f"the server works on {self._max_calls} calls already, the most it takes at once; repeat the "
-                "call later",
-                metadata={"limit": "max_concurrent_calls"},
-            )
+        with self._lock:
+            self._check(call)
+            self._count(call, 1)
         try:
             yield
         finally:
-            self._free.release()
+            with self._lock:
+                self._count(call, -1)
+
+    def _count(self, call: Call, number: int) -> None:
+        self.calls += number
+        owner, connection = call.owner, (call.owner, call.connection)
+        self._by_owner[owner] += number
+        self._by_connection[connection] += number
+        if number < 0:
+            if not self._by_owner[owner]:
+                del self._by_owner[owner]
+            if not self._by_connection[connection]:
+                del self._by_connection[connection]
+
+    def _check(self, call: Call) -> None:
+        if self.calls >= self.max_calls:
+            raise server_busy(self.max_calls)
+        if self._by_owner[call.owner] >= self._max_calls_per_client:
+            raise _quota_exceeded("client", self._max_calls_per_client)
+        several = call.owner != call.connection
+        if several and self._by_connection[call.owner, call.connection] >= self._max_calls_per_connection:
+            raise _quota_exceeded("connection", self._max_calls_per_connection)
+
+
+def server_busy(max_calls: int) -> CallError:
+    """The error of a call for which every place is taken."""
+    return CallError(
+        Reason.SERVER_BUSY,
+        f"the server works on {max_calls} calls already, the most it takes at once; repeat the call later",
+        metadata={"limit": "max_concurrent_calls", "allowed": str(max_calls)},
+    )
+
+
+def _quota_exceeded(whose: str, limit: int) -> CallError:
+    return CallError(
+        Reason.QUOTA_EXCEEDED,
+        f"the server works on {limit} calls of this {whose} already, the most of one {whose} at once; repeat the call "
+        "when some of them are done",
+        metadata={"limit": f"max_concurrent_calls_per_{whose}", "allowed": str(limit)},
+    )

@@ -12,6 +12,8 @@ from shardcall_server.frontend.execution import default_mesh, hand_over
 from shardcall_server.frontend.intake import Intake, check_operand, read_header
 from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents, array_lost
 from shardcall_server.frontend.memory.storage import Given, Storage, Stores
+from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
+from shardcall_server.frontend.repeats import Repeats
 from shardcall_server.frontend.results import Results
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
@@ -29,11 +31,23 @@ class ArrayServicer:
         supervisor: keeps the mesh.
         stores: makes room for arrays on their way.
         residents: the arrays on the mesh.
+        queue: gives calls the mesh.
+        repeats: of calls that change something.
         settings: the server's.
     """
 
-    def __init__(self, supervisor: MeshSupervisor, stores: Stores, residents: Residents, settings: Settings) -> None:
+    def __init__(
+        self,
+        supervisor: MeshSupervisor,
+        stores: Stores,
+        residents: Residents,
+        queue: MeshQueue,
+        repeats: Repeats,
+        settings: Settings,
+    ) -> None:
         self._supervisor = supervisor
+        self._repeats = repeats
+        self._queue = queue
         self._stores = stores
         self._residents = residents
         self._settings = settings
@@ -43,14 +57,22 @@ class ArrayServicer:
     ) -> array_service_pb2.PutArrayResponse:
         """Puts an array on the mesh."""
         header: array_service_pb2.PutArrayHeader = read_header(requests)
-        given = self._check_put(header)
+        return self._repeats.once(call, header, lambda: self._put_array(header, requests, call))
+
+    def _put_array(
+        self,
+        header: array_service_pb2.PutArrayHeader,
+        requests: Iterator[Chunk | array_service_pb2.PutArrayRequest],
+        call: Call,
+    ) -> array_service_pb2.PutArrayResponse:
+        given = self._check_put(header, call.principal_name)
         mesh = self._supervisor.mesh(call)
         if not header.HasField("mesh"):
             header.mesh.CopyFrom(encode_mesh(default_mesh(self._settings, mesh.ready)))
+        device_bytes = _device_bytes(given, header, len(mesh.ready.devices))
+        self._queue.check(device_bytes)
         with (
-            self._residents.reserve(
-                header.lease_id, _device_bytes(given, header, len(mesh.ready.devices))
-            ) as reservation,
+            self._residents.reserve(header.lease_id, device_bytes, call.principal_name) as reservation,
             self._stores.allocate(call, [given], []) as storage,
         ):
             intake = Intake([given], storage, call, self._settings.max_chunk_bytes)
@@ -64,15 +86,18 @@ class ArrayServicer:
         self, request: array_service_pb2.GetArrayRequest, call: Call
     ) -> Iterator[array_service_pb2.GetArrayResponse | bytes]:
         """Copies an array from the mesh."""
-        resident = self._residents.find(request.handle)
+        resident = self._residents.find(request.handle, call.principal_name)
         mesh = self._supervisor.mesh(call)
+        if resident.epoch != mesh.session.epoch:
+            raise array_lost(resident.handle)
         space = request.result_space if request.HasField("result_space") else None
         with self._stores.allocate(call, [], [resident.type], space=space) as storage:
             if storage.region is not None:
                 storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the array"))
             command = link_pb2.GetArray(array_id=resident.array_id, result=storage.results[0], tell_gathered=True)
+            turn = self._queue.take(call)
             running = Running(call)
-            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), storage, running)
+            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), storage, running, turn)
             running.wait_for(1)
             results = Results([resident.type], storage)
             with call.phase("send"):
@@ -87,13 +112,14 @@ class ArrayServicer:
         self, request: array_service_pb2.DescribeArrayRequest, call: Call
     ) -> array_service_pb2.DescribeArrayResponse:
         """Tells about an array."""
-        return array_service_pb2.DescribeArrayResponse(array=self._residents.find(request.handle).describe())
+        resident = self._residents.find(request.handle, call.principal_name)
+        return array_service_pb2.DescribeArrayResponse(array=resident.describe())
 
     def ListArrays(  # noqa: N802
         self, request: array_service_pb2.ListArraysRequest, call: Call
     ) -> array_service_pb2.ListArraysResponse:
         """Tells of all arrays of a lease."""
-        arrays = [resident.describe() for resident in self._residents.of_lease(request.lease_id)]
+        arrays = [resident.describe() for resident in self._residents.of_lease(request.lease_id, call.principal_name)]
         response = array_service_pb2.ListArraysResponse(arrays=arrays)
         nbytes, limit = response.ByteSize(), self._settings.max_message_bytes
         if nbytes > limit:
@@ -109,20 +135,25 @@ class ArrayServicer:
         self, request: array_service_pb2.DeleteArraysRequest, call: Call
     ) -> array_service_pb2.DeleteArraysResponse:
         """Deletes arrays."""
-        return array_service_pb2.DeleteArraysResponse(deleted_count=len(self._residents.delete(request.handles)))
+
+        def delete() -> array_service_pb2.DeleteArraysResponse:
+            deleted = self._residents.delete(request.handles, call.principal_name)
+            return array_service_pb2.DeleteArraysResponse(deleted_count=len(deleted))
+
+        return self._repeats.once(call, request, delete)
 
     def RenewLease(  # noqa: N802
         self, request: array_service_pb2.RenewLeaseRequest, call: Call
     ) -> array_service_pb2.RenewLeaseResponse:
         """Makes a lease last longer."""
-        return array_service_pb2.RenewLeaseResponse(found=self._residents.renew(request.lease_id))
+        return array_service_pb2.RenewLeaseResponse(found=self._residents.renew(request.lease_id, call.principal_name))
 
-    def _check_put(self, header: array_service_pb2.PutArrayHeader) -> Given:
+    def _check_put(self, header: array_service_pb2.PutArrayHeader, owner: str) -> Given:
         # As the parts of a call, the mesh and the spec are refused in the same words.
         check_counts(kernel_pb2.KernelCall(mesh=header.mesh, in_specs=[header.spec]), 1)
         if header.array.WhichOneof("source") == "resident":
             raise CallError(Reason.MALFORMED_REQUEST, "the array is on the mesh already; use its handle", field="array")
-        given = check_operand(header.array, "operand 0", self._residents, may_stream=True)
+        given = check_operand(header.array, "operand 0", self._residents, owner, may_stream=True)
         if given.type is None:
             raise CallError(Reason.MALFORMED_REQUEST, "the array has no type; set its type and data", field="array")
         if given.type.nbytes > self._settings.max_call_bytes:
@@ -138,8 +169,9 @@ class ArrayServicer:
         self, call: Call, header: array_service_pb2.PutArrayHeader, reservation: Reservation, storage: Storage
     ) -> Resident:
         """Hands the array to the mesh that is there now; if that ended before, to the next."""
-        kind = check_operand(header.array, "operand 0", self._residents, may_stream=True).type
+        kind = check_operand(header.array, "operand 0", self._residents, call.principal_name, may_stream=True).type
         assert kind is not None
+        again = False
         while True:
             mesh = self._supervisor.mesh(call)
             command = link_pb2.PutArray(
@@ -149,10 +181,12 @@ class ArrayServicer:
                 spec=header.spec,
                 data=storage.operands[0],
             )
+            turn = self._queue.take(call, reservation.device_bytes, again=again)
             running = Running(call)
             try:
-                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running)
+                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running, turn)
             except SessionEndedError:
+                again = True
                 continue
             with running.forgotten_unless_done([reservation.array_id]):
                 put = running.finish().array_put
@@ -161,13 +195,11 @@ class ArrayServicer:
 
 
 def _send_to_holder(
-    resident: Resident, mesh: Mesh, message: link_pb2.FrontEndMessage, storage: Storage, running: Running
+    resident: Resident, mesh: Mesh, message: link_pb2.FrontEndMessage, storage: Storage, running: Running, turn: Turn
 ) -> None:
     """Sends a command about an array to the mesh that holds it."""
-    if resident.epoch != mesh.session.epoch:
-        raise array_lost(resident.handle)
     try:
-        hand_over(mesh.session, message, storage, running)
+        hand_over(mesh.session, message, storage, running, turn)
     except SessionEndedError:
         raise array_lost(resident.handle) from None
 

@@ -13,13 +13,15 @@ from typing import TypeVar
 
 import grpc
 
-from shardcall.v1 import timing_pb2
+from shardcall.v1 import kernel_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.access.principals import Principal
+from shardcall_server.frontend.programs.found import Found
 
 T = TypeVar("T")
 TIMEOUT_KEY = "shardcall-timeout"
 REQUEST_ID_KEY = "shardcall-request-id"
+_TRACE_KEYS = ("traceparent", "tracestate")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -34,7 +36,17 @@ class Call:
     Attributes:
         connection: what it came by, as gRPC names it.
         owner: whose quota it counts against: the principal's, else the connection's.
+        principal_name: whose arrays and segments it may use; empty where nobody is asked.
         request_id: what logs and traces call it; the client's own where it sent one.
+        trace: the trace that it is part of, as its caller's metadata name it.
+        phases: name, seconds and end on the monotonic clock of each piece of a phase.
+        kernel: the kernel's name; empty until the mesh is known to have it.
+        strategy: what runs; empty until that is known.
+        key: the digest of the program's key; empty until that is known.
+        cache_hit: whether its program was there; None until that is known.
+        received_bytes: bytes of arrays that came in messages.
+        sent_bytes: bytes of arrays that went in messages.
+        shared_bytes: bytes of arrays in its caller's segment, in and out.
 
     Raises:
         CallError: the timeout in the metadata is not a positive number.
@@ -47,7 +59,13 @@ class Call:
         self.principal = principal
         self.connection: str = context.peer()
         self.owner: str = principal.name if principal else self.connection
+        self.principal_name: str = principal.name if principal else ""
         self.request_id = ""
+        self.trace: dict[str, str] = {}
+        self.phases: list[tuple[str, float, float]] = []
+        self.kernel = self.strategy = self.key = ""
+        self.cache_hit: bool | None = None
+        self.received_bytes = self.sent_bytes = self.shared_bytes = 0
         self.limit_s = max_call_s
         remaining = context.time_remaining()
         if remaining is not None:
@@ -57,12 +75,24 @@ class Call:
                 self.limit_s = min(self.limit_s, _timeout(value))
             elif key == REQUEST_ID_KEY:
                 self.request_id = _request_id(value)
+            elif key in _TRACE_KEYS and isinstance(value, str):
+                self.trace[key] = value
         self.request_id = self.request_id or secrets.token_hex(8)
+
+    @property
+    def deadline(self) -> float:
+        """When it is to end, on the monotonic clock."""
+        return self._started + self.limit_s
 
     @property
     def remaining_s(self) -> float:
         """Seconds until the deadline; 0 once it has passed."""
-        return max(0.0, self._started + self.limit_s - time.monotonic())
+        return max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits for its answer: its deadline has not passed and its caller has not left."""
+        return self.remaining_s > 0 and self._context.is_active()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -73,10 +103,22 @@ class Call:
         finally:
             self.add(name, time.monotonic() - began)
 
-    def add(self, name: str, seconds: float) -> None:
-        """Adds seconds to a phase."""
+    def add(self, name: str, seconds: float, ended: float | None = None) -> None:
+        """Adds seconds to a phase.
+
+        Args:
+            name: the phase.
+            seconds: how long this piece of it took.
+            ended: when it was over, on the monotonic clock; None for now.
+        """
+        self.phases.append((name, seconds, time.monotonic() if ended is None else ended))
         field = f"{name}_seconds"
         setattr(self.timing, field, getattr(self.timing, field) + seconds)
+
+    def found(self, found: Found) -> None:
+        """Notes the program that the call runs."""
+        self.kernel, self.strategy, self.key = found.plan.kernel, found.plan.strategy, found.program.key
+        self.cache_hit = found.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
 
     def finish(self) -> timing_pb2.Timing:
         """The timing, with the total until now."""
@@ -114,6 +156,10 @@ class Call:
             field="timeout",
             metadata={"while": doing},
         )
+
+    def cut_off(self) -> None:
+        """Ends the RPC from outside, whatever its handler waits for; nobody is told why."""
+        self._context.cancel()
 
     def check(self, doing: str) -> None:
         """Raises the error of a call that has ended: its deadline passed or its caller left."""

@@ -12,6 +12,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.memory.residents import Resident, array_lost
 from shardcall_server.frontend.memory.storage import Given, Storage
+from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
 from shardcall_server.frontend.programs.found import Found
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
@@ -48,11 +49,13 @@ class Execution:
 
     Args:
         supervisor: keeps the mesh.
+        queue: gives calls the mesh.
         settings: the server's.
     """
 
-    def __init__(self, supervisor: MeshSupervisor, settings: Settings) -> None:
+    def __init__(self, supervisor: MeshSupervisor, queue: MeshQueue, settings: Settings) -> None:
         self._supervisor = supervisor
+        self._queue = queue
         self._settings = settings
 
     def prepare(self, call: Call, kernel_call: kernel_pb2.KernelCall, operands: Sequence[Given]) -> Prepared:
@@ -67,7 +70,10 @@ class Execution:
         words = (kernel_call.SerializeToString(), kinds)
         mesh = self._supervisor.mesh(call)
         if not residents and (recalled := mesh.programs.recall(words)) is not None:
+            call.found(recalled[1])
             return Prepared(recalled[0], tuple(operands), mesh, recalled[1])
+        if kernel_call.kernel in mesh.kernels:
+            call.kernel = kernel_call.kernel
         check_counts(kernel_call, len(operands))
         types = [encode_array_type(kind) for kind in _without_trailing(kinds)]
         while True:
@@ -76,7 +82,7 @@ class Execution:
             completed = self._complete(kernel_call, operands, mesh)
             call.check("looking for the program")
             try:
-                found = mesh.programs.find(completed, types)
+                found = mesh.programs.find(completed, types, call.owner)
             except SessionEndedError:
                 continue  # the next mesh is on its way; the call waits for it
             if isinstance(found, Future):
@@ -84,6 +90,7 @@ class Execution:
                     found = call.wait(found, "compiling the kernel")
             if not residents:
                 mesh.programs.remember(words, completed, types)
+            call.found(found)
             return Prepared(completed, tuple(operands), mesh, found)
 
     def start(self, call: Call, prepared: Prepared, storage: Storage, *, tell_gathered: bool = False) -> Running:
@@ -102,8 +109,10 @@ class Execution:
         """
         if storage.region is not None:
             storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the results"))
-        running = Running(call)
+        again = False
         while True:
+            turn = self._queue.take(call, _device_bytes(prepared), again=again)
+            running = Running(call)
             command = link_pb2.Execute(
                 key_digest=prepared.found.program.key,
                 operands=storage.operands,
@@ -111,11 +120,23 @@ class Execution:
                 tell_gathered=tell_gathered,
             )
             try:
-                _send(prepared, link_pb2.FrontEndMessage(execute=command), storage, running)
+                _send(prepared, link_pb2.FrontEndMessage(execute=command), storage, running, turn)
             except _ProgramGoneError:
+                again = True
                 prepared = self.prepare(call, prepared.call, prepared.operands)
                 continue
             return running
+
+    def check_memory(self, prepared: Prepared) -> None:
+        """Refuses a call that the devices cannot have beside the arrays that stay, before it is given any memory.
+
+        So is one whose program the mesh died of again and again.
+
+        Raises:
+            CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED.
+        """
+        prepared.mesh.session.blame.check(prepared.found.program.key)
+        self._queue.check(_device_bytes(prepared))
 
     def compiled_text(self, call: Call, prepared: Prepared, limit_bytes: int) -> str:
         """The text of a call's compiled program, cut at a number of bytes."""
@@ -242,29 +263,57 @@ class _ProgramGoneError(Exception):
     """The mesh no longer holds the program: it was evicted, or the mesh ended."""
 
 
-def _send(prepared: Prepared, message: link_pb2.FrontEndMessage, storage: Storage, running: Running) -> None:
+def _device_bytes(prepared: Prepared) -> int:
+    """What a call takes on the devices while it runs, beside the arrays that stay there."""
+    there = sum(operand.resident.device_bytes for operand in prepared.operands if operand.resident is not None)
+    return max(0, prepared.found.program.device_bytes - there)
+
+
+def _send(
+    prepared: Prepared,
+    message: link_pb2.FrontEndMessage,
+    storage: Storage,
+    running: Running,
+    turn: Turn | None = None,
+) -> None:
     """Sends a command that names a program; the worker then holds the memory until it has answered."""
     session, program = prepared.mesh.session, prepared.found.program
-    with session.order:
-        if program.evicted:
-            raise _ProgramGoneError
-        try:
-            hand_over(session, message, storage, running)
-        except SessionEndedError:
-            raise _ProgramGoneError from None
+    try:
+        with session.order:
+            if program.evicted:
+                raise _ProgramGoneError
+            hand_over(session, message, storage, running, turn)
+    except SessionEndedError:
+        raise _ProgramGoneError from None
+    except _ProgramGoneError:
+        if turn is not None:
+            turn.end()
+        raise
 
 
-def hand_over(session: MeshSession, message: link_pb2.FrontEndMessage, storage: Storage, running: Running) -> None:
-    """Sends a command; the worker then holds its memory until it has answered, whatever becomes of the caller.
+def hand_over(
+    session: MeshSession,
+    message: link_pb2.FrontEndMessage,
+    storage: Storage,
+    running: Running,
+    turn: Turn | None = None,
+) -> None:
+    """Sends a command; the worker then has its memory and turn until it has answered, whatever becomes of the caller.
 
     Raises:
         SessionEndedError: the mesh ended before.
     """
     storage.hold()
-    try:
-        answer = session.command(message, storage.memory, running.advance)
-    except BaseException:
+
+    def answered(_: object = None) -> None:
         storage.close()
+        if turn is not None:
+            turn.end()
+
+    try:
+        answer = session.command(message, storage.memory, running.advance, running.is_wanted)
+    except BaseException:
+        answered()
         raise
-    answer.add_done_callback(lambda _: storage.close())
+    answer.add_done_callback(answered)
     running.sent(session, answer)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_server.frontend.admission import Admission
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import default_mesh
 from shardcall_server.frontend.memory.holdings import Holdings
+from shardcall_server.frontend.mesh_queue import MeshQueue
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.kernels.layout import MAX_RANK
 from shardcall_server.settings import Settings
@@ -23,17 +26,35 @@ class ServerInfoServicer:
         supervisor: keeps the mesh.
         settings: the server's.
         holdings: what it holds for its clients.
+        admission: counts the calls.
+        queue: gives calls the mesh.
+        programs: how many programs the mesh holds.
     """
 
-    def __init__(self, supervisor: MeshSupervisor, settings: Settings, holdings: Holdings) -> None:
+    def __init__(
+        self,
+        supervisor: MeshSupervisor,
+        settings: Settings,
+        holdings: Holdings,
+        admission: Admission,
+        queue: MeshQueue,
+        programs: Callable[[], int],
+    ) -> None:
         self._supervisor = supervisor
         self._settings = settings
         self._holdings = holdings
+        self._admission = admission
+        self._queue = queue
+        self._programs = programs
 
     def GetUsage(  # noqa: N802
         self, request: server_info_service_pb2.GetUsageRequest, call: Call
     ) -> server_info_service_pb2.GetUsageResponse:
         """Tells what the server holds."""
+        return self.usage()
+
+    def usage(self) -> server_info_service_pb2.GetUsageResponse:
+        """What the server holds, for whoever asks and for its metrics."""
         holdings = self._holdings
         return server_info_service_pb2.GetUsageResponse(
             regions=holdings.arena.in_use,
@@ -45,6 +66,11 @@ class ServerInfoServicer:
             arrays=holdings.residents.count,
             array_bytes=holdings.residents.device_bytes,
             descriptors=len(os.listdir("/proc/self/fd")),
+            mesh=self._supervisor.state(),
+            calls=self._admission.calls,
+            queued_calls=self._queue.queued,
+            programs=self._programs(),
+            program_device_bytes=self._queue.budget.program_bytes,
         )
 
     def GetServerInfo(  # noqa: N802
@@ -70,6 +96,11 @@ class ServerInfoServicer:
                 min_segment_bytes=_MIN_SEGMENT_BYTES,
                 lease_seconds=settings.lease_s,
                 max_resident_bytes=settings.max_resident_bytes_per_lease,
+                max_execute_seconds=settings.max_execute_s,
+                max_compile_seconds=settings.max_compile_s,
+                max_concurrent_calls_per_client=settings.calls_per_client,
+                max_queued_calls=settings.queued_calls,
+                max_device_bytes=self._queue.budget.limit_bytes(),
             ),
             versions=mesh.ready.versions,
             epoch=mesh.session.epoch,

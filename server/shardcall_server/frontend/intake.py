@@ -27,13 +27,14 @@ _ALLOWED_BYTES = {
 
 
 def check_operands(
-    operands: Sequence[kernel_service_pb2.Operand], residents: Residents, *, may_stream: bool
+    operands: Sequence[kernel_service_pb2.Operand], residents: Residents, owner: str, *, may_stream: bool
 ) -> tuple[Given, ...]:
     """The operands as they were given. Inline bytes are checked, streamed ones when they come.
 
     Args:
         operands: as sent.
         residents: the arrays on the mesh.
+        owner: whose of these may be meant.
         may_stream: whether chunks can follow.
 
     Raises:
@@ -42,15 +43,17 @@ def check_operands(
     if len(operands) > MAX_OPERANDS:
         check_counts(kernel_pb2.KernelCall(), len(operands))
     return tuple(
-        check_operand(item, f"operand {i}", residents, may_stream=may_stream) for i, item in enumerate(operands)
+        check_operand(item, f"operand {i}", residents, owner, may_stream=may_stream) for i, item in enumerate(operands)
     )
 
 
-def check_operand(operand: kernel_service_pb2.Operand, field: str, residents: Residents, *, may_stream: bool) -> Given:
+def check_operand(
+    operand: kernel_service_pb2.Operand, field: str, residents: Residents, owner: str, *, may_stream: bool
+) -> Given:
     """One operand as it was given; see `check_operands`."""
     source = operand.WhichOneof("source")
     if source == "resident":
-        return _resident(operand, field, residents)
+        return _resident(operand, field, residents, owner)
     if not operand.HasField("type"):
         if source is None:
             return Given(None)
@@ -82,8 +85,8 @@ def check_operand(operand: kernel_service_pb2.Operand, field: str, residents: Re
     return Given(array)
 
 
-def _resident(operand: kernel_service_pb2.Operand, field: str, residents: Residents) -> Given:
-    resident = residents.find(operand.resident.handle)
+def _resident(operand: kernel_service_pb2.Operand, field: str, residents: Residents, owner: str) -> Given:
+    resident = residents.find(operand.resident.handle, owner)
     if operand.HasField("type") and decode_array_type(operand.type, field) != resident.type:
         raise CallError(
             Reason.INVALID_OPERAND,

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from shardcall.chunk_codec import Chunk
 from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.frontend.access.policy import check_scope
+from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import Execution, Prepared
 from shardcall_server.frontend.intake import Intake, check_operands, read_header
 from shardcall_server.frontend.memory.residents import Reservation, Residents
 from shardcall_server.frontend.memory.storage import Given, Storage, Stores
+from shardcall_server.frontend.repeats import Repeats
 from shardcall_server.frontend.results import Results, commit, reserved
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
@@ -29,6 +32,7 @@ class KernelServicer:
         execution: finds and runs programs.
         stores: makes room for arrays.
         residents: the arrays on the mesh.
+        repeats: of calls that leave arrays on the mesh.
         settings: the server's.
     """
 
@@ -38,12 +42,14 @@ class KernelServicer:
         execution: Execution,
         stores: Stores,
         residents: Residents,
+        repeats: Repeats,
         settings: Settings,
     ) -> None:
         self._supervisor = supervisor
         self._execution = execution
         self._stores = stores
         self._residents = residents
+        self._repeats = repeats
         self._settings = settings
 
     def ListKernels(  # noqa: N802  # the contract's name
@@ -95,8 +101,14 @@ class KernelServicer:
         self, request: kernel_service_pb2.ExecuteRequest, call: Call
     ) -> bytes:
         """Runs a kernel on small arrays, or on such as do not travel; the answer is serialized."""
+        _check_keeps(request, call)
+        if request.keep_results:
+            return self._repeats.once(call, request, lambda: self._execute(request, call))
+        return self._execute(request, call)
+
+    def _execute(self, request: kernel_service_pb2.ExecuteRequest, call: Call) -> bytes:
         with call.phase("receive"):
-            operands = check_operands(request.operands, self._residents, may_stream=False)
+            operands = check_operands(request.operands, self._residents, call.principal_name, may_stream=False)
         self._refuse_large("operands", sum(operand.travelling_bytes for operand in operands))
         prepared = self._execution.prepare(call, request.call, operands)
         plan = prepared.found.plan
@@ -114,7 +126,19 @@ class KernelServicer:
     ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
         """Runs a kernel on arrays of any size."""
         header: kernel_service_pb2.ExecuteRequest = read_header(requests)
-        operands = check_operands(header.operands, self._residents, may_stream=True)
+        _check_keeps(header, call)
+        if header.keep_results:  # so no chunks are in the answer
+            yield from self._repeats.once(call, header, lambda: tuple(self._execute_stream(header, requests, call)))
+        else:
+            yield from self._execute_stream(header, requests, call)
+
+    def _execute_stream(
+        self,
+        header: kernel_service_pb2.ExecuteRequest,
+        requests: Iterator[Chunk | kernel_service_pb2.ExecuteStreamRequest],
+        call: Call,
+    ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
+        operands = check_operands(header.operands, self._residents, call.principal_name, may_stream=True)
         prepared = self._execution.prepare(call, header.call, operands)
         with self._running(call, header, prepared) as (results, kept):
             intake = self._intake(call, operands, results.storage)
@@ -142,10 +166,11 @@ class KernelServicer:
         self, call: Call, request: kernel_service_pb2.ExecuteRequest, prepared: Prepared
     ) -> Iterator[tuple[Results, list[Reservation]]]:
         """Makes room for a call's operands and results while its body takes them in and hands them back."""
+        self._execution.check_memory(prepared)
         plan, types = prepared.found.plan, prepared.found.program.results
         space = request.result_space if request.HasField("result_space") else None
         with (
-            reserved(self._residents, request.lease_id, plan, keep=request.keep_results) as kept,
+            reserved(self._residents, request.lease_id, plan, call.principal_name, keep=request.keep_results) as kept,
             self._stores.allocate(
                 call, prepared.operands, types, space=space, kept=[item.array_id for item in kept]
             ) as storage,
@@ -164,3 +189,9 @@ class KernelServicer:
                 field=what,
                 metadata={"bytes": str(nbytes), "limit": str(self._settings.max_inline_bytes)},
             )
+
+
+def _check_keeps(request: kernel_service_pb2.ExecuteRequest, call: Call) -> None:
+    """Refuses to leave results on the mesh for who may only run kernels."""
+    if request.keep_results:
+        check_scope(call.principal, Scope.ARRAYS, "keep_results")

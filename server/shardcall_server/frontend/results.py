@@ -94,14 +94,17 @@ def _pieces(encode: Any, data: np.ndarray, chunk_bytes: int) -> Iterator[bytes]:
 
 @contextmanager
 def reserved(
-    residents: Residents, lease_id: bytes, plan: kernel_pb2.Plan, *, keep: bool
+    residents: Residents, lease_id: bytes, plan: kernel_pb2.Plan, owner: str, *, keep: bool
 ) -> Iterator[list[Reservation]]:
     """Room for the results that are to stay: one reservation each; those not committed in the body are cancelled."""
     if not keep:
         yield []
         return
     with ExitStack() as stack:
-        yield [stack.enter_context(residents.reserve(lease_id, placed_bytes(result, plan))) for result in plan.results]
+        yield [
+            stack.enter_context(residents.reserve(lease_id, placed_bytes(result, plan), owner))
+            for result in plan.results
+        ]
 
 
 def commit(

@@ -34,7 +34,9 @@ class SegmentServicer:
             raise CallError(
                 Reason.MALFORMED_REQUEST, "a segment of 0 bytes was asked for; ask for 1 or more", field="size_bytes"
             )
-        segment = self._segments.open(call.owner, request.size_bytes, lambda: call.check("a segment was made"))
+        segment = self._segments.open(
+            call.owner, request.size_bytes, lambda: call.check("a segment was made"), call.principal_name
+        )
         try:
             call.check("a segment was made")
             ticket = companion.offer(segment)

@@ -8,8 +8,8 @@ import socket
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from types import FrameType
 from typing import cast
 
@@ -23,38 +23,63 @@ from shardcall.v1 import (
     array_service_pb2_grpc,
     kernel_service_pb2,
     kernel_service_pb2_grpc,
+    profile_service_pb2,
+    profile_service_pb2_grpc,
     segment_service_pb2,
     segment_service_pb2_grpc,
     server_info_service_pb2,
     server_info_service_pb2_grpc,
 )
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen
+from shardcall_server.frontend.access.side_calls import SideCalls
+from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
 from shardcall_server.frontend.admission import Admission
 from shardcall_server.frontend.array_servicer import ArrayServicer
+from shardcall_server.frontend.call_threads import CallThreads
 from shardcall_server.frontend.execution import Execution
 from shardcall_server.frontend.info_servicer import ServerInfoServicer
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.kernel_servicer import KernelServicer
+from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.memory.holdings import Holdings
+from shardcall_server.frontend.mesh_queue import MeshQueue
+from shardcall_server.frontend.metrics_state import Sources
+from shardcall_server.frontend.observation import Observation
+from shardcall_server.frontend.profile_servicer import ProfileServicer
 from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.programs.choices import Choices
+from shardcall_server.frontend.programs.disk_use import DiskUse
 from shardcall_server.frontend.programs.measuring import Measurer
+from shardcall_server.frontend.programs.warm import Warmer
+from shardcall_server.frontend.repeats import Repeats
 from shardcall_server.frontend.segment_servicer import SegmentServicer
+from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
-from shardcall_server.settings import Settings, SettingsError
+from shardcall_server.frontend.workers.watchdog import WatchLimits
+from shardcall_server.frontend.workers.workers import Workers
+from shardcall_server.settings import Settings, SettingsError, client_share, memory_bytes
 from shardcall_server.telemetry import configure_logging
 from shardcall_worker.v1 import link_pb2
 
-# Health checks and questions about the server get through while every call's thread is taken.
-_SPARE_THREADS = 8
+_MAX_METADATA_BYTES = 16 << 10
+_MAX_PENDING_CALLS = 16 << 10
 _MESH_END_S = 5.0
+_SENDING_S = 2.0  # what the last answers may take to be sent, their handlers being done
 _POLL_S = 0.2
 _SERVICES = tuple(
     service.full_name
-    for file in (kernel_service_pb2, array_service_pb2, segment_service_pb2, server_info_service_pb2)
+    for file in (
+        kernel_service_pb2,
+        array_service_pb2,
+        segment_service_pb2,
+        server_info_service_pb2,
+        profile_service_pb2,
+    )
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 
@@ -64,7 +89,17 @@ def grpc_options(settings: Settings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
-        ("grpc.max_metadata_size", 16 << 10),
+        # The same twice: between the two gRPC refuses at random.
+        ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
+        # A client that comes near to it sees UNAVAILABLE; our own limits are far below, and say what they are.
+        ("grpc.max_concurrent_streams", settings.max_streams_per_connection),
+        # Above these, 1000 and 3000 as gRPC has them, calls are CANCELLED at random before we see them.
+        ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.server_handshake_timeout_ms", round(settings.handshake_timeout_s * 1000)),
+        ("grpc.max_connection_idle_ms", round(settings.max_connection_idle_s * 1000)),
         ("grpc.http2.max_frame_size", (1 << 24) - 1),
         # Reads of 4 MiB: a stream of 128 MiB arrives 15 % sooner.
         ("grpc.experimental.tcp_read_chunk_size", 4 << 20),
@@ -90,38 +125,70 @@ class FrontEnd:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._warmer = Warmer(settings)
+        self._tokens = open_tokens(settings)
         self._health = health.HealthServicer()
-        self._interceptor = CallInterceptor(settings.max_call_s, Gate(), Admission(settings.max_concurrent_calls))
-        threads = settings.max_concurrent_calls + _SPARE_THREADS
+        self._observation = Observation(settings)
+        self._admission = Admission(
+            settings.max_concurrent_calls, settings.calls_per_client, client_share(settings.calls_per_client)
+        )
+        threads = CallThreads(settings.max_concurrent_calls)
+        self._interceptor = CallInterceptor(
+            settings.max_call_s, Gate(self._tokens), self._admission, threads, self._observation.journal
+        )
         self._server = grpc.server(
-            ThreadPoolExecutor(threads, thread_name_prefix="call"),
-            interceptors=[self._interceptor],
+            threads,
+            interceptors=[self._interceptor, SideCalls(threads)],
             options=grpc_options(settings),
-            maximum_concurrent_rpcs=threads,
+            maximum_concurrent_rpcs=threads.hard_limit,
         )
         self.address = listen(self._server, settings)
         self._announce(False)
         self._measurer = _measurer(settings)
+        self._disk_use = DiskUse()
         self._holdings = Holdings(settings, lambda: self._supervisor.session)
+        self._profiles = ProfileServicer(lambda: self._supervisor, settings)
+        self._host_bytes = memory_bytes()
+        self._programs: ProgramCache | None = None
+        self._queue = MeshQueue(
+            settings.max_launched_calls,
+            settings.queued_calls,
+            settings.queued_calls_per_client,
+            DeviceBudget(self._device_bytes, lambda: self._holdings.residents.device_bytes),
+        )
         self._supervisor = MeshSupervisor(
-            lambda: _open_session(settings),
+            Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
+            partial(_open_session, settings, Blame(), self._warmer.program_dir),
             self._program_cache,
             self._announce,
-            self._holdings.residents.end_epoch,
+            self._end_epoch,
+            _watch_limits(settings),
+            self._warmer.prepare,
         )
-        self._register()
+        info = self._register()
+        self._observation.expose(self._sources(info))
         self._server.start()
 
-    def _register(self) -> None:
+    def _end_epoch(self, epoch: int) -> None:
+        self._holdings.residents.end_epoch(epoch)
+        self._profiles.end_epoch()
+
+    def _device_bytes(self) -> int:
+        session = self._supervisor.session
+        return self._settings.max_device_bytes or (session and session.device_bytes) or self._host_bytes
+
+    def _register(self) -> ServerInfoServicer:
         holdings, settings = self._holdings, self._settings
-        execution = Execution(self._supervisor, settings)
+        queue = self._queue
+        execution = Execution(self._supervisor, queue, settings)
         # Our servicers take a Call where the generated base classes take gRPC's context: the interceptor
         # makes the one of the other.
-        kernels = KernelServicer(self._supervisor, execution, holdings.stores, holdings.residents, settings)
+        repeats = Repeats()
+        kernels = KernelServicer(self._supervisor, execution, holdings.stores, holdings.residents, repeats, settings)
         kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
             cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), self._server
         )
-        arrays = ArrayServicer(self._supervisor, holdings.stores, holdings.residents, settings)
+        arrays = ArrayServicer(self._supervisor, holdings.stores, holdings.residents, queue, repeats, settings)
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
         )
@@ -129,23 +196,55 @@ class FrontEnd:
         segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
             cast(segment_service_pb2_grpc.SegmentServiceServicer, segments), self._server
         )
-        info = ServerInfoServicer(self._supervisor, settings, holdings)
+        info = ServerInfoServicer(
+            self._supervisor, settings, holdings, self._admission, queue, lambda: len(self._programs or ())
+        )
         server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(
             cast(server_info_service_pb2_grpc.ServerInfoServiceServicer, info), self._server
         )
+        profile_service_pb2_grpc.add_ProfileServiceServicer_to_server(
+            cast(profile_service_pb2_grpc.ProfileServiceServicer, self._profiles), self._server
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        if is_loopback(self._settings.host):
+        if is_loopback(self._settings.host) or self._settings.reflection:
             names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
+        return info
+
+    def _sources(self, info: ServerInfoServicer) -> Sources:
+        limits, measurer = self._settings, self._measurer
+        return Sources(
+            usage=info.usage,
+            programs=self._observation.programs,
+            disk=self._disk_use,
+            restarts=self._supervisor.ends,
+            strategies_timed=lambda: measurer.timed if measurer else 0,
+            limits={
+                "max_bytes_in_flight": limits.max_bytes_in_flight,
+                "max_cached_programs": limits.max_cached_programs,
+                "max_concurrent_calls": limits.max_concurrent_calls,
+                "max_resident_bytes": limits.max_resident_bytes,
+            },
+        )
 
     def _program_cache(self, session: MeshSession) -> ProgramCache:
         limits = self._settings
-        return ProgramCache(
-            session, limits.max_cached_programs, limits.max_cached_bytes, limits.max_call_bytes, self._measurer
+        self._programs = ProgramCache(
+            session,
+            limits.max_cached_programs,
+            limits.max_cached_bytes,
+            limits.max_call_bytes,
+            self._measurer,
+            limits.max_device_bytes,
+            self._warmer.hot,
+            self._disk_use,
+            self._observation.programs,
         )
+        return self._programs
 
     def _announce(self, ready: bool) -> None:
         status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+        self._observation.programs.serving = ready
         for service in ("", *_SERVICES):
             self._health.set(service, status)
 
@@ -167,31 +266,68 @@ class FrontEnd:
                     ) from None
         return None
 
+    def check_warm(self) -> None:
+        """Raises SettingsError if a call of the file that the setting ``warm`` names was refused."""
+        self._warmer.check()
+
+    def introduce(self, arguments: str) -> None:
+        """Shows the token that was made at this start, this once; nothing at later starts."""
+        if isinstance(self._tokens, FileTokens) and self._tokens.made is not None:
+            print(  # noqa: T201
+                f"shardcall made a token, kept in {self._settings.token_file}; this user's programs on this machine "
+                f"find it by themselves, others connect with: shardcall.connect({arguments}, "
+                f'token="{self._tokens.made.token}")',
+                flush=True,
+            )
+
     def drain(self) -> None:
         """Takes no new calls, lets those at work finish, and ends the mesh."""
-        self._interceptor.draining = True
+        draining = self._interceptor.draining
+        draining.begin()
         self._health.enter_graceful_shutdown()
-        self._server.stop(self._settings.drain_s).wait()
+        # gRPC's server listens until they are done: stopped, it would end calls that come without a word.
+        draining.wait(self._settings.drain_s)
+        self._server.stop(min(self._settings.drain_s, _SENDING_S)).wait()
         self._supervisor.stop(_MESH_END_S)
         self._end_measuring()
+        self._warmer.close()
         self._holdings.close()
+        self._observation.close()
 
     def stop(self) -> None:
         """Ends everything without waiting for calls."""
         self._server.stop(0).wait()
         self._supervisor.stop(0.0)
         self._end_measuring()
+        self._warmer.close()
         self._holdings.close()
+        self._observation.close()
 
     def _end_measuring(self) -> None:
+        if self._tokens is not None:
+            self._tokens.close()
         if self._measurer is not None:
             self._measurer.close()
 
 
-def _open_session(settings: Settings) -> MeshSession:
-    platform = settings.platform or ("cpu" if settings.devices else "")
-    start = link_pb2.Start(virtual_devices=settings.devices, platform=platform)
-    return MeshSession(start, settings.log_level)
+def _open_session(settings: Settings, blame: Blame, program_dir: str, worker: WorkerProcess) -> MeshSession:
+    start = link_pb2.Start(
+        virtual_devices=settings.devices,
+        platform=settings.device_platform,
+        program_dir=program_dir,
+        max_program_dir_bytes=settings.max_program_dir_bytes,
+    )
+    return MeshSession(worker, start, blame)
+
+
+def _watch_limits(settings: Settings) -> WatchLimits:
+    return WatchLimits(
+        silence_s=settings.worker_silence_s,
+        start_s=settings.start_timeout_s,
+        execute_s=settings.max_execute_s,
+        compile_s=settings.max_compile_s,
+        grace_s=settings.deadline_grace_s,
+    )
 
 
 def _measurer(settings: Settings) -> Measurer | None:
@@ -229,17 +365,20 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
         return 0
     try:
         settings.check_mesh(len(ready.devices))
+        front_end.check_warm()
     except ValueError as error:
         front_end.stop()
         raise SettingsError(str(error)) from None
     address = front_end.address
     # A wildcard is where others do not connect to.
     reached = address.replace("0.0.0.0", socket.gethostname()).replace("[::]", socket.gethostname())
+    arguments = f'"{reached}"{connect_arguments(settings)}'
     print(  # noqa: T201
         f"shardcall ready at {address} ({len(ready.devices)} {ready.platform} devices); "
-        f'connect with: shardcall.connect("{reached}")',
+        f"connect with: shardcall.connect({arguments})",
         flush=True,
     )
+    front_end.introduce(arguments)
     end.wait()
     structlog.get_logger().info("draining", limit_s=settings.drain_s)
     front_end.drain()

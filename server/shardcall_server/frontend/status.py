@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import grpc
@@ -19,7 +20,7 @@ _MAX_MESSAGE_BYTES = 900
 _MAX_DESCRIPTION_BYTES = 300
 _MAX_VALUE_BYTES = 100
 _MAX_VALUES = 5
-_RETRY_AFTER_S = 1
+_RETRY_AFTER_MS = range(500, 1500)  # each caller another: those refused together are not to come back together
 
 STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.MALFORMED_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
@@ -73,6 +74,7 @@ _QUOTAS = {
     Reason.QUOTA_EXCEEDED,
 }
 _WORTH_WAITING = {Reason.SERVER_BUSY, Reason.QUOTA_EXCEEDED, Reason.OUT_OF_HOST_MEMORY, Reason.MESH_NOT_READY}
+_NOT_WORTH_WAITING = (_QUOTAS - _WORTH_WAITING) | {Reason.MESH_RESTARTED}  # there, only the caller knows
 
 
 class CallStatus(grpc.Status):
@@ -81,35 +83,50 @@ class CallStatus(grpc.Status):
     def __init__(self, error: CallError, timing: timing_pb2.Timing) -> None:
         self.code = STATUS_CODES[error.reason]
         self.details = _fit(error.message, _MAX_MESSAGE_BYTES)
+        retry_ms = _retry_ms(error.reason)
         status = status_pb2.Status(
-            code=self.code.value[0], message=self.details, details=[_pack(d) for d in _details(error)]
+            code=self.code.value[0], message=self.details, details=[_pack(d) for d in _details(error, retry_ms)]
         )
         metadata: list[tuple[str, str | bytes]] = [
             ("grpc-status-details-bin", status.SerializeToString()),
             (TIMING_KEY, timing.SerializeToString()),
         ]
-        if error.reason is Reason.MESH_RESTARTED:  # only the caller knows whether to repeat
-            metadata.append(("grpc-retry-pushback-ms", "-1"))
+        if retry_ms is not None:
+            metadata.append(("grpc-retry-pushback-ms", str(retry_ms)))
         self.trailing_metadata = tuple(metadata)
 
 
-def _details(error: CallError) -> list[Any]:
+def _retry_ms(reason: Reason) -> int | None:
+    """When to repeat a call: -1 for not by itself, None where that is the client's affair."""
+    if reason in _WORTH_WAITING:
+        return random.choice(_RETRY_AFTER_MS)  # noqa: S311  # no secret
+    return -1 if reason in _NOT_WORTH_WAITING else None
+
+
+def _details(error: CallError, retry_ms: int | None) -> list[Any]:
     values = {
         _fit(k, _MAX_VALUE_BYTES): _fit(v, _MAX_VALUE_BYTES) for k, v in list(error.metadata.items())[:_MAX_VALUES]
     }
     details: list[Any] = [error_details_pb2.ErrorInfo(reason=error.reason.value, domain=DOMAIN, metadata=values)]
     field = _fit(error.field, _MAX_VALUE_BYTES)
     description = _fit(error.message, _MAX_DESCRIPTION_BYTES)
-    if field and STATUS_CODES[error.reason] is grpc.StatusCode.INVALID_ARGUMENT:
-        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
+    if STATUS_CODES[error.reason] is grpc.StatusCode.INVALID_ARGUMENT:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field or "request", description=description)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if error.reason in _QUOTAS:
-        quota = error_details_pb2.QuotaFailure.Violation(subject=field or "call", description=description)
+        quota = error_details_pb2.QuotaFailure.Violation(subject=_subject(error), description=description)
         details.append(error_details_pb2.QuotaFailure(violations=[quota]))
-    if error.reason in _WORTH_WAITING:
-        delay = duration_pb2.Duration(seconds=_RETRY_AFTER_S)
+    if retry_ms is not None and retry_ms >= 0:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(retry_ms)
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     return details
+
+
+def _subject(error: CallError) -> str:
+    """Whose limit it is, and which."""
+    whose = "client" if error.reason is Reason.QUOTA_EXCEEDED else "server"
+    return f"{whose}:{_fit(error.metadata.get('limit', error.reason.value.lower()), _MAX_VALUE_BYTES)}"
 
 
 def _fit(text: str, limit_bytes: int) -> str:

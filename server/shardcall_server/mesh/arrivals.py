@@ -67,7 +67,7 @@ class Arrivals:
         if spec is None:
             spec = split(kind.ndim, 0, mesh.names) if kind.ndim else replicated(0)
         spec = check_spec("spec", "the array", spec, kind, mesh)
-        check_memory(check_placed(kind, spec, mesh))
+        check_memory(check_placed(kind, spec, mesh), 0)
         return Arrival(command.array_id, kind, mesh, device_ids, spec)
 
     def finish(self, put: Arrival, source: np.ndarray) -> link_pb2.ArrayPut:

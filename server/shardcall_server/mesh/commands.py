@@ -12,7 +12,8 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 import jax
@@ -20,6 +21,7 @@ import numpy as np
 import structlog
 
 from shardcall_server.compilation import analysis
+from shardcall_server.compilation.disk_cache import DiskCache, Origin
 from shardcall_server.compilation.keys import KernelKey, Platform, choice_digest, kernel_key
 from shardcall_server.compilation.program import Program, compile_program
 from shardcall_server.compilation.resolve import Resolved, resolve
@@ -32,6 +34,7 @@ from shardcall_server.mesh.measuring import Bench
 from shardcall_server.mesh.memory import SharedMemory, release_aliased
 from shardcall_server.mesh.placement import Copier
 from shardcall_server.mesh.plans import describe_plan
+from shardcall_server.mesh.profiling import Profiler
 from shardcall_server.mesh.requests import decode_request
 from shardcall_server.mesh.residents import Residents
 from shardcall_server.mesh.sizes import check_memory, check_size
@@ -59,12 +62,16 @@ class Commands:
         link: where answers go.
         kernels: by name.
         platform: what of this process is part of every key.
+        disk: keeps compiled programs on disk; None where that is not done.
     """
 
-    def __init__(self, link: Link, kernels: Mapping[str, Kernel], platform: Platform) -> None:
+    def __init__(
+        self, link: Link, kernels: Mapping[str, Kernel], platform: Platform, disk: DiskCache | None = None
+    ) -> None:
         self._link = link
         self._kernels = kernels
         self._platform = platform
+        self._disk = disk
         self._devices = [device.id for device in jax.devices()]
         self._copier = Copier()
         self._memory = SharedMemory()
@@ -75,6 +82,8 @@ class Commands:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._compilers = ThreadPoolExecutor(_COMPILE_THREADS, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
+        self._profiler = Profiler()
+        self._profile_thread = ThreadPoolExecutor(1, thread_name_prefix="profile")  # writing files takes long
         self._programs: dict[str, Future[_Compiled]] = {}
         self._evictions = 0
 
@@ -102,6 +111,8 @@ class Commands:
                 release_aliased()
             case "measure" | "end_measuring":
                 self._measure(message)
+            case "start_profile" | "stop_profile":
+                self._profile_thread.submit(self._profile, message)
             case "trim":
                 self._planner.submit(_trim)
             case "shutdown":
@@ -111,6 +122,7 @@ class Commands:
     def close(self) -> None:
         """Waits for what was begun."""
         self._planner.shutdown()
+        self._profile_thread.shutdown()
         self._compilers.shutdown(cancel_futures=True)
         self._finishers.shutdown()
         self._copier.close()
@@ -139,6 +151,14 @@ class Commands:
         with _Answer(self._link, message.call_id) as answer:
             program = self._programs[message.measure.key_digest].result(timeout=0).program
             answer.send(measured=self._bench.run(program, message.measure))
+
+    def _profile(self, message: link_pb2.FrontEndMessage) -> None:
+        with _Answer(self._link, message.call_id) as answer:
+            if message.HasField("start_profile"):
+                self._profiler.start(message.start_profile.directory)
+            else:
+                self._profiler.stop()
+            answer.send(profiling=link_pb2.Profiling())
 
     def _put(self, call_id: int, command: link_pb2.PutArray) -> None:
         with _Answer(self._link, call_id) as answer:
@@ -172,7 +192,7 @@ class Commands:
                 )
             request = decode_request(command.call, command.operands)
             resolved = resolve(kernel, request, self._devices, command.strategy)
-            check_size(resolved.problem, command.max_call_bytes)
+            check_size(resolved.problem, command.max_call_bytes, command.max_device_bytes)
             key = kernel_key(resolved, self._platform)
             if len(resolved.candidates) > 1 and not command.strategy:
                 answer.send(candidates=_candidates(resolved, key))
@@ -180,7 +200,7 @@ class Commands:
             digest = key.digest()
             compiled = self._programs.get(digest)
             if compiled is None:
-                compiled = self._compilers.submit(_compile, resolved, key)
+                compiled = self._compilers.submit(_compile, answer, resolved, key, self._disk, command.max_device_bytes)
                 self._programs[digest] = compiled
                 compiled.add_done_callback(lambda done: self._forget_failed(digest, done))
             compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved)}))
@@ -243,10 +263,14 @@ class _Answer:
             self._link.close()
 
 
-def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
+def _compile(
+    answer: _Answer, resolved: Resolved, key: KernelKey, disk: DiskCache | None, max_device_bytes: int
+) -> _Compiled:
+    answer.send(compiling=link_pb2.Compiling())
     began = time.monotonic()
     try:
-        program = compile_program(resolved)
+        with disk.origin_of_program() if disk else nullcontext(Origin()) as origin:
+            program = compile_program(resolved)
     except Exception as error:
         if _is_out_of_memory(error):
             raise
@@ -264,14 +288,27 @@ def _compile(resolved: Resolved, key: KernelKey) -> _Compiled:
         strategy=resolved.strategy.name,
         operands=key.operands,
         seconds=round(time.monotonic() - began, 3),
+        from_disk=origin.from_disk,
         key=key.digest()[:12],
     )
     needed = analysis.memory(program.compiled)
-    check_memory(resolved.problem.mesh.device_count * (needed.argument_bytes + needed.output_bytes + needed.temp_bytes))
+    device_bytes = resolved.problem.mesh.device_count * (
+        needed.argument_bytes + needed.output_bytes + needed.temp_bytes
+    )
+    check_memory(device_bytes, max_device_bytes)
     text = program.text
     plan = describe_plan(program, key, text)
     nbytes = analysis.program_bytes(program.compiled, text)
-    return _Compiled(program, link_pb2.Prepared(plan=plan, program_bytes=nbytes))
+    return _Compiled(
+        program,
+        link_pb2.Prepared(
+            plan=plan,
+            program_bytes=nbytes,
+            device_bytes=device_bytes,
+            from_disk=origin.from_disk,
+            program_store=_store_counts(disk),
+        ),
+    )
 
 
 def _candidates(resolved: Resolved, key: KernelKey) -> link_pb2.Candidates:
@@ -288,6 +325,10 @@ def _prepared(compiled: _Compiled, resolved: Resolved) -> link_pb2.Prepared:
     prepared.CopyFrom(compiled.prepared)
     prepared.plan.strategy_reason = resolved.reason
     return prepared
+
+
+def _store_counts(disk: DiskCache | None) -> link_pb2.ProgramStoreCounts | None:
+    return link_pb2.ProgramStoreCounts(**asdict(disk.store.counts)) if disk else None
 
 
 def _tell_nobody(byte_count: int) -> None:

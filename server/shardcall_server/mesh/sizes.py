@@ -11,7 +11,7 @@ from shardcall_server.settings import memory_bytes
 from shardcall_server.wire import MAX_SPAN_BYTES
 
 
-def check_size(problem: Problem, max_call_bytes: int) -> None:
+def check_size(problem: Problem, max_call_bytes: int, max_device_bytes: int) -> None:
     """Refuses a call by the sizes of its arrays, padding and copies on several devices included.
 
     Raises:
@@ -29,7 +29,8 @@ def check_size(problem: Problem, max_call_bytes: int) -> None:
             metadata={"bytes": str(nbytes), "limit": str(max_call_bytes)},
         )
     placed = zip(arrays, specs, strict=True)
-    check_memory(sum(check_placed(a, s, problem.mesh) for a, s in placed if a is not None and s is not None))
+    nbytes = sum(check_placed(a, s, problem.mesh) for a, s in placed if a is not None and s is not None)
+    check_memory(nbytes, max_device_bytes)
 
 
 def check_placed(array: ArrayType, spec: Spec, mesh: MeshAxes) -> int:
@@ -49,18 +50,33 @@ def check_placed(array: ArrayType, spec: Spec, mesh: MeshAxes) -> int:
     return ArrayType(block_shape(array.shape, spec, mesh), array.dtype).nbytes * mesh.device_count
 
 
-def check_memory(nbytes: int) -> None:
-    """Refuses what virtual devices together cannot hold: the host has no other way than to kill a process.
+def device_bytes() -> int:
+    """The memory of all devices together, as the platform tells it; 0 where it does not."""
+    return sum((device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.devices())
+
+
+def check_memory(nbytes: int, limit_bytes: int) -> None:
+    """Refuses what the devices together cannot hold: virtual ones have no other way than to kill a process.
+
+    Args:
+        nbytes: what is needed.
+        limit_bytes: what there is; 0 for what the platform tells, or else the host's memory.
 
     Raises:
         CallError: OUT_OF_DEVICE_MEMORY.
     """
-    limit = memory_bytes()
-    if jax.default_backend() == "cpu" and nbytes > limit:
+    limit = limit_bytes or device_bytes() or memory_bytes()
+    if nbytes > limit:
         raise CallError(
             Reason.OUT_OF_DEVICE_MEMORY,
-            f"the devices would need {nbytes} bytes together, copies on several devices counted, and the host has "
-            f"{limit}; split the arrays instead of replicating them, or make them smaller",
+            f"the devices would need {nbytes} bytes together, copies on several devices counted, and there are "
+            f"{limit}, {nbytes - limit} too few; split the arrays instead of replicating them, make them smaller, or "
+            "start the server with a larger --max-device-bytes",
             field="mesh",
-            metadata={"bytes": str(nbytes), "limit": str(limit)},
+            metadata={
+                "limit": "max_device_bytes",
+                "bytes": str(nbytes),
+                "limit_bytes": str(limit),
+                "missing_bytes": str(nbytes - limit),
+            },
         )

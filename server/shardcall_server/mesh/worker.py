@@ -9,16 +9,21 @@ import signal
 import socket
 import sys
 from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
 
 import jax
 import structlog
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache
 from shardcall_server.compilation.keys import Platform
+from shardcall_server.compilation.program_folder import FolderRefusedError
 from shardcall_server.framing import Link
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.commands import Commands
+from shardcall_server.mesh.heartbeat import beat, keep_beating
 from shardcall_server.mesh.plans import describe_kernel
+from shardcall_server.mesh.sizes import device_bytes
 from shardcall_server.telemetry import configure_logging
 from shardcall_worker.v1 import link_pb2
 
@@ -39,18 +44,21 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     link = Link(socket.socket(fileno=arguments.link_fd))
     frames = link.frames()
+    kernels = load_kernels()
+    beat(link)  # a spare stands by from here on
     first, _ = next(frames, (None, None))
     if first is None:
         return 0
-    kernels = load_kernels()
+    keep_beating(link)
     start = link_pb2.FrontEndMessage.FromString(first).start
+    disk = _open_disk_cache(start)
     try:
         start_backend(start)
     except RuntimeError as error:
         structlog.get_logger().error("the devices could not be started", reason=str(error).partition("\n")[0])
         return 1
     ready = _ready(kernels)
-    commands = Commands(link, kernels, _platform())
+    commands = Commands(link, kernels, _platform(), disk)
     link.send(link_pb2.WorkerMessage(ready=ready).SerializeToString())
     for body, fd in frames:
         if not commands.handle(link_pb2.FrontEndMessage.FromString(body), fd):
@@ -101,6 +109,16 @@ def start_backend(start: link_pb2.Start) -> None:
     jax.devices()
 
 
+def _open_disk_cache(start: link_pb2.Start) -> DiskCache | None:
+    if not start.program_dir:
+        return None
+    try:
+        return use_disk_cache(Path(start.program_dir), start.max_program_dir_bytes)
+    except FolderRefusedError as error:  # the front end has looked; it has become another's since
+        structlog.get_logger().warning("no compiled programs are kept on disk", reason=str(error))
+        return None
+
+
 def _platform() -> Platform:
     return Platform(
         device_kind=jax.devices()[0].device_kind,
@@ -120,6 +138,7 @@ def _ready(kernels: dict[str, Kernel]) -> link_pb2.Ready:
             shardcall=version("shardcall"), jax=jax.__version__, jaxlib=version("jaxlib")
         ),
         kernels=[describe_kernel(kernel) for kernel in kernels.values()],
+        device_bytes=device_bytes(),
     )
 
 

@@ -425,11 +425,16 @@ class Prepare(_message.Message):
     OPERANDS_FIELD_NUMBER: _builtins.int
     MAX_CALL_BYTES_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
+    MAX_DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     max_call_bytes: _builtins.int
     """The most bytes of operands and results allowed."""
     strategy: _builtins.str
     """For a call that says "auto": the strategy that was decided on. Empty: the
     answer is Candidates where there are several.
+    """
+    max_device_bytes: _builtins.int
+    """The most bytes on all devices together while it runs; 0: what the platform
+    tells that there are, or else the host's memory.
     """
     @_builtins.property
     def call(self) -> _kernel_pb2.KernelCall:
@@ -446,10 +451,11 @@ class Prepare(_message.Message):
         operands: _abc.Iterable[_array_pb2.ArrayType] | None = ...,
         max_call_bytes: _builtins.int = ...,
         strategy: _builtins.str = ...,
+        max_device_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "max_call_bytes", b"max_call_bytes", "operands", b"operands", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "max_call_bytes", b"max_call_bytes", "max_device_bytes", b"max_device_bytes", "operands", b"operands", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -501,6 +507,7 @@ class Prepared(_message.Message):
     PROGRAM_BYTES_FIELD_NUMBER: _builtins.int
     DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     FROM_DISK_FIELD_NUMBER: _builtins.int
+    PROGRAM_STORE_FIELD_NUMBER: _builtins.int
     program_bytes: _builtins.int
     """The memory that the program takes, at a guess."""
     device_bytes: _builtins.int
@@ -513,6 +520,12 @@ class Prepared(_message.Message):
     def plan(self) -> _kernel_pb2.Plan:
         """What a call does."""
 
+    @_builtins.property
+    def program_store(self) -> Global___ProgramStoreCounts:
+        """What became of the programs that this process looked for on disk, up to
+        now; unset where none are kept there.
+        """
+
     def __init__(
         self,
         *,
@@ -520,14 +533,53 @@ class Prepared(_message.Message):
         program_bytes: _builtins.int = ...,
         device_bytes: _builtins.int = ...,
         from_disk: _builtins.bool = ...,
+        program_store: Global___ProgramStoreCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "program_store", b"program_store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "from_disk", b"from_disk", "plan", b"plan", "program_bytes", b"program_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "from_disk", b"from_disk", "plan", b"plan", "program_bytes", b"program_bytes", "program_store", b"program_store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Prepared: _TypeAlias = Prepared  # noqa: Y015
+
+@_typing.final
+class ProgramStoreCounts(_message.Message):
+    """What became of the programs that a worker looked for on disk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HITS_FIELD_NUMBER: _builtins.int
+    MISSES_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
+    UNWRITTEN_FIELD_NUMBER: _builtins.int
+    EVICTED_FIELD_NUMBER: _builtins.int
+    hits: _builtins.int
+    """Found and used."""
+    misses: _builtins.int
+    """Not there, or not to be used, and so compiled."""
+    damaged: _builtins.int
+    """Of the misses, those that were there and damaged; they are written anew."""
+    unwritten: _builtins.int
+    """Compiled, and could not be kept."""
+    evicted: _builtins.int
+    """Removed to keep to the limit."""
+    def __init__(
+        self,
+        *,
+        hits: _builtins.int = ...,
+        misses: _builtins.int = ...,
+        damaged: _builtins.int = ...,
+        unwritten: _builtins.int = ...,
+        evicted: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged", b"damaged", "evicted", b"evicted", "hits", b"hits", "misses", b"misses", "unwritten", b"unwritten"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProgramStoreCounts: _TypeAlias = ProgramStoreCounts  # noqa: Y015
 
 @_typing.final
 class AttachMemory(_message.Message):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 
+from shardcall_server.frontend.access.certificates import Certificates
 from shardcall_server.settings import Settings, SettingsError
 
 _MAX_PATH_BYTES = 107  # of a Unix socket's address
@@ -29,31 +30,48 @@ def is_loopback(host: str) -> bool:
 def listen(server: grpc.Server, settings: Settings) -> str:
     """Binds the server's addresses; returns the first as "host:port".
 
+    With TLS nothing is offered beside it but the Unix socket, which the file system guards.
+
     Raises:
-        SettingsError: the port is in use, with its holder's name; the address is none of this host's; or
-            others can reach it and that was not asked for.
+        SettingsError: the port is in use, with its holder's name; the address is none of this host's; others can
+            reach it without TLS and authentication and that was not asked for; or what TLS needs is not there.
     """
     host = settings.host
-    if not is_loopback(host) and not settings.insecure_allow_remote:
-        raise SettingsError(
-            f"setting host is {host!r}, which other machines may reach, and this server has neither TLS nor "
-            "authentication yet; use localhost, or add --insecure-allow-remote on a network that you trust"
-        )
+    _refuse_unguarded(settings)
+    certificates = Certificates(settings) if settings.tls_cert else None
     if settings.unix_socket:
         _bind_unix(server, settings.unix_socket)
     if host != "localhost":
-        port = _bind(server, host, settings.port)
+        port = _bind(server, host, settings.port, certificates)
         return f"{_bracket(host)}:{port}"
-    port = _bind(server, "127.0.0.1", settings.port)
+    port = _bind(server, "127.0.0.1", settings.port, certificates)
     if _has_ipv6_loopback():
-        _bind(server, "::1", port)
+        _bind(server, "::1", port, certificates)
     return f"127.0.0.1:{port}"
 
 
-def _bind(server: grpc.Server, host: str, port: int) -> int:
+def _refuse_unguarded(settings: Settings) -> None:
+    """Refuses to be reached by other machines without TLS and without knowing who calls."""
+    knows_callers = settings.auth or settings.tls_client_ca
+    if is_loopback(settings.host) or settings.insecure_allow_remote or (settings.tls_cert and knows_callers):
+        return
+    lacks = "authentication" if settings.tls_cert else "TLS" if knows_callers else "TLS and authentication"
+    remedies = [] if settings.tls_cert else ["make what TLS needs with `shardcall certificates`"]
+    remedies += [] if knows_callers else ["leave out --no-auth"]
+    raise SettingsError(
+        f"setting host is {settings.host!r}, which other machines may reach, and this server lacks {lacks}; "
+        f"use localhost, {' and '.join(remedies)}, or add --insecure-allow-remote on a network that you trust"
+    )
+
+
+def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates | None) -> int:
     _probe(host, port)
+    address = f"{_bracket(host)}:{port}"
     try:
-        bound = server.add_insecure_port(f"{_bracket(host)}:{port}")
+        if certificates is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, certificates.server_credentials())
     except RuntimeError:
         bound = 0
     if not bound:

@@ -12,7 +12,8 @@ from shardcall_server.errors import CallError, Reason
 class MemoryBudget:
     """The bytes that regions and segments may hold together, and those of one owner.
 
-    An owner is a connection: whoever opens many has many budgets, and all of them the server's one limit.
+    An owner is a principal, or a connection where nobody is asked who they are: whoever opens many then has many
+    budgets, and all of them the server's one limit.
 
     Args:
         limit_bytes: the most in all.
@@ -35,16 +36,16 @@ class MemoryBudget:
         """Takes bytes for an owner.
 
         Raises:
-            CallError: SERVER_BUSY: others, or this owner's other calls, hold too much at present.
+            CallError: SERVER_BUSY, QUOTA_EXCEEDED: others, or this owner's other calls, hold too much at present.
         """
         with self._lock:
-            for whose, used, limit, setting in (
-                ("this connection's calls and segments", self._by_owner[owner], self.owner_limit_bytes, _BY_OWNER),
-                ("calls at work and segments", self.used_bytes, self.limit_bytes, _IN_ALL),
+            for reason, whose, used, limit, setting in (
+                (Reason.QUOTA_EXCEEDED, *self._of_owner(owner)),
+                (Reason.SERVER_BUSY, "calls at work and segments", self.used_bytes, self.limit_bytes, _IN_ALL),
             ):
                 if used + nbytes > limit:
                     raise CallError(
-                        Reason.SERVER_BUSY,
+                        reason,
                         f"this needs {nbytes} bytes more, and {whose} hold {used} of the {limit} that they may; "
                         "repeat it when some are done, or start the server with a larger "
                         f"--{setting.replace('_', '-')}",
@@ -58,6 +59,9 @@ class MemoryBudget:
             self.used_bytes += nbytes
             self.high_water_bytes = max(self.high_water_bytes, self.used_bytes)
 
+    def _of_owner(self, owner: str) -> tuple[str, int, int, str]:
+        return "this client's calls and segments", self._by_owner[owner], self.owner_limit_bytes, _BY_OWNER
+
     def give_back(self, owner: str, nbytes: int) -> None:
         """Gives bytes back that were taken for an owner."""
         with self._lock:
@@ -67,7 +71,7 @@ class MemoryBudget:
                 del self._by_owner[owner]
 
 
-_IN_ALL, _BY_OWNER = "max_bytes_in_flight", "max_bytes_per_connection"
+_IN_ALL, _BY_OWNER = "max_bytes_in_flight", "max_bytes_per_client"
 
 
 def _drop_nothing(nbytes: int) -> None:

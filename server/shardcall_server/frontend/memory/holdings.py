@@ -41,7 +41,7 @@ class Holdings:
         self._ended = threading.Event()
         self._deletions = 0
         memory_ids = itertools.count(1).__next__
-        self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_connection)
+        self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_client)
         self.arena = Arena(self.budget, memory_ids, self._detach)
         self.segments = Segments(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
         self.companion = make_companion() if settings.segments else None

@@ -42,8 +42,13 @@ class Resident:
 
     @property
     def lease_id(self) -> bytes:
-        """Whose it is."""
+        """What its client calls the lease."""
         return self.lease.lease_id
+
+    @property
+    def owner(self) -> str:
+        """Whose it is."""
+        return self.lease.owner
 
     def describe(self) -> array_service_pb2.ArrayDescription:
         """All that clients are told of it."""
@@ -107,12 +112,14 @@ class Lease:
     """What keeps the arrays of one client.
 
     Attributes:
+        owner: the principal whose it is; empty where nobody is asked who they are.
         lease_id: what its client calls it.
         room: counts its arrays, and those on their way.
         arrays: its arrays by handle, oldest first.
         ends: when it is over, by the clock.
     """
 
+    owner: str
     lease_id: bytes
     room: Room
     arrays: dict[bytes, Resident] = field(default_factory=dict)
@@ -132,40 +139,42 @@ class Leases:
         self.lease_s = lease_s
         self._max_bytes = max_bytes
         self._clock = clock
-        self._leases: OrderedDict[bytes, Lease] = OrderedDict()  # all last equally long: the first ends first
+        # By owner and id. All last equally long: the first ends first.
+        self._leases: OrderedDict[tuple[str, bytes], Lease] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def find(self, lease_id: bytes) -> Lease | None:
-        """A lease that is there, renewed."""
-        lease = self._leases.get(lease_id)
+    def find(self, owner: str, lease_id: bytes) -> Lease | None:
+        """An owner's lease that is there, renewed."""
+        lease = self._leases.get((owner, lease_id))
         if lease is not None:
             self.renew(lease)
         return lease
 
-    def find_or_begin(self, lease_id: bytes) -> Lease:
-        """A lease, renewed; it begins if it is not there."""
-        if lease_id not in self._leases:
+    def find_or_begin(self, owner: str, lease_id: bytes) -> Lease:
+        """An owner's lease, renewed; it begins if it is not there."""
+        key = (owner, lease_id)
+        if key not in self._leases:
             room = Room("the arrays of this lease", MAX_LEASE_ARRAYS, self._max_bytes, "max_resident_bytes_per_lease")
-            self._leases[lease_id] = Lease(lease_id, room)
-        lease = self._leases[lease_id]
+            self._leases[key] = Lease(owner, lease_id, room)
+        lease = self._leases[key]
         self.renew(lease)
         return lease
 
     def renew(self, lease: Lease) -> None:
         """Makes a lease that is there last its full time from now."""
         lease.ends = self._clock() + self.lease_s
-        self._leases.move_to_end(lease.lease_id)
+        self._leases.move_to_end((lease.owner, lease.lease_id))
 
     def hold(self, lease: Lease) -> bool:
         """Whether it is this lease that is there, not one that took its name when it had ended."""
-        return self._leases.get(lease.lease_id) is lease
+        return self._leases.get((lease.owner, lease.lease_id)) is lease
 
     def drop_if_empty(self, lease: Lease) -> None:
         """Ends a lease that keeps nothing."""
         if not lease.room.arrays and self.hold(lease):
-            del self._leases[lease.lease_id]
+            del self._leases[lease.owner, lease.lease_id]
 
     def pop_over(self) -> Lease | None:
         """Takes out a lease that is over; None if there is none.
@@ -174,7 +183,7 @@ class Leases:
         """
         while (first := next(iter(self._leases.values()), None)) is not None and first.ends <= self._clock():
             if first.room.arrays == len(first.arrays):
-                return self._leases.pop(first.lease_id)
+                return self._leases.pop((first.owner, first.lease_id))
             self.renew(first)
         return None
 

@@ -37,6 +37,9 @@ _MAX_ENDED_EPOCHS = 1024  # no call lasts through so many restarts
 class Residents:
     """The arrays that stay, bounded in all and by lease.
 
+    Every owner, a principal of the server, sees its own arrays and leases alone; owner "" is everybody, where nobody is
+    asked who they are.
+
     A lease is there while it has arrays or reservations; whatever names it or one of its arrays renews it, but
     for deleting. An array is on the mesh when a command that names it arrives if it is found, and the command
     sent, while the session's `order` is held.
@@ -88,30 +91,32 @@ class Residents:
         """How many leases there are."""
         return len(self._leases)
 
-    def reserve(self, lease_id: bytes, device_bytes: int) -> Reservation:
+    def reserve(self, lease_id: bytes, device_bytes: int, owner: str = "") -> Reservation:
         """Makes room for an array, and its id; its lease begins if there is none.
 
         Args:
             lease_id: whose it will be, as the client sent it.
             device_bytes: what the devices will hold.
+            owner: the principal who puts it.
 
         Raises:
             CallError: a lease id of the wrong length, or no room.
         """
         check_lease_id(lease_id)
         with self._changing():
-            lease = self._leases.find_or_begin(lease_id)
+            lease = self._leases.find_or_begin(owner, lease_id)
             try:
                 self._take_room(lease, device_bytes)
             finally:
                 self._leases.drop_if_empty(lease)
             return Reservation(self, lease, next(self._ids), device_bytes)
 
-    def find(self, handle: bytes, field: str = "handle") -> Resident:
+    def find(self, handle: bytes, owner: str = "", field: str = "handle") -> Resident:
         """The array of a handle.
 
         Args:
             handle: as the client sent it.
+            owner: who asks; the arrays of others are as if they were not there.
             field: the part of the request that it came in, for the error message.
 
         Raises:
@@ -120,35 +125,35 @@ class Residents:
         _check_handle(handle, field)
         with self._changing():
             resident = self._by_handle.get(handle)
-            if resident is None:
+            if resident is None or resident.owner != owner:
                 raise array_lost(handle, field)
-            self._leases.find(resident.lease_id)
+            self._leases.renew(resident.lease)
             return resident
 
-    def of_lease(self, lease_id: bytes) -> list[Resident]:
-        """The arrays of a lease, oldest first; none for one that is unknown.
+    def of_lease(self, lease_id: bytes, owner: str = "") -> list[Resident]:
+        """The arrays of an owner's lease, oldest first; none for one that is unknown.
 
         Raises:
             CallError: a lease id of the wrong length.
         """
         check_lease_id(lease_id)
         with self._changing():
-            lease = self._leases.find(lease_id)
+            lease = self._leases.find(owner, lease_id)
             return list(lease.arrays.values()) if lease is not None else []
 
-    def renew(self, lease_id: bytes) -> bool:
-        """Makes a lease last its full time from now; returns whether it holds any array.
+    def renew(self, lease_id: bytes, owner: str = "") -> bool:
+        """Makes an owner's lease last its full time from now; returns whether it holds any array.
 
         Raises:
             CallError: a lease id of the wrong length.
         """
         check_lease_id(lease_id)
         with self._changing():
-            lease = self._leases.find(lease_id)
+            lease = self._leases.find(owner, lease_id)
             return lease is not None and bool(lease.arrays)
 
-    def delete(self, handles: Sequence[bytes]) -> list[Resident]:
-        """Deletes arrays; returns those that were there.
+    def delete(self, handles: Sequence[bytes], owner: str = "") -> list[Resident]:
+        """Deletes an owner's arrays; returns those that were there.
 
         Raises:
             CallError: too many handles, or one of the wrong length; then none is deleted.
@@ -163,7 +168,8 @@ class Residents:
         for handle in handles:
             _check_handle(handle, "handles")
         with self._changing() as gone:
-            there = [self._by_handle[handle] for handle in dict.fromkeys(handles) if handle in self._by_handle]
+            named = [self._by_handle[handle] for handle in dict.fromkeys(handles) if handle in self._by_handle]
+            there = [resident for resident in named if resident.owner == owner]
             self._remove(there)
             gone.extend(there)
         return there

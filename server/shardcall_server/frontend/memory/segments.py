@@ -39,14 +39,16 @@ class Segment:
         fd: the file; -1 once it is closed.
         nbytes: its size.
         owner: whose budget it counts against.
+        principal: who alone may use it; empty where nobody is asked who they are.
     """
 
-    def __init__(self, registry: Segments, memory_id: int, fd: int, nbytes: int, owner: str) -> None:
+    def __init__(self, registry: Segments, memory_id: int, fd: int, nbytes: int, owner: str, principal: str) -> None:
         self.segment_id = secrets.token_bytes(SEGMENT_ID_BYTES)
         self.memory_id = memory_id
         self.fd = fd
         self.nbytes = nbytes
         self.owner = owner
+        self.principal = principal
         self.users = 1
         self._registry = registry
 
@@ -98,13 +100,14 @@ class Segments:
         """How many segments are leased."""
         return len(self._leased)
 
-    def open(self, owner: str, nbytes: int, check: Callable[[], None]) -> Segment:
+    def open(self, owner: str, nbytes: int, check: Callable[[], None], principal: str = "") -> Segment:
         """Makes a segment; whoever asked for it holds its lease.
 
         Args:
             owner: whose budget it counts against.
             nbytes: its size, at least 1; rounded up to whole huge pages.
             check: called before every step; raises if the call has ended.
+            principal: who alone may use it.
 
         Raises:
             CallError: it is too large, others hold too much, or the host has no memory or descriptors left.
@@ -122,7 +125,7 @@ class Segments:
         except BaseException:
             self._count_out(owner, size)
             raise
-        segment = Segment(self, self._next_id(), fd, size, owner)
+        segment = Segment(self, self._next_id(), fd, size, owner, principal)
         with self._lock:
             closed = self._closed
             self._leased[segment.segment_id] = segment
@@ -131,7 +134,7 @@ class Segments:
             raise _draining()
         return segment
 
-    def hold(self, segment_id: bytes, offset: int, nbytes: int, field: str = "segment") -> Segment:
+    def hold(self, segment_id: bytes, offset: int, nbytes: int, field: str = "segment", principal: str = "") -> Segment:
         """Finds the segment of an array and adds a user, who closes it once.
 
         Args:
@@ -139,6 +142,7 @@ class Segments:
             offset: where the array begins.
             nbytes: the array's size.
             field: the part of the request that names it, for the error message.
+            principal: who asks; the segments of others are as if they were not there.
 
         Raises:
             CallError: there is no such segment, or the array cannot lie there.
@@ -152,7 +156,7 @@ class Segments:
             )
         with self._lock:
             segment = self._leased.get(segment_id)
-            if segment is None:
+            if segment is None or segment.principal != principal:
                 raise CallError(
                     Reason.SEGMENT_NOT_FOUND,
                     f"{field} names segment {segment_id.hex()[:_TOLD_DIGITS]}…, which the server does not have, or no "
@@ -209,18 +213,19 @@ class Segments:
                     field="size_bytes",
                     metadata={"bytes": str(size), "limit": str(self.max_bytes)},
                 )
-            for used, more, limit, what in (
-                (self._owner_bytes[owner], size, self.max_bytes, "bytes in this client's segments"),
-                (self._owner_count[owner], 1, MAX_OWNER_SEGMENTS, "segments of this client"),
-                (self.count, 1, MAX_SEGMENTS, "segments in all"),
+            own, any_ = Reason.QUOTA_EXCEEDED, Reason.SERVER_BUSY
+            for reason, used, more, limit, what in (
+                (own, self._owner_bytes[owner], size, self.max_bytes, "bytes in this client's segments"),
+                (own, self._owner_count[owner], 1, MAX_OWNER_SEGMENTS, "segments of this client"),
+                (any_, self.count, 1, MAX_SEGMENTS, "segments in all"),
             ):
                 if used + more > limit:
                     raise CallError(
-                        Reason.SERVER_BUSY,
+                        reason,
                         f"there are {used} {what} already, of {limit} that there may be, and {more} more were asked "
                         "for; send the arrays as a stream, or close a segment",
                         field="size_bytes",
-                        metadata={"used": str(used), "limit": str(limit)},
+                        metadata={"limit": what, "used": str(used), "allowed": str(limit)},
                     )
             self._count(owner, 1, size)
 

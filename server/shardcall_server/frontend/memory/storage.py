@@ -123,11 +123,13 @@ class Stores:
         self.calls += 1
         try:
             through_link = sum(operand.travelling_bytes for operand in operands) <= INLINE_LINK_BYTES
-            placed = [self._place(storage, operand, f"operand {i}", through_link) for i, operand in enumerate(operands)]
+            placed = [
+                self._place(call, storage, operand, f"operand {i}", through_link) for i, operand in enumerate(operands)
+            ]
             in_region = [place for place in placed if place is not None]
             if kept:
                 storage.results = [link_pb2.ResultPlace(array_id=array_id) for array_id in kept]
-            elif not self._segment_room(storage, results, space):
+            elif not self._segment_room(call, storage, results, space):
                 in_region += _result_places(storage, results)
             if in_region:
                 storage.region_bytes = _lay_out(in_region)
@@ -136,11 +138,12 @@ class Stores:
                 for span, _ in in_region:
                     span.memory_id = storage.region.memory_id
             yield storage
+            _count(call, operands, results, storage)
         finally:
             storage.close()
 
     def _place(
-        self, storage: Storage, operand: Given, field: str, through_link: bool
+        self, call: Call, storage: Storage, operand: Given, field: str, through_link: bool
     ) -> tuple[link_pb2.MemorySpan, int] | None:
         """Says where an operand is; returns its place in the region, to be laid out, if it goes there."""
         data = link_pb2.TensorData()
@@ -149,7 +152,7 @@ class Stores:
             data.array_id = operand.resident.array_id
         elif operand.segment is not None and operand.type is not None:
             begin, nbytes = operand.segment.offset, operand.type.nbytes
-            segment = self._hold(storage, operand.segment.segment_id, begin, nbytes, field)
+            segment = self._hold(call, storage, operand.segment.segment_id, begin, nbytes, field)
             data.span.memory_id = segment.memory_id
             data.span.offset = operand.segment.offset
         elif operand.travelling_bytes and not through_link:
@@ -158,12 +161,12 @@ class Stores:
         return None
 
     def _segment_room(
-        self, storage: Storage, results: Sequence[ArrayType], space: kernel_service_pb2.SegmentSpace | None
+        self, call: Call, storage: Storage, results: Sequence[ArrayType], space: kernel_service_pb2.SegmentSpace | None
     ) -> bool:
         """Puts the results into their caller's segment, if they fit there."""
         if space is None or sum(aligned(result.nbytes) for result in results) > space.size_bytes:
             return False
-        segment = self._hold(storage, space.segment_id, space.offset, space.size_bytes, "result_space")
+        segment = self._hold(call, storage, space.segment_id, space.offset, space.size_bytes, "result_space")
         offset = space.offset
         for result in results:
             span = link_pb2.MemorySpan(memory_id=segment.memory_id, offset=offset)
@@ -172,10 +175,22 @@ class Stores:
         storage.segment_id = space.segment_id
         return True
 
-    def _hold(self, storage: Storage, segment_id: bytes, offset: int, nbytes: int, field: str) -> Segment:
-        segment = self._segments.hold(segment_id, offset, nbytes, field)
+    def _hold(self, call: Call, storage: Storage, segment_id: bytes, offset: int, nbytes: int, field: str) -> Segment:
+        segment = self._segments.hold(segment_id, offset, nbytes, field, call.principal_name)
         storage.memory.append(segment)
         return segment
+
+
+def _count(call: Call, operands: Sequence[Given], results: Sequence[ArrayType], storage: Storage) -> None:
+    """Notes the bytes of arrays that a call moved, all of them by the time that it ends well."""
+    for operand in operands:
+        call.received_bytes += operand.travelling_bytes
+        call.shared_bytes += operand.type.nbytes if operand.type and operand.segment is not None else 0
+    nbytes = sum(result.nbytes for result in results)
+    if storage.segment_id:
+        call.shared_bytes += nbytes
+    elif not any(place.HasField("array_id") for place in storage.results):
+        call.sent_bytes += nbytes
 
 
 def _result_places(storage: Storage, results: Sequence[ArrayType]) -> list[tuple[link_pb2.MemorySpan, int]]:

@@ -26,6 +26,7 @@ class Preparation:
 
     Attributes:
         command: what is sent to the mesh.
+        owner: whose call began it; empty for the server itself.
         found: what the calls wait for.
         evicted: keys evicted since the command was sent.
         candidates: what ``auto`` may stand for; None where the call names a strategy, or there is no other.
@@ -36,6 +37,7 @@ class Preparation:
     """
 
     command: link_pb2.Prepare
+    owner: str = ""
     found: Future[Found] = field(default_factory=Future)
     evicted: set[str] = field(default_factory=set)
     candidates: link_pb2.Candidates | None = None
@@ -167,6 +169,7 @@ class Decisions:
         def settle(choice: Choice | None, final: bool) -> None:
             if choice is not None:
                 self._measurer.choices.keep(digest, choice)
+                self._measurer.timed += 1
             self._settle(digest, undecided, choice, final=final)
 
         took_s = time.monotonic() - preparation.began

@@ -9,7 +9,10 @@ from concurrent.futures import Future
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.auto import Decisions, Preparation
+from shardcall_server.frontend.programs.counts import ProgramCounts
+from shardcall_server.frontend.programs.disk_use import DiskUse
 from shardcall_server.frontend.programs.found import HIT, CachedProgram, Found, Words, call_digest, miss
+from shardcall_server.frontend.programs.hot import HotCalls
 from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.wire import decode_operand_types
@@ -17,6 +20,7 @@ from shardcall_worker.v1 import link_pb2
 
 _MAX_ALIASES = 64
 _MAX_PREPARING = 64  # compilations go on when their callers have left
+_MAX_PREPARING_PER_CLIENT = 48
 _MAX_WORDS = 1024
 _MAX_WORDS_BYTES = 4096
 _UNKNOWN = (kernel_pb2.KernelCall(), b"")
@@ -34,6 +38,10 @@ class ProgramCache:
         max_bytes: the most bytes they may take together, at a guess.
         max_call_bytes: the most bytes of operands and results of one call.
         measurer: times strategies for calls that leave the choice to the server; None goes by the kernels' rules.
+        max_device_bytes: the most that a program may take on the devices; 0 for what they have.
+        hot: told what is called; None where nobody wants to know.
+        disk_use: told what became of the programs looked for on disk.
+        counts: of what happens to programs.
     """
 
     def __init__(
@@ -43,11 +51,19 @@ class ProgramCache:
         max_bytes: int,
         max_call_bytes: int,
         measurer: Measurer | None = None,
+        max_device_bytes: int = 0,
+        hot: HotCalls | None = None,
+        disk_use: DiskUse | None = None,
+        counts: ProgramCounts | None = None,
     ) -> None:
         self._session = session
         self._max_programs = max_programs
         self._max_bytes = max_bytes
         self._max_call_bytes = max_call_bytes
+        self._max_device_bytes = max_device_bytes
+        self._hot = hot
+        self._disk_use = disk_use
+        self._counts = counts
         self._decisions = Decisions(self, session, measurer) if measurer else None
         self._by_key: OrderedDict[str, CachedProgram] = OrderedDict()
         self._by_call: dict[bytes, Found] = {}
@@ -64,7 +80,9 @@ class ProgramCache:
                 return None
             self._by_words.move_to_end(words)
             self._by_key.move_to_end(found.program.key)
-            return completed, found
+        if self._hot is not None:
+            self._hot.touch(digest)
+        return completed, found
 
     def remember(self, words: Words, completed: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> None:
         """Makes `recall` know a call, unless its words are long."""
@@ -75,17 +93,44 @@ class ProgramCache:
             if len(self._by_words) > _MAX_WORDS:
                 self._by_words.popitem(last=False)
 
-    def find(self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> Found | Future[Found]:
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def find(
+        self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType], owner: str = ""
+    ) -> Found | Future[Found]:
         """The program of a call, or the future of it: one compilation runs however many ask.
+
+        Args:
+            call: what is to run, with its mesh.
+            operands: their types.
+            owner: whose compilation it is, if there has to be one; empty for the server's own.
 
         Raises:
             SessionEndedError: the mesh is gone.
             CallError: too many programs are being compiled.
         """
-        prepare = link_pb2.Prepare(call=call, operands=operands, max_call_bytes=self._max_call_bytes)
-        return self.look_up(call_digest(call, operands), prepare)
+        digest = call_digest(call, operands)
+        found = self.look_up(digest, self._command(call, operands), owner)
+        if self._hot is not None:
+            self._hot.note_when_found(digest, call, operands, found)
+        return found
 
-    def look_up(self, digest: bytes, prepare: link_pb2.Prepare) -> Found | Future[Found]:
+    def prepare_ahead(
+        self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]
+    ) -> Found | Future[Found]:
+        """As `find`, for a call that nobody has made yet."""
+        return self.look_up(call_digest(call, operands), self._command(call, operands))
+
+    def _command(self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> link_pb2.Prepare:
+        return link_pb2.Prepare(
+            call=call,
+            operands=operands,
+            max_call_bytes=self._max_call_bytes,
+            max_device_bytes=self._max_device_bytes,
+        )
+
+    def look_up(self, digest: bytes, prepare: link_pb2.Prepare, owner: str = "") -> Found | Future[Found]:
         """As `find`, for a command and what its program is to be found by."""
         with self._session.order:
             known = self._by_call.get(digest)
@@ -94,14 +139,9 @@ class ProgramCache:
                 return known
             preparation = self._preparing.get(digest)
             if preparation is None:
-                if len(self._preparing) >= _MAX_PREPARING:
-                    raise CallError(
-                        Reason.SERVER_BUSY,
-                        f"the mesh compiles {_MAX_PREPARING} programs already; repeat the call when some are done",
-                        metadata={"limit": "programs being compiled"},
-                    )
+                self._check_room(owner)
                 # Kept before it is sent: the answer may be there by the time that sending returns.
-                preparation = self._preparing[digest] = Preparation(prepare)
+                preparation = self._preparing[digest] = Preparation(prepare, owner)
                 self._send(digest, preparation)
             return preparation.found
 
@@ -132,6 +172,19 @@ class ProgramCache:
         """What the calls wait for that `Decisions` held; they are to be told by the caller."""
         preparation = self._preparing.pop(digest, None)
         return preparation.found if preparation else None
+
+    def _check_room(self, owner: str) -> None:
+        own = sum(preparation.owner == owner for preparation in self._preparing.values()) if owner else 0
+        for reason, compiled, limit, whose in (
+            (Reason.SERVER_BUSY, len(self._preparing), _MAX_PREPARING, "programs"),
+            (Reason.QUOTA_EXCEEDED, own, _MAX_PREPARING_PER_CLIENT, "programs for this client"),
+        ):
+            if compiled >= limit:
+                raise CallError(
+                    reason,
+                    f"the mesh compiles {limit} {whose} already; repeat the call when some are done",
+                    metadata={"limit": "programs being compiled", "allowed": str(limit)},
+                )
 
     def _send(self, digest: bytes, preparation: Preparation) -> None:
         try:
@@ -183,12 +236,15 @@ class ProgramCache:
         return found
 
     def _admit(self, prepared: link_pb2.Prepared) -> Found:
+        if self._disk_use is not None and prepared.HasField("program_store"):
+            self._disk_use.note(self._session.epoch, prepared.program_store)
         key = prepared.plan.key_digest
         program = self._by_key.get(key)
         if program is not None:  # known by other words, such as another strategy than "auto"
             answer = HIT
         else:
             answer = miss(prepared.plan, reversed(self._by_key.values()))
+            answer.from_disk = prepared.from_disk
             results = decode_operand_types([result.type for result in prepared.plan.results])
             program = CachedProgram(
                 key=key,
@@ -196,8 +252,11 @@ class ProgramCache:
                 parts={part.label: part.value for part in prepared.plan.key},
                 results=tuple(r for r in results if r is not None),
                 program_bytes=prepared.program_bytes,
+                device_bytes=prepared.device_bytes,
             )
             self._bytes += program.program_bytes
+            if self._counts is not None:
+                self._counts.admitted(from_disk=prepared.from_disk)
         self._by_key[key] = program
         self._by_key.move_to_end(key)
         while len(self._by_key) > self._max_programs or (self._bytes > self._max_bytes and len(self._by_key) > 1):
@@ -212,6 +271,8 @@ class ProgramCache:
     def _evict(self, program: CachedProgram) -> None:
         del self._by_key[program.key]
         program.evicted = True
+        if self._counts is not None:
+            self._counts.evicted += 1
         self._bytes -= program.program_bytes
         for alias in program.aliases:
             del self._by_call[alias]

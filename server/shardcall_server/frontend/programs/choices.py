@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import stat
-import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from shardcall_server.frontend.programs.kept_file import KeptFile
 from shardcall_server.frontend.programs.strategies import Choice, Timing
 
 _FILE_NAME = "strategies.json"
@@ -35,7 +33,7 @@ class Choices:
     """
 
     def __init__(self, directory: str) -> None:
-        self._directory = Path(directory) if directory else None
+        self._file = KeptFile(Path(directory), _FILE_NAME, _MAX_FILE_BYTES) if directory else None
         self._lock = threading.Lock()
         self._choices: dict[str, Choice] = {}
         try:
@@ -59,58 +57,21 @@ class Choices:
                 self._choices = {**self._read(), **self._choices}
             for oldest in list(self._choices)[: max(0, len(self._choices) - _MAX_CHOICES)]:
                 del self._choices[oldest]
-            if self._directory is None:
+            if self._file is None:
                 return
             try:
-                _make_directory(self._directory)
-                _write(self._directory, json.dumps(_encode(self._choices)))
+                self._file.write(json.dumps(_encode(self._choices)))
             except OSError as error:
                 _warn("the strategy chosen will not be remembered", error)
 
     def _read(self) -> dict[str, Choice]:
-        if self._directory is None:
+        if self._file is None:
             return {}
-        _check_owned(self._directory)
-        # Not to wait for a writer, should it be a pipe.
-        descriptor = os.open(self._directory / _FILE_NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise ValueError(f"{self._directory / _FILE_NAME} is no ordinary file")
-            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise PermissionError(f"{_FILE_NAME} is not this user's alone to write")
-            text = file.read(_MAX_FILE_BYTES + 1)
-        if len(text) > _MAX_FILE_BYTES:
-            raise ValueError(f"{_FILE_NAME} has more than {_MAX_FILE_BYTES} bytes")
+        text = self._file.read()
         try:
             return _decode(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
             raise ValueError(f"{_FILE_NAME} is damaged or another program's: {error!r}") from None
-
-
-def _make_directory(directory: Path) -> None:
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    directory.mkdir(mode=0o700, exist_ok=True)
-    _check_owned(directory)
-
-
-def _write(directory: Path, text: str) -> None:
-    """Writes the file beside its place and moves it there, so that no reader sees a part."""
-    fd, path = tempfile.mkstemp(prefix=_FILE_NAME, dir=directory)
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
-        os.replace(path, directory / _FILE_NAME)
-    except BaseException:
-        Path(path).unlink(missing_ok=True)
-        raise
-
-
-def _check_owned(directory: Path) -> None:
-    """Raises PermissionError for a directory that others may write to: what is in it would be their choice."""
-    found = directory.stat()
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise PermissionError(f"{directory} is not this user's alone to write; see --cache-dir")
 
 
 def _encode(choices: dict[str, Choice]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class CachedProgram:
         parts: the labelled parts of its key.
         results: the types of its results.
         program_bytes: the memory that it takes, at a guess.
+        device_bytes: what operands, results and what lies between take on the devices while it runs.
         evicted: whether the mesh has been told to forget it; changes under the session's `order`.
         aliases: digests of the calls that find it, oldest first.
     """
@@ -34,6 +35,7 @@ class CachedProgram:
     parts: dict[str, str]
     results: tuple[ArrayType, ...]
     program_bytes: int
+    device_bytes: int = 0
     evicted: bool = False
     aliases: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 

@@ -123,11 +123,15 @@ class Measurer:
     Args:
         choices: what was decided before.
         budget_s: what the runs of one measurement may take.
+
+    Attributes:
+        timed: how many choices were made so.
     """
 
     def __init__(self, choices: Choices, budget_s: float) -> None:
         self.choices = choices
         self.budget_s = budget_s
+        self.timed = 0
         self._changed = threading.Condition()
         self._at_work = False
         self._now: Measurement | None = None

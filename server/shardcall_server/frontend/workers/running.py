@@ -41,6 +41,10 @@ class Running:
         self._answer = answer
         answer.add_done_callback(self._finished)
 
+    def is_wanted(self) -> bool:
+        """Whether anybody waits for the answer."""
+        return self._call.is_wanted
+
     def advance(self, byte_count: float) -> None:
         """Tells how many bytes of the results are in place."""
         with self._lock:
@@ -80,17 +84,17 @@ class Running:
 
     def _account(self) -> None:
         """Adds the worker's phases; what it did not use was waiting for the mesh."""
-        worked_s = 0.0
+        worked_s, answered = 0.0, min(self._answered, time.monotonic())
         if self._answer.done() and self._answer.exception() is None:
             answer = self._answer.result()
             spent = answer.executed
             phases = {"place": spent.place_seconds, "execute": spent.execute_seconds, "gather": spent.gather_seconds}
             phases["place"] += answer.array_put.place_seconds
-            for phase, seconds in phases.items():
-                self._call.add(phase, seconds)
-            worked_s = sum(phases.values())
-        took_s = min(self._answered, time.monotonic()) - self._began
-        self._call.add("queue", max(0.0, took_s - worked_s))
+            for phase, seconds in reversed(phases.items()):  # one after the other, the last until the answer
+                self._call.add(phase, seconds, answered - worked_s)
+                worked_s += seconds
+        waited_s = max(0.0, answered - self._began - worked_s)
+        self._call.add("queue", waited_s, self._began + waited_s)
 
     @property
     def epoch(self) -> int:

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import os
 import secrets
-import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.framing import Link, LinkClosedError, LinkFullError
+from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.memory.arena import MemoryFile
-from shardcall_server.launcher import worker_environment
+from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.command import Command, key_of, suspects
+from shardcall_server.frontend.workers.ends import End, Stop, end_of
+from shardcall_server.frontend.workers.ledger import Ledger
+from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_worker.v1 import link_pb2
-
-
-@dataclass(eq=False)
-class _Pending:
-    """A command that has not been answered.
-
-    Attributes:
-        answer: what its sender waits for.
-        on_gathered: told how many bytes of its results are in place.
-    """
-
-    on_gathered: Callable[[int], None] | None
-    answer: Future[link_pb2.WorkerMessage] = field(default_factory=Future)
 
 
 class MeshSession:
@@ -41,39 +26,31 @@ class MeshSession:
     nothing comes between a look at what the worker holds and the sending.
 
     Args:
+        worker: the process; it may have stood by for long.
         start: what devices to bring up.
-        log_level: the least level that the worker logs.
+        blame: the programs that workers died of; theirs are counted here, and what is refused is not sent.
     """
 
-    def __init__(self, start: link_pb2.Start, log_level: str) -> None:
+    def __init__(self, worker: WorkerProcess, start: link_pb2.Start, blame: Blame) -> None:
         self.epoch = secrets.randbits(64) | 1
         self.order = threading.RLock()
         self.ready: Future[link_pb2.Ready] = Future()
-        self._pending: dict[int, _Pending] = {}
+        self.blame = blame
+        self.heard = 0
+        """How many messages of the worker's were read."""
+        self._worker = worker
+        self._link = worker.link
+        self._ledger = Ledger()
         self._attached: set[int] = set()
-        self._pending_lock = threading.Lock()
         self._ids = itertools.count(1)
         self._ended = False
-        self._answered_at = time.monotonic()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "shardcall_server.mesh.worker"),
-                    *("--link-fd", str(theirs.fileno()), "--parent-pid", str(os.getpid())),
-                    *("--log-level", log_level),
-                ],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=worker_environment(os.environ, start.platform),
-            )
-        self._link = Link(ours)
-        self._link.send(link_pb2.FrontEndMessage(start=start).SerializeToString())
+        self._stop: Stop | None = None
+        self.tell(link_pb2.FrontEndMessage(start=start))
 
     @property
     def pid(self) -> int:
         """The worker's process id."""
-        return self._process.pid
+        return self._worker.pid
 
     @property
     def ended(self) -> bool:
@@ -81,25 +58,46 @@ class MeshSession:
         return self._ended
 
     @property
+    def device_bytes(self) -> int:
+        """The devices' memory as the platform tells it; 0 where it does not, or not yet."""
+        ready = self.ready
+        return ready.result().device_bytes if ready.done() and ready.exception() is None else 0
+
+    @property
     def idle(self) -> bool:
         """Whether every command has had its answer."""
-        return not self._pending
+        return self._ledger.idle
 
     @property
     def idle_s(self) -> float:
         """For how long every command has had its answer, in seconds; 0 where one has not."""
-        return 0.0 if self._pending else time.monotonic() - self._answered_at
+        return self._ledger.idle_s
+
+    @property
+    def unheard(self) -> bool:
+        """Whether the worker has said something that was not read yet."""
+        return self._link.readable
+
+    @property
+    def cpu_ticks(self) -> int:
+        """The processor time that the worker has used, in the system's clock ticks."""
+        return self._worker.cpu_ticks
+
+    def commands(self) -> list[Command]:
+        """What the worker has not answered, in the order of sending."""
+        return self._ledger.commands()
 
     def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage] | None:
         """Sends a command if every other has been answered, and returns None if not; otherwise as `command`."""
         with self.order:
-            return None if self._pending else self.command(message)
+            return self.command(message) if self.idle else None
 
     def command(
         self,
         message: link_pb2.FrontEndMessage,
         memory: Iterable[MemoryFile] = (),
         on_gathered: Callable[[int], None] | None = None,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> Future[link_pb2.WorkerMessage]:
         """Sends a command; the future holds the answer, or a `CallError`.
 
@@ -107,26 +105,29 @@ class MeshSession:
             message: the command; its call id is set here.
             memory: the files that it names; the worker maps those that it has not yet.
             on_gathered: told how many bytes of the results are in place, by the thread that reads the link.
+            is_wanted: whether anybody waits for the answer. A program that nobody wants is stopped after a while.
 
         Raises:
             SessionEndedError: the worker is gone and the command was not handed to it.
+            CallError: PROGRAM_REFUSED, or the worker does not read.
         """
-        pending = _Pending(on_gathered)
+        key = key_of(message)
+        self.blame.check(key)
+        kernel = message.prepare.call.kernel  # empty in others, whose kernel is known by their key
+        command = Command(message.WhichOneof("command") or "", key, kernel, on_gathered, is_wanted)
         message.call_id = next(self._ids)
         with self.order:
             for file in memory:
                 self._attach(file)
-            with self._pending_lock:
-                if self._ended:
-                    raise SessionEndedError
-                self._pending[message.call_id] = pending
+            if self._ended or not self._ledger.open(message.call_id, command):
+                raise SessionEndedError
             try:
                 self._send(message)
             except (CallError, SessionEndedError):
                 # Where nothing is taken out, `run` has failed the answer: the command may have been handed over.
-                if self._pending.pop(message.call_id, None) is not None:
+                if self._ledger.withdraw(message.call_id):
                     raise
-        return pending.answer
+        return command.answer
 
     def _attach(self, file: MemoryFile) -> None:
         if file.memory_id not in self._attached:
@@ -154,62 +155,74 @@ class MeshSession:
 
     def tell(self, message: link_pb2.FrontEndMessage) -> None:
         """Sends a command that has no answer; to a worker that is gone there is nothing to tell."""
+        if message.HasField("evict"):
+            self._ledger.forget(message.evict.key_digest)
         try:
             self._link.send(message.SerializeToString())
         except LinkClosedError:
             pass
         except LinkFullError:  # a worker that missed an eviction no longer holds what we think
-            self.kill()
+            self.stop(Stop("the worker did not read its link"))
 
-    def run(self) -> int:
-        """Hands out the worker's answers until it is gone; returns its exit status.
+    def run(self) -> End:
+        """Hands out the worker's answers until it is gone; returns how it ended.
 
         Every command without an answer then fails with MESH_RESTARTED, once the process has ended: until then
         it may write to the call's region.
         """
         try:
             for body, _ in self._link.frames():
+                self.heard += 1
                 self._hand_out(link_pb2.WorkerMessage.FromString(body))
         finally:
-            with self._pending_lock:
-                self._ended = True
-                lost, self._pending = self._pending, {}
-            self.kill()
-            status = self._process.wait()
-            for pending in lost.values():
-                pending.answer.set_exception(mesh_restarted())
-            if not self.ready.done():
-                self.ready.set_exception(
-                    CallError(Reason.MESH_NOT_READY, "the mesh ended before it was ready; see the server's log")
-                )
-        return status
+            end = self._close()
+        return end
 
     def _hand_out(self, message: link_pb2.WorkerMessage) -> None:
-        if message.WhichOneof("answer") == "ready":
-            self.ready.set_result(message.ready)
-            return
-        if message.WhichOneof("answer") == "gathered":
-            waiting = self._pending.get(message.call_id)
-            if waiting is not None and waiting.on_gathered is not None:
-                waiting.on_gathered(message.gathered.byte_count)
-            return
-        pending = self._pending.pop(message.call_id, None)
-        if pending is not None:
-            self._answered_at = time.monotonic()
-            _settle(pending.answer, message)
+        match message.WhichOneof("answer"):
+            case "ready":
+                self.ready.set_result(message.ready)
+            case "heartbeat":
+                pass
+            case "compiling":
+                if (begun := self._ledger.find(message.call_id)) is not None:
+                    begun.compiling = True
+            case "gathered":
+                waiting = self._ledger.find(message.call_id)
+                if waiting is not None and waiting.on_gathered is not None:
+                    waiting.on_gathered(message.gathered.byte_count)
+            case _:
+                if (answered := self._ledger.answered(message)) is not None:
+                    _settle(answered.answer, message)
+
+    def _close(self) -> End:
+        """Ends the process, counts against the programs that it died of, and then tells who waits for answers."""
+        self._ended = True
+        lost = self._ledger.close()
+        status, stop = self._worker.end(), self._stop
+        end = end_of(status, stop, suspects(lost, self._ledger.proven))
+        for key in end.blamed:
+            self.blame.count(key)
+        for command in lost:
+            own = stop.error if stop is not None and command is stop.culprit else None
+            command.answer.set_exception(own or mesh_restarted())
+        if not self.ready.done():
+            self.ready.set_exception(
+                CallError(Reason.MESH_NOT_READY, "the mesh ended before it was ready; see the server's log")
+            )
+        return end
 
     def shut_down(self, timeout_s: float) -> None:
         """Asks the worker to end after what it has launched, and ends it if it does not."""
         self.tell(link_pb2.FrontEndMessage(shutdown=link_pb2.Shutdown()))
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        if not self.ready.done() or not self._worker.wait(timeout_s):
+            self._worker.kill()
 
-    def kill(self) -> None:
+    def stop(self, stop: Stop) -> None:
         """Ends the worker at once."""
-        self._process.kill()
-        self._link.close()
+        if not self._ended:
+            self._stop = self._stop or stop
+            self._worker.kill()
 
 
 class SessionEndedError(Exception):

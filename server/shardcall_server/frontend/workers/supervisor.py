@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import structlog
 
-from shardcall.v1 import kernel_pb2
+from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.programs.cache import ProgramCache
+from shardcall_server.frontend.workers.ends import End
+from shardcall_server.frontend.workers.life import Life
+from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.frontend.workers.watchdog import Watchdog, WatchLimits
+from shardcall_server.frontend.workers.workers import Workers
 from shardcall_worker.v1 import link_pb2
 
 _BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
 _MAX_FAILED_STARTS = 3  # a mesh that never came up is set up wrongly
+_WARM_SHARE = 0.5  # of the time that a start may take, for what makes the first calls quick
+
+Warm = Callable[[MeshSession, ProgramCache], None]
+"""Makes the first calls of a new session quick; it runs on a thread of its own before the mesh is announced."""
 
 
 @dataclass(frozen=True)
@@ -38,36 +47,52 @@ class Mesh:
 class MeshSupervisor:
     """Starts the mesh and starts it again whenever it ends.
 
-    One thread starts every worker and lives as long as the front end: Linux ends a worker with the
-    *thread* that started it.
-
     Args:
-        open_session: starts a worker.
+        workers: starts processes.
+        open_session: brings up the mesh in one.
         make_programs: makes the program cache of a new session.
         on_change: told True when the mesh answers, False when it has ended.
         on_end: told the epoch of a session that has ended.
+        limits: for how long a worker may do what.
+        warm: what is done before the mesh is announced; None for nothing.
     """
 
     def __init__(
         self,
-        open_session: Callable[[], MeshSession],
+        workers: Workers,
+        open_session: Callable[[WorkerProcess], MeshSession],
         make_programs: Callable[[MeshSession], ProgramCache],
         on_change: Callable[[bool], None],
         on_end: Callable[[int], None],
+        limits: WatchLimits,
+        warm: Warm | None = None,
     ) -> None:
+        self._workers = workers
         self._open_session = open_session
         self._make_programs = make_programs
         self._on_change = on_change
         self._on_end = on_end
+        self._limits = limits
+        self._warm = warm
         self._lock = threading.Lock()
         self._mesh: Future[Mesh] = Future()
         self.session: MeshSession | None = None
         """The present session, whether it answers yet or not."""
+        self._life = Life()
         self._stopping = threading.Event()
         self._failures = 0
         self._never_ready = True
+        self._watchdog = Watchdog(limits, self._keep_spare)
         self._thread = threading.Thread(target=self._supervise, name="mesh-supervisor", daemon=True)
         self._thread.start()
+
+    def state(self) -> server_info_service_pb2.MeshState:
+        """Whether the mesh answers, and what became of the one before."""
+        return self._life.state(self._workers.spare_ready)
+
+    def ends(self) -> Mapping[str, int]:
+        """How often the mesh ended, by kind."""
+        return {kind.value: count for kind, count in self._life.ends.items()}
 
     def mesh(self, call: Call) -> Mesh:
         """The mesh, once it answers.
@@ -105,7 +130,13 @@ class MeshSupervisor:
             session = self.session
         if session is not None:
             session.shut_down(timeout_s)
+        self._watchdog.close()
+        self._workers.close()
         self._thread.join(timeout_s)
+
+    def _keep_spare(self) -> None:
+        if self._life.is_ready:
+            self._workers.renew()
 
     def _supervise(self) -> None:
         while not self._stopping.is_set():
@@ -119,8 +150,8 @@ class MeshSupervisor:
                 elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready:
                     self._mesh.set_exception(error)
                     return
-            self._on_change(False)
-            self._stopping.wait(_BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)])
+            faults = max(self._failures, self._life.short_lives)
+            self._stopping.wait(_BACK_OFF_S[min(faults, len(_BACK_OFF_S) - 1)])
 
     def _run_session(self) -> BaseException | None:
         """Runs one session to its end; returns why it never became ready, if it did not.
@@ -130,25 +161,60 @@ class MeshSupervisor:
         """
         log = structlog.get_logger()
         try:
-            session = self._open_session()
+            worker, stood_by = self._workers.take()
+            session = self._open_session(worker)
             with self._lock:
                 self.session = session
-            session.ready.add_done_callback(partial(self._announce, session))
+            if self._stopping.is_set():
+                session.shut_down(0.0)
+            self._watchdog.watch(session, stood_by=stood_by)
+            session.ready.add_done_callback(partial(self._make_ready, session))
             try:
-                status = session.run()
+                end = session.run()
             finally:
                 self._on_end(session.epoch)
         except Exception as error:
-            log.exception("the mesh failed and is started again")
+            if not self._stopping.is_set():  # then no worker is to be had
+                log.exception("the mesh failed and is started again")
+            self._ended(End("the worker sent what is no message"))
             return error
         if not self._stopping.is_set():
-            log.warning("the mesh ended and is started again", exit_status=status, pid=session.pid)
-        return session.ready.exception()
+            log.warning("the mesh ended and is started again", reason=end.reason, pid=session.pid)
+        self._ended(end)
+        # A spare that was lost when it was needed says nothing about the next, which is a new one.
+        return None if stood_by else session.ready.exception()
 
-    def _announce(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
+    def _ended(self, end: End) -> None:
+        with self._lock:
+            self._life.ended(end)
+            self._on_change(False)
+
+    def _make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
         if ready.exception() is not None:
             return
+        mesh = Mesh(session, ready.result(), self._make_programs(session))
+        if self._warm is None:
+            self._announce(mesh)
+            return
+        patience = threading.Timer(self._limits.start_s * _WARM_SHARE, self._announce, [mesh])
+        patience.daemon = True
+        patience.start()
+        threading.Thread(target=self._warm_up, args=[self._warm, mesh, patience], name="warm", daemon=True).start()
+
+    def _warm_up(self, warm: Warm, mesh: Mesh, patience: threading.Timer) -> None:
+        try:
+            warm(mesh.session, mesh.programs)
+        except Exception as error:  # noqa: BLE001  # a mesh that begins cold serves too
+            structlog.get_logger().warning("the mesh begins cold", reason=repr(error))
+        patience.cancel()
+        self._announce(mesh)
+
+    def _announce(self, mesh: Mesh) -> None:
+        """Lets calls have the mesh, unless it ended meanwhile or they have it already."""
         with self._lock:
+            if mesh.session.ended or self._life.is_ready or mesh.session is not self.session:
+                return
             self._never_ready = False
-            self._mesh.set_result(Mesh(session, ready.result(), self._make_programs(session)))
-        self._on_change(True)
+            self._life.became_ready()
+            self._mesh.set_result(mesh)
+            self._on_change(True)

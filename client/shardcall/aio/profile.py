@@ -1,0 +1,47 @@
+"""Recording what a server's devices do."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from shardcall.aio.asynchronous import Asynchronous
+from shardcall.aio.threads import Threads
+from shardcall.client import Client
+from shardcall.deadline import DEFAULT_TIMEOUT_S
+from shardcall.profile import Profile
+
+
+class AsyncProfile(Asynchronous[Profile]):
+    """As `shardcall.profile.Profile`, for ``async with``."""
+
+    @property
+    def path(self) -> Path | None:
+        """The folder with the files; None before the block has ended."""
+        return self._wrapped.path
+
+    async def __aenter__(self) -> Self:
+        await self._threads.run(self._wrapped.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._threads.run(functools.partial(self._wrapped.__exit__, kind, error, trace))
+
+
+@functools.wraps(Client.profile)
+def profile(
+    self: Asynchronous[Client],
+    directory: str | os.PathLike[str],
+    *,
+    max_seconds: float = 0.0,
+    timeout: float | None = DEFAULT_TIMEOUT_S,
+) -> AsyncProfile:
+    """As `shardcall.Client.profile`."""
+    threads: Threads = self._threads  # a method of theirs
+    wrapped = self._wrapped.profile(directory, max_seconds=max_seconds, timeout=timeout)
+    return AsyncProfile(wrapped, threads)

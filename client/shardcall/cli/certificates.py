@@ -1,0 +1,51 @@
+"""``shardcall certificates``: TLS for a server and its clients, by an authority of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardcall_server.certificate_authority import CertificatesError, make_authority, renew
+
+_LINES = """\
+{folder} holds the authority (ca), and the certificates of a server and of a client, each with its key.
+
+Serve:    shardcall serve --host 0.0.0.0 --tls-cert {folder}/server.pem --tls-key {folder}/server.key
+          Add --tls-client-ca {folder}/ca.pem to let in only those who have a certificate.
+Connect:  shardcall.connect("{host}:8470", ca_certificate="{folder}/ca.pem")
+          Where clients need a certificate, add:
+          client_certificate="{folder}/client.pem", client_key="{folder}/client.key"
+
+Copy ca.pem to the clients, with client.pem and client.key where they need them. ca.key stays here: whoever has it can
+pass for the server. The certificates end in {days} days; `shardcall certificates {folder} --renew` makes the next."""
+
+
+def certificates(
+    folder: Annotated[Path, typer.Argument(help="Where they go; made if it is not there.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name or address that clients reach the server by; may be repeated. Its own machine's are in."
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="How long they are good.")] = 365,
+    renew_: Annotated[
+        bool, typer.Option("--renew", help="New certificates by the authority that is there; servers take them up.")
+    ] = False,
+    force: Annotated[bool, typer.Option(help="Replace an authority that is there.")] = False,
+) -> None:
+    """Make certificates for TLS: an authority, a server's and a client's."""
+    hosts = host or []
+    try:
+        if renew_ and force:
+            raise CertificatesError("--renew keeps the authority and --force replaces it; give one of them")
+        if renew_:
+            renew(folder, hosts, days)
+        else:
+            make_authority(folder, hosts, days, replace=force)
+    except CertificatesError as error:
+        typer.echo(f"shardcall: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(_LINES.format(folder=folder, host=hosts[0] if hosts else "localhost", days=days))

@@ -1,0 +1,175 @@
+"""``shardcall status``: whether a server serves, what it holds, and what became of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from shardcall import usage
+from shardcall.addresses import Address, parse_address
+from shardcall.channel import open_channel
+from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey
+from shardcall.client import ask_server_info
+from shardcall.connection import explained
+from shardcall.deadline import deadline
+from shardcall.errors import AccessDeniedError, ShardcallError
+from shardcall.progress import Meters
+from shardcall.server_info import ServerInfo
+from shardcall.sizes import human
+from shardcall.tls import Tls, find_tls
+from shardcall.token import find_token
+from shardcall.transport import Transport
+from shardcall.usage import Usage
+from shardcall.v1 import server_info_service_pb2
+
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What a server told at one moment; ``info`` is None where its mesh does not answer."""
+
+    usage: Usage
+    info: ServerInfo | None
+
+
+def status(
+    address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each look.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between looks.", min=0.1)] = 2.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
+    ca_certificate: CaCertificate = None,
+    client_certificate: ClientCertificate = None,
+    client_key: ClientKey = None,
+) -> None:
+    """Show whether a server serves and what it holds; needs a token of scope admin."""
+    try:
+        where = parse_address(address)
+        encryption = find_tls(where, None, ca_certificate, client_certificate, client_key)
+        transport = Transport(open_channel(where, tls=encryption), where.target, Meters(False), find_token(where, None))
+        look = _looker(transport, where, encryption, timeout)
+        show = _show_json if as_json else Console(highlight=False).print
+        try:
+            _watch(look, address, interval, as_json=as_json) if watch else show(_told(address, look(), as_json=as_json))
+        finally:
+            transport.close()
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    except ShardcallError as error:
+        typer.echo(f"shardcall: {_advice(error)}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _looker(transport: Transport, where: Address, encryption: Tls | None, timeout_s: float) -> Callable[[], Look]:
+    def look() -> Look:
+        until, request = deadline(timeout_s, 0), server_info_service_pb2.GetUsageRequest()
+        try:
+            held = usage.from_proto(transport.unary(transport.server.GetUsage, request, until, repeats=False))
+            return Look(held, ask_server_info(transport, until) if held.mesh.ready else None)
+        except ShardcallError as error:
+            raise explained(error, where, encryption, timeout_s) from None
+
+    return look
+
+
+def _watch(look: Callable[[], Look], address: str, interval_s: float, *, as_json: bool) -> None:
+    """Looks until somebody interrupts; a server that is away may come back."""
+
+    def told() -> Any:
+        try:
+            return _told(address, look(), as_json=as_json)
+        except AccessDeniedError:
+            raise
+        except ShardcallError as error:
+            return {"error": str(error)} if as_json else Text(f"{address}: {error}")
+
+    if as_json:
+        while True:
+            _show_json(told())
+            time.sleep(interval_s)
+    with Live(told(), console=Console(highlight=False), auto_refresh=False) as live:
+        while True:
+            time.sleep(interval_s)
+            live.update(told(), refresh=True)
+
+
+def _told(address: str, look: Look, *, as_json: bool) -> Any:
+    if not as_json:
+        return _table(address, look)
+    info = look.info
+    told = {"address": address, "usage": dataclasses.asdict(look.usage)}
+    if info is not None:
+        told["server"] = {
+            "devices": len(info.devices),
+            "platform": info.platform,
+            "epoch": f"{info.epoch:016x}",
+            "limits": dataclasses.asdict(info.limits),
+            "versions": dataclasses.asdict(info.versions),
+        }
+    return told
+
+
+def _show_json(told: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps(told))
+
+
+def _table(address: str, look: Look) -> Table:
+    table = Table(title=address, title_justify="left", show_header=False)
+    for label, text in {**_mesh_rows(look), **_held_rows(look)}.items():
+        table.add_row(label, text)
+    return table
+
+
+def _mesh_rows(look: Look) -> dict[str, str]:
+    mesh, info = look.usage.mesh, look.info
+    rows = {"mesh": f"ready, for {_for_people(mesh.ready_seconds)}" if mesh.ready else "NOT READY"}
+    if info is not None:
+        rows |= {"devices": info.summary["devices"], "versions": info.summary["versions"]}
+        rows["epoch"] = f"{info.epoch:016x}, {_for_people(mesh.ready_seconds)} old"
+    rows["restarts"] = str(mesh.restarts)
+    if mesh.restarts:
+        rows["last end"] = f"{_for_people(mesh.last_end_seconds)} ago: {mesh.last_end_reason}"
+    rows["spare worker"] = "stands by" if mesh.spare_ready else "none ready"
+    return rows
+
+
+def _held_rows(look: Look) -> dict[str, str]:
+    held, limits = look.usage, look.info.limits if look.info else None
+    at_once = f" of {limits.max_concurrent_calls}" if limits else ""
+    programs = f" of {limits.max_cached_programs}" if limits else ""
+    return {
+        "calls": f"{held.calls}{at_once} at work, {held.queued_calls} of them queued",
+        "programs": f"{held.programs}{programs}, {human(held.program_device_bytes)} on the devices",
+        "memory": f"{human(held.bytes_in_use)} in use, {human(held.bytes_high_water)} at most, "
+        f"{human(held.bytes_idle)} kept warm, {held.regions} regions",
+        "segments": str(held.segments),
+        "arrays": f"{held.arrays} under {held.leases} leases, {human(held.array_bytes)} on the devices",
+        "open files": str(held.descriptors),
+    }
+
+
+def _for_people(seconds: float) -> str:
+    """A duration in its two largest units, such as "3 h 12 min"."""
+    parts: list[str] = []
+    left = int(seconds)
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def _advice(error: ShardcallError) -> str:
+    if error.reason == "SCOPE_MISSING":
+        return f"status tells of all clients, and so needs a token of scope admin: {error}"
+    return str(error)

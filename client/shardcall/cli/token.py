@@ -1,0 +1,102 @@
+"""``shardcall token``: the tokens of this user's servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from shardcall import token_file
+from shardcall.token_file import Entry, TokenFileError
+
+app = typer.Typer(help="Show and change the tokens that this user's servers on this machine know.")
+
+_File = Annotated[
+    str,
+    typer.Option(
+        "--token-file",
+        envvar=token_file.FILE_VARIABLE,
+        help="The file; the usual one is shardcall/token in the user's state folder.",
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+def show(context: typer.Context, file: _File = "") -> None:
+    """Show the file and this user's own token in it, to connect from elsewhere."""
+    if context.invoked_subcommand is None:
+        with _plain_errors():
+            path, entries = _read(file)
+            _tell(path, token_file.own_entry(entries))
+            for entry in entries:
+                typer.echo(f"{entry.name}: {', '.join(entry.scopes)}")
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="What the principal is called in logs and quotas.")],
+    scopes: Annotated[
+        str, typer.Option(help="What it may do: run, arrays, admin, with commas between.")
+    ] = "run,arrays",
+    file: _File = "",
+) -> None:
+    """Add a principal, and show its new token this once; servers know it within a second."""
+    words = scopes.split(",")
+    with _plain_errors():
+        if not token_file.is_name(name):
+            raise TokenFileError(
+                f"{name[:80]!r} is no name of a principal; give 1 to 64 letters, digits and ._@-, a letter or digit "
+                "first"
+            )
+        if not token_file.are_scopes(words):
+            raise TokenFileError(f"scopes are {scopes[:80]!r}; give one or more of {', '.join(token_file.SCOPES)}")
+        path, entries = _read(file)
+        if any(entry.name == name for entry in entries):
+            raise TokenFileError(f"there is a principal {name} already; choose another name, or remove it first")
+        made = Entry.make(name, words)
+        token_file.replace(path, [*entries, made])
+        _tell(path, made)
+
+
+@app.command()
+def remove(name: Annotated[str, typer.Argument(help="The principal.")], file: _File = "") -> None:
+    """Remove a principal; servers refuse its token within a second."""
+    with _plain_errors():
+        path, entries = _read(file)
+        kept = [entry for entry in entries if entry.name != name]
+        if len(kept) == len(entries):
+            raise TokenFileError(
+                f"there is no principal {name[:80]!r}; there are: {', '.join(e.name for e in entries)}"
+            )
+        if not kept:
+            raise TokenFileError(f"{name} is the only principal; add another first")
+        token_file.replace(path, kept)
+        typer.echo(f"removed {name}")
+
+
+def _read(file: str) -> tuple[str, Sequence[Entry]]:
+    """The file and what it holds; it is made if it is not there."""
+    path = file or token_file.usual_path()
+    if not path:
+        raise TokenFileError("this user has no home for a token file; name a file by --token-file")
+    token_file.make_own(path)
+    try:
+        return path, token_file.read(path)
+    except FileNotFoundError:
+        raise TokenFileError(f"the token file {path} leads nowhere; remove it for a new one") from None
+
+
+def _tell(path: str, entry: Entry) -> None:
+    typer.echo(f"{path} holds the token of {entry.name}; connect with:")
+    typer.echo(f'shardcall.connect("localhost:8470", token="{entry.token}")')
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    try:
+        yield
+    except TokenFileError as error:
+        typer.echo(f"shardcall: {error}", err=True)
+        raise typer.Exit(1) from None

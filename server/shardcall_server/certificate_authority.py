@@ -1,0 +1,206 @@
+"""An authority of one's own: certificates for a server and its clients, and their renewal."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA, SERVER, CLIENT = "ca", "server", "client"
+_ALWAYS = ("localhost", "127.0.0.1", "::1")
+_NAME = re.compile(r"(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?)+")
+_CA_DAYS = 3650
+_EARLIER = datetime.timedelta(minutes=5)  # for clocks that are behind
+
+
+class CertificatesError(ValueError):
+    """Certificates that cannot be made: what is in the way, and what to do."""
+
+
+def make_authority(folder: Path, hosts: Sequence[str], days: int, *, replace: bool = False) -> None:
+    """Makes an authority, and a server's and a client's certificate by it.
+
+    The folder then holds ``ca``, ``server`` and ``client``, each as ``.pem``, the certificate, and ``.key``.
+
+    Args:
+        folder: where; made if it is not there, for this user alone.
+        hosts: names and addresses that clients reach the server by, besides those of its own machine.
+        days: how long the server's and the client's certificate are good.
+        replace: whether an authority that is there may be lost.
+
+    Raises:
+        CertificatesError: there is one already, a host is none, or the folder cannot be used.
+    """
+    names = _names(hosts)
+    _prepare(folder)
+    found = sorted(path.name for path in _files(folder) if os.path.lexists(path))
+    if found and not replace:
+        raise CertificatesError(
+            f"{folder} holds {', '.join(found)} already; add --renew for new certificates by that authority, or "
+            "--force for a new authority, whom nobody trusts yet"
+        )
+    key = _new_key()
+    subject = _named("shardcall authority")
+    builder = _builder(subject, subject, key, _CA_DAYS).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), True
+    )
+    certificate = builder.add_extension(_usage(signs_certificates=True), True).sign(key, hashes.SHA256())
+    _write(folder, CA, key, certificate)
+    _issue(folder, key, certificate, names, days)
+
+
+def renew(folder: Path, hosts: Sequence[str], days: int) -> None:
+    """Makes a new server's and a new client's certificate by the authority that is there.
+
+    Args:
+        folder: of `make_authority`.
+        hosts: as there; those of the certificate that is replaced if none are given.
+        days: as there.
+
+    Raises:
+        CertificatesError: there is no authority, or a host is none.
+    """
+    _prepare(folder)
+    try:
+        key = load_pem_private_key((folder / f"{CA}.key").read_bytes(), password=None)
+        certificate = x509.load_pem_x509_certificate((folder / f"{CA}.pem").read_bytes())
+        names = _names(hosts) if hosts else _names_of(folder / f"{SERVER}.pem")
+    except OSError as error:
+        raise CertificatesError(
+            f"{error.filename} cannot be read: {error.strerror}; leave out --renew to begin"
+        ) from None
+    except (TypeError, ValueError):
+        raise CertificatesError(f"the authority in {folder} is damaged; begin anew with --force") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificatesError(f"the authority in {folder} was not made by this command; begin in another folder")
+    _issue(folder, key, certificate, names, days)
+
+
+def _issue(
+    folder: Path, key: ec.EllipticCurvePrivateKey, authority: x509.Certificate, names: list[x509.GeneralName], days: int
+) -> None:
+    for role, purpose in ((SERVER, ExtendedKeyUsageOID.SERVER_AUTH), (CLIENT, ExtendedKeyUsageOID.CLIENT_AUTH)):
+        own = _new_key()
+        builder = _builder(_named(f"shardcall {role}"), authority.subject, own, days)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        builder = builder.add_extension(_usage(signs_certificates=False), True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+        builder = builder.add_extension(issuer, False)
+        if role == SERVER:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
+        _write(folder, role, own, builder.sign(key, hashes.SHA256()))
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    return [_general_name(host) for host in dict.fromkeys((*_ALWAYS, *hosts))]
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        pass
+    if not _NAME.fullmatch(host):
+        raise CertificatesError(
+            f"host {host!r} is neither a name nor an address; give what clients connect to, without the port, such as "
+            "gpu1.example.org or 192.0.2.7"
+        )
+    return x509.DNSName(host)
+
+
+def _names_of(path: Path) -> list[x509.GeneralName]:
+    found = x509.load_pem_x509_certificate(path.read_bytes())
+    return list(found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+
+
+def _prepare(folder: Path) -> None:
+    """Makes the folder, or sees that it is this user's alone."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise CertificatesError(f"{folder} cannot be made: {error.strerror}; choose another folder") from None
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise CertificatesError(
+            f"{folder} is open to others, and keys go there; run `chmod 700 {folder}` if it is yours, or choose another"
+        )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (folder / f"{role}.{kind}" for role in (CA, SERVER, CLIENT) for kind in ("pem", "key"))
+
+
+def _write(folder: Path, role: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+    """Puts each file in place whole; a server that reads between the two keeps what it has."""
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for name, data, mode in (
+        (f"{role}.key", secret, 0o600),
+        (f"{role}.pem", certificate.public_bytes(Encoding.PEM), 0o644),
+    ):
+        fresh = folder / f"{name}.new"
+        fresh.unlink(missing_ok=True)
+        try:
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(fresh, folder / name)
+        except OSError as error:
+            raise CertificatesError(
+                f"{folder / name} cannot be written: {error.strerror}; choose another folder"
+            ) from None

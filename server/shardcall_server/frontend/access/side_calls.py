@@ -1,0 +1,162 @@
+"""Questions about health and the contract: kept from taking what calls need, however many and however slow they are."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+
+from shardcall.v1 import timing_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.alarms import Alarms
+from shardcall_server.frontend.call_threads import CallThreads
+from shardcall_server.frontend.status import CallStatus
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+_T = TypeVar("_T")
+
+_OURS = "/shardcall.v1."
+_HEALTH = "/grpc.health.v1."
+_QUESTION_S = 2.0  # for a question to arrive and be answered
+_DIALOGUE_S = 30.0
+_MAX_OPEN = 64
+_MALFORMED = object()
+
+
+class SideCalls(grpc.ServerInterceptor):
+    """Gives the services that are not ours threads of their own, an end, and a number that they may be.
+
+    gRPC reads a request on the thread that handles it, for as long as its sender likes; and a dialogue with the
+    reflection service holds one until it ends. Watches of the health hold none and last as long as they like.
+
+    Args:
+        threads: of the calls; they also refuse.
+    """
+
+    def __init__(self, threads: CallThreads) -> None:
+        self._threads = threads
+        self._alarms = Alarms()
+        self._watches = threading.BoundedSemaphore(_MAX_OPEN)
+        self._rooms = {True: _Room(16, "health"), False: _Room(4, "reflection")}
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Wraps the methods that are not ours."""
+        handler = continuation(handler_call_details)
+        name = handler_call_details.method
+        if handler is None or name.startswith(_OURS):
+            return handler
+        room = self._rooms[name.startswith(_HEALTH)]
+        if room.full:
+            return self._threads.refusing(lambda _: _busy())
+        return self._wrap(handler, room)
+
+    def _wrap(self, handler: Any, room: _Room) -> Handler:
+        parse = _lenient(handler.request_deserializer)
+        if handler.response_streaming:
+            make, method = grpc.stream_stream_rpc_method_handler, handler.stream_stream or handler.unary_stream
+        else:
+            make, method = grpc.stream_unary_rpc_method_handler, handler.stream_unary or handler.unary_unary
+        if getattr(method, "experimental_non_blocking", False):
+            behaviour = self._watch(method)
+        elif handler.response_streaming:
+            behaviour = self._dialogue(method)
+        else:
+            behaviour = self._question(method)
+        behaviour.experimental_thread_pool = room  # type: ignore[attr-defined]  # gRPC's name
+        return make(behaviour, parse, handler.response_serializer)
+
+    def _question(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def behaviour(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+            with self._alarms.at(time.monotonic() + _QUESTION_S, context.cancel):
+                return method(_first(requests, context), context)
+
+        return behaviour
+
+    def _dialogue(self, method: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
+        def behaviour(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            with self._alarms.at(time.monotonic() + _DIALOGUE_S, context.cancel):
+                yield from method((_whole(request, context) for request in requests), context)
+
+        return behaviour
+
+    def _watch(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)  # with gRPC's mark that it keeps no thread
+        def behaviour(requests: Iterator[Any], context: grpc.ServicerContext, answer: Callable[[Any], None]) -> None:
+            with self._alarms.at(time.monotonic() + _QUESTION_S, context.cancel):
+                request = _first(requests, context)
+            if not self._watches.acquire(blocking=False):
+                context.abort_with_status(_busy())
+            if context.add_callback(self._watches.release):
+                method(request, context, answer)
+            else:  # it has ended already
+                self._watches.release()
+
+        return behaviour
+
+
+class _Room(ThreadPoolExecutor):
+    """Threads for one kind of call, with a count of those that have or await one."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(threads, thread_name_prefix=name)
+        self._count_lock = threading.Lock()
+        self._taken = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more are taken."""
+        return self._taken >= _MAX_OPEN
+
+    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
+        """Has a thread do something; as its base class does."""
+        with self._count_lock:
+            self._taken += 1
+        try:
+            future = super().submit(fn, *args, **kwargs)
+        except BaseException:
+            self._count_out()
+            raise
+        future.add_done_callback(self._count_out)
+        return future
+
+    def _count_out(self, _: object = None) -> None:
+        with self._count_lock:
+            self._taken -= 1
+
+
+def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Reads a request, or says that it is none; gRPC itself would answer INTERNAL."""
+
+    def parse(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except Exception:  # noqa: BLE001  # protobuf raises more than its own DecodeError
+            return _MALFORMED
+
+    return parse
+
+
+def _first(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+    for request in requests:
+        return _whole(request, context)
+    return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is missing")
+
+
+def _whole(request: Any, context: grpc.ServicerContext) -> Any:
+    if request is _MALFORMED:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is no message of this method")
+    return request
+
+
+def _busy() -> CallStatus:
+    error = CallError(Reason.SERVER_BUSY, f"{_MAX_OPEN} questions of this kind are open already; ask again later")
+    return CallStatus(error, timing_pb2.Timing())

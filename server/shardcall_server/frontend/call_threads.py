@@ -1,0 +1,80 @@
+"""The threads that handle calls, and who answers when all of them are taken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+import grpc
+
+from shardcall_server.frontend.status import CallStatus
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SPARE_THREADS = 8
+"""Health checks and questions about the server get through while every place for calls is taken."""
+
+_MAX_WAITING = 256  # calls that wait for a thread: most of those over a limit are refused in a moment
+_MAX_REFUSALS = 1024  # refusals that wait for theirs; whatever comes then gets gRPC's bare refusal
+_REFUSING_THREADS = 2
+
+
+class CallThreads(ThreadPoolExecutor):
+    """gRPC's threads, with a count of the calls that have or await one.
+
+    gRPC's own limit answers in a sentence without details. So calls over ours are refused before that one is reached,
+    on threads kept for nothing else.
+
+    Args:
+        max_calls: how many calls are worked on at once.
+    """
+
+    def __init__(self, max_calls: int) -> None:
+        super().__init__(max_calls + SPARE_THREADS, thread_name_prefix="call")
+        self._refusers = ThreadPoolExecutor(_REFUSING_THREADS, thread_name_prefix="refuse")
+        self._most = max_calls + SPARE_THREADS + _MAX_WAITING
+        self._count_lock = threading.Lock()
+        self._taken = 0
+
+    @property
+    def hard_limit(self) -> int:
+        """The most calls that gRPC may take at all."""
+        return self._most + _MAX_REFUSALS
+
+    @property
+    def full(self) -> bool:
+        """Whether the next call would wait behind too many."""
+        return self._taken >= self._most
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Has a thread do something; as its base class does."""
+        with self._count_lock:
+            self._taken += 1
+        try:
+            future = super().submit(fn, *args, **kwargs)
+        except BaseException:
+            self._count_out()
+            raise
+        future.add_done_callback(self._count_out)
+        return future
+
+    def _count_out(self, _: object = None) -> None:
+        with self._count_lock:
+            self._taken -= 1
+
+    def refusing(self, refuse: Callable[[str], CallStatus]) -> grpc.RpcMethodHandler[Any, Any]:
+        """A handler that refuses whatever call it gets, without a look at its request.
+
+        Args:
+            refuse: makes the status; told the other end of the connection.
+        """
+
+        def behaviour(_: object, context: grpc.ServicerContext) -> object:
+            return context.abort_with_status(refuse(context.peer()))
+
+        # The name of this attribute is gRPC's; where it went, refusals would wait for a thread as other calls do.
+        behaviour.experimental_thread_pool = self._refusers  # type: ignore[attr-defined]
+        return grpc.stream_unary_rpc_method_handler(behaviour)

@@ -1,0 +1,57 @@
+"""Everything by which the server's keeper sees what it does: metrics, log and spans, put together."""
+
+from __future__ import annotations
+
+import structlog
+from prometheus_client import disable_created_metrics
+
+from shardcall_server.frontend.journal import Journal
+from shardcall_server.frontend.metrics import Metrics
+from shardcall_server.frontend.metrics_server import MetricsServer
+from shardcall_server.frontend.metrics_state import Sources, StateCollector
+from shardcall_server.frontend.programs.counts import ProgramCounts
+from shardcall_server.frontend.spans import make_spans
+from shardcall_server.settings import Settings
+
+
+class Observation:
+    """Makes and ends all of it.
+
+    Args:
+        settings: the server's.
+
+    Attributes:
+        journal: told of every call's end.
+        programs: what happened to programs, counted by who knows.
+
+    Raises:
+        SettingsError: as of `make_spans`.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second sample of each, of when it began
+        self._settings = settings
+        self._metrics = Metrics()
+        self._spans = make_spans(settings)
+        self._server: MetricsServer | None = None
+        self.journal = Journal(self._metrics, self._spans)
+        self.programs = ProgramCounts()
+
+    def expose(self, sources: Sources) -> None:
+        """Shows the metrics, if anybody is to see them.
+
+        Raises:
+            SettingsError: their address cannot be had.
+        """
+        settings = self._settings
+        self._metrics.registry.register(StateCollector(sources))
+        if settings.metrics_port is not None:
+            self._server = MetricsServer(settings.metrics_host, settings.metrics_port, self._metrics.registry)
+            structlog.get_logger().info("metrics", url=f"http://{self._server.address}/metrics")
+
+    def close(self) -> None:
+        """Ends it all, after the last call."""
+        if self._server is not None:
+            self._server.close()
+        if self._spans is not None:
+            self._spans.close()

@@ -1,0 +1,206 @@
+"""The service that records what the devices do."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+import structlog
+
+from shardcall.v1 import profile_service_pb2
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.profile_folder import ProfileFolder, remove_abandoned
+from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
+from shardcall_server.frontend.workers.supervisor import MeshSupervisor
+from shardcall_server.settings import Settings
+from shardcall_worker.v1 import link_pb2
+
+
+class Recording:
+    """One recording, from the command to begin until nothing is left of it.
+
+    Args:
+        session: the mesh that records.
+        folder: where its files go.
+        on_gone: told when nothing is left of it.
+    """
+
+    def __init__(self, session: MeshSession, folder: ProfileFolder, on_gone: Callable[[Recording], None]) -> None:
+        self.session = session
+        self.folder = folder
+        self._on_gone = on_gone
+        self._timer: threading.Timer | None = None
+        self._stopped: Future[link_pb2.WorkerMessage] | None = None
+
+    def start(self) -> Future[link_pb2.WorkerMessage]:
+        """Has the mesh begin; the future holds its answer.
+
+        Raises:
+            SessionEndedError: the mesh is gone.
+        """
+        start = link_pb2.StartProfile(directory=self.folder.path)
+        return self.session.command(link_pb2.FrontEndMessage(start_profile=start))
+
+    def discard_after(self, seconds: float, discard: Callable[[Recording], None]) -> None:
+        """Has it thrown away if it still runs then."""
+        self._timer = threading.Timer(seconds, discard, [self])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def stop(self) -> Future[link_pb2.WorkerMessage]:
+        """Has the mesh end it and write its files; the future holds its answer.
+
+        Raises:
+            SessionEndedError: the mesh is gone.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stopped = self.session.command(link_pb2.FrontEndMessage(stop_profile=link_pb2.StopProfile()))
+        return self._stopped
+
+    def remove(self) -> None:
+        """Removes what is left of it, once the mesh writes nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stopped is None:
+            self._remove()
+        else:
+            self._stopped.add_done_callback(lambda _: self._remove())
+
+    def _remove(self) -> None:
+        self.folder.remove()
+        self._on_gone(self)
+
+
+class ProfileServicer:
+    """`shardcall.v1.ProfileService`; methods take a `Call` where gRPC's own take a context.
+
+    Args:
+        supervisor: keeps the mesh; asked for when calls come, which is after it was made.
+        settings: the server's.
+    """
+
+    def __init__(self, supervisor: Callable[[], MeshSupervisor], settings: Settings) -> None:
+        self._supervisor = supervisor
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._recording: Recording | None = None
+        self._is_ending = False
+        remove_abandoned()
+
+    def StartProfile(  # noqa: N802  # the contract's name
+        self, request: profile_service_pb2.StartProfileRequest, call: Call
+    ) -> profile_service_pb2.StartProfileResponse:
+        """Begins to record."""
+        max_s = self._check_seconds(request.max_seconds)
+        recording = self._begin(self._supervisor().mesh(call).session)
+        try:
+            call.wait(recording.start(), "starting the profile")
+        except SessionEndedError:
+            self._discard(recording)
+            raise mesh_restarted() from None
+        except BaseException:
+            self._discard(recording)
+            raise
+        recording.discard_after(max_s, self._discard)
+        return profile_service_pb2.StartProfileResponse()
+
+    def StopProfile(  # noqa: N802
+        self, request: profile_service_pb2.StopProfileRequest, call: Call
+    ) -> Iterator[profile_service_pb2.StopProfileResponse]:
+        """Ends the recording and sends its files."""
+        recording = self._take()
+        try:
+            try:
+                call.wait(recording.stop(), "ending the profile")
+            except SessionEndedError:
+                raise mesh_restarted() from None
+            files = recording.folder.files()
+            self._check_size(files)
+            with call.phase("send"):
+                for path, file in files:
+                    yield from self._pieces(path, file)
+        finally:
+            recording.remove()
+
+    def end_epoch(self) -> None:
+        """Throws away what a mesh recorded that has ended."""
+        with self._lock:
+            recording = self._recording
+        if recording is not None and recording.session.ended:
+            self._discard(recording)
+
+    def _begin(self, session: MeshSession) -> Recording:
+        with self._lock:
+            if self._recording is not None:
+                raise CallError(
+                    Reason.PROFILE_STATE,
+                    "a profile is being recorded already, one at a time; stop that, or repeat this when it has ended",
+                )
+            try:
+                folder = ProfileFolder()
+            except OSError as error:
+                raise CallError(
+                    Reason.PROFILE_STATE,
+                    f"the server can make no folder for a profile ({error.strerror}); tell its keeper to set TMPDIR to "
+                    "a place that it may write to",
+                ) from None
+            self._is_ending = False
+            self._recording = Recording(session, folder, self._forget)
+            return self._recording
+
+    def _take(self) -> Recording:
+        """The recording, for the one who ends it."""
+        with self._lock:
+            if self._recording is None or self._is_ending:
+                raise CallError(Reason.PROFILE_STATE, "no profile is being recorded, or no longer; start one first")
+            self._is_ending = True
+            return self._recording
+
+    def _discard(self, recording: Recording) -> None:
+        """Ends a recording that nobody gets, unless somebody ends it already."""
+        with self._lock:
+            if self._recording is not recording or self._is_ending:
+                return
+            self._is_ending = True
+        structlog.get_logger().info("a profile is thrown away")
+        with contextlib.suppress(SessionEndedError, CallError):  # a mesh that takes no command is about to be restarted
+            recording.stop()
+        recording.remove()
+
+    def _forget(self, recording: Recording) -> None:
+        with self._lock:
+            if self._recording is recording:
+                self._recording = None
+
+    def _check_seconds(self, seconds: float) -> float:
+        limit_s = self._settings.max_call_s
+        if not 0 <= seconds <= limit_s or math.isnan(seconds):
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"max_seconds is {shorten(seconds)}; give 0 to {limit_s:g}, where 0 stands for {limit_s:g}",
+                field="max_seconds",
+            )
+        return seconds or limit_s
+
+    def _check_size(self, files: Sequence[tuple[str, Path]]) -> None:
+        nbytes, limit = sum(file.stat().st_size for _, file in files), self._settings.max_profile_bytes
+        if nbytes > limit:
+            raise CallError(
+                Reason.CALL_TOO_LARGE,
+                f"the profile has {nbytes} bytes and one may have {limit}; it is thrown away. Record fewer calls, or "
+                "start the server with a larger --max-profile-bytes",
+                metadata={"bytes": str(nbytes), "limit": str(limit)},
+            )
+
+    def _pieces(self, path: str, file: Path) -> Iterator[profile_service_pb2.StopProfileResponse]:
+        with file.open("rb") as opened:
+            data = opened.read(self._settings.max_chunk_bytes)
+            yield profile_service_pb2.StopProfileResponse(path=path, data=data)
+            while data := opened.read(self._settings.max_chunk_bytes):
+                yield profile_service_pb2.StopProfileResponse(path=path, data=data)

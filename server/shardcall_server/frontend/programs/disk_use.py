@@ -1,0 +1,59 @@
+"""What became of the programs that the workers looked for on disk, over all starts of the mesh."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, fields, replace
+
+from shardcall_worker.v1 import link_pb2
+
+
+@dataclass(frozen=True)
+class DiskCounts:
+    """Numbers of programs; they only grow.
+
+    Attributes:
+        hits: found and used.
+        misses: not there, or not to be used, and so compiled.
+        damaged: of the misses, those that were there and damaged; they are written anew.
+        unwritten: compiled, and could not be kept.
+        evicted: removed to keep to the limit.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    damaged: int = 0
+    unwritten: int = 0
+    evicted: int = 0
+
+
+_NAMES = tuple(field.name for field in fields(DiskCounts))
+
+
+class DiskUse:
+    """Adds up what workers say: each counts from 0, and its later words hold what the earlier ones did."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended = DiskCounts()
+        self._epoch = 0
+        self._present = DiskCounts()
+
+    @property
+    def counts(self) -> DiskCounts:
+        """The counts of all workers together."""
+        with self._lock:
+            return _sum(self._ended, self._present)
+
+    def note(self, epoch: int, told: link_pb2.ProgramStoreCounts) -> None:
+        """Takes down what the worker of an epoch says; what it said later may come first."""
+        with self._lock:
+            if epoch != self._epoch:
+                self._ended = _sum(self._ended, self._present)
+                self._epoch, self._present = epoch, DiskCounts()
+            latest = {name: max(getattr(self._present, name), getattr(told, name)) for name in _NAMES}
+            self._present = replace(self._present, **latest)
+
+
+def _sum(one: DiskCounts, other: DiskCounts) -> DiskCounts:
+    return DiskCounts(*(getattr(one, name) + getattr(other, name) for name in _NAMES))

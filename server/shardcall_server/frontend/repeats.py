@@ -1,0 +1,145 @@
+"""Calls that change something have their effect once, however often they are sent."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.call import REQUEST_ID_KEY, Call
+
+Answer = TypeVar("Answer", bound=Message | bytes | Sequence[Message | bytes])
+
+_MAX_ANSWERS = 4096
+_MAX_BYTES = 16 << 20
+_KEEP_S = 600.0  # far longer than any client goes on repeating
+_FAILED = object()
+
+
+class _Key(NamedTuple):
+    """What tells a call from all others: connections do not, since a repeated call comes by another one."""
+
+    principal: str
+    request_id: str
+
+
+@dataclass
+class _First:
+    """The first call of a key.
+
+    Attributes:
+        digest: of its request.
+        answer: what it was answered, or `_FAILED`.
+        nbytes: of the answer.
+        done_at: when that was, on the table's clock.
+    """
+
+    digest: bytes
+    answer: Future[Any] = field(default_factory=Future)
+    nbytes: int = 0
+    done_at: float = 0.0
+
+
+class Repeats:
+    """The answers of calls that change something, by request id, for when they are sent again.
+
+    What failed has changed nothing, so it is not kept: its repetition is run. The oldest answers go first when there
+    are too many.
+
+    Args:
+        max_answers: how many are kept.
+        max_bytes: of them all.
+        keep_s: how long.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        max_answers: int = _MAX_ANSWERS,
+        max_bytes: int = _MAX_BYTES,
+        keep_s: float = _KEEP_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_answers = max_answers
+        self._max_bytes = max_bytes
+        self._keep_s = keep_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._firsts: dict[_Key, _First] = {}
+        self._done: OrderedDict[_Key, _First] = OrderedDict()
+        self._bytes = 0
+
+    def once(self, call: Call, request: Message, run: Callable[[], Answer]) -> Answer:
+        """The answer of a call: of its first sending, if this is another.
+
+        Args:
+            call: whose request id tells which call it is.
+            request: of the call, or the header of its stream; must be the same each time.
+            run: does what the call asks for.
+
+        Raises:
+            CallError: REQUEST_ID_REUSED: another call came by this id; or what ``run`` raises.
+        """
+        key = _Key(call.principal_name, call.request_id)
+        ours = _First(_digest(request))
+        while True:
+            with self._lock:
+                self._forget_old()
+                first = self._firsts.setdefault(key, ours)
+            if first is ours:
+                return self._run(key, ours, run)
+            if first.digest != ours.digest:
+                raise CallError(
+                    Reason.REQUEST_ID_REUSED,
+                    f"another call came by metadata {REQUEST_ID_KEY} {key.request_id!r}; give every call an id of its "
+                    "own, and repeat it with the same request",
+                    field=REQUEST_ID_KEY,
+                )
+            answer = call.wait(first.answer, "waiting for the same call, which was sent before")
+            if answer is not _FAILED:
+                return answer  # type: ignore[no-any-return]  # of the same request
+
+    def _run(self, key: _Key, first: _First, run: Callable[[], Answer]) -> Answer:
+        try:
+            answer = run()
+        except BaseException:
+            with self._lock:
+                del self._firsts[key]
+            first.answer.set_result(_FAILED)
+            raise
+        with self._lock:
+            first.nbytes, first.done_at = _nbytes(answer), self._clock()
+            self._done[key] = first
+            self._bytes += first.nbytes
+            self._forget_old()
+        first.answer.set_result(answer)
+        return answer
+
+    def _forget_old(self) -> None:
+        while self._done:
+            key, oldest = next(iter(self._done.items()))
+            is_over = self._clock() - oldest.done_at > self._keep_s
+            if not is_over and len(self._done) <= self._max_answers and self._bytes <= self._max_bytes:
+                return
+            del self._done[key], self._firsts[key]
+            self._bytes -= oldest.nbytes
+
+
+def _digest(request: Message) -> bytes:
+    digest = hashlib.sha256(request.DESCRIPTOR.full_name.encode())
+    digest.update(request.SerializeToString(deterministic=True))
+    return digest.digest()
+
+
+def _nbytes(answer: Message | bytes | Sequence[Message | bytes]) -> int:
+    if isinstance(answer, bytes):
+        return len(answer)
+    return answer.ByteSize() if isinstance(answer, Message) else sum(map(_nbytes, answer))

@@ -1,0 +1,48 @@
+"""Which programs the worker died of, and which are therefore refused."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from shardcall_server.errors import CallError, Reason
+
+_MOST_DEATHS = 3
+_MAX_KEYS = 1024
+
+
+class Blame:
+    """Counts by key how often the worker died or was stopped because of it.
+
+    It holds for the server's life: a restart of the mesh changes no program.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._deaths: OrderedDict[str, int] = OrderedDict()
+
+    def count(self, key: str) -> None:
+        """Counts one against a key; of too many keys, the one that has been quiet for longest is forgotten."""
+        with self._lock:
+            self._deaths[key] = self._deaths.get(key, 0) + 1
+            self._deaths.move_to_end(key)
+            if len(self._deaths) > _MAX_KEYS:
+                self._deaths.popitem(last=False)
+
+    def check(self, key: str) -> None:
+        """Lets through what may be sent to the worker.
+
+        Raises:
+            CallError: PROGRAM_REFUSED.
+        """
+        if self._deaths.get(key, 0) < _MOST_DEATHS:
+            return
+        with self._lock:
+            if key in self._deaths:
+                self._deaths.move_to_end(key)
+        raise CallError(
+            Reason.PROGRAM_REFUSED,
+            f"the mesh ended {_MOST_DEATHS} times because of this program, which is not run again until the server is "
+            "restarted; name another strategy, change the shapes or the mesh, and tell the server's keeper",
+            metadata={"deaths": str(_MOST_DEATHS)},
+        )

@@ -1,0 +1,82 @@
+"""A command that the worker has not answered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from shardcall_worker.v1 import link_pb2
+
+_DOING = {
+    "execute": "running kernel",
+    "measure": "timing kernel",
+    "prepare": "compiling kernel",
+    "put_array": "putting an array",
+    "get_array": "copying an array",
+}
+_RUN_IN_ORDER = frozenset(_DOING) - {"prepare"}
+
+
+@dataclass(eq=False)
+class Command:
+    """A command that the worker has not answered.
+
+    Attributes:
+        kind: as the link's message calls it.
+        key: what of it may be refused: a program's digest, or a digest of what is to be compiled; else empty.
+        kernel: the name of its kernel; empty where it has none.
+        on_gathered: told how many bytes of its results are in place.
+        is_wanted: whether somebody waits for its answer, or will be glad of it later.
+        compiling: whether the worker has begun to compile it.
+        answer: what its sender waits for.
+    """
+
+    kind: str
+    key: str = ""
+    kernel: str = ""
+    on_gathered: Callable[[int], None] | None = None
+    is_wanted: Callable[[], bool] = lambda: True
+    compiling: bool = False
+    answer: Future[link_pb2.WorkerMessage] = field(default_factory=Future)
+
+    @property
+    def doing(self) -> str:
+        """What the worker does for it, in words."""
+        return " ".join(filter(None, [_DOING.get(self.kind, "working"), self.kernel]))
+
+
+def key_of(message: link_pb2.FrontEndMessage) -> str:
+    """What of a command may be refused; empty where nothing may."""
+    match message.WhichOneof("command"):
+        case "execute":
+            return message.execute.key_digest
+        case "measure":
+            return message.measure.key_digest
+        case "prepare":
+            return hashlib.sha256(message.prepare.SerializeToString(deterministic=True)).hexdigest()
+    return ""
+
+
+def head(commands: Sequence[Command]) -> Command | None:
+    """The first of those that the devices do one after the other: it is under way, the others wait for it.
+
+    Args:
+        commands: in the order of their sending.
+    """
+    return next((command for command in commands if command.kind in _RUN_IN_ORDER), None)
+
+
+def suspects(commands: Sequence[Command], proven: Collection[str]) -> list[Command]:
+    """Those that a worker may have died of.
+
+    Args:
+        commands: what it had not answered, in the order of their sending.
+        proven: keys of programs that have run to their end; they are above suspicion while another is compiled.
+    """
+    compiling = [command for command in commands if command.compiling]
+    running = head(commands)
+    if running is None or (compiling and running.key in proven):
+        return compiling
+    return [running, *compiling]

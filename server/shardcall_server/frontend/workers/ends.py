@@ -1,0 +1,94 @@
+"""How a worker ended, in words."""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardcall_server.errors import CallError
+from shardcall_server.frontend.workers.command import Command
+
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the front end stopped a worker.
+
+    Attributes:
+        reason: why, in words.
+        culprit: the command because of which; None where no command is the reason.
+        error: what that command's caller is told; None for what all others are told.
+        is_blamed: whether it counts against the culprit's key.
+    """
+
+    reason: str
+    culprit: Command | None = None
+    error: CallError | None = None
+    is_blamed: bool = False
+
+
+class Kind(enum.StrEnum):
+    """How a worker ended, in one word."""
+
+    OVERTIME = "overtime"
+    """A program or a compilation took longer than it may, or ran on when nobody waited for it."""
+    UNRESPONSIVE = "unresponsive"
+    """It did not become ready, or gave no sign of life."""
+    KILLED = "killed"
+    """Somebody ended it from outside."""
+    CRASHED = "crashed"
+    """It ended by a fault of its own."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a worker ended.
+
+    Attributes:
+        reason: why, in words.
+        blamed: keys that it counts against.
+        is_fault: whether something is wrong with the worker, rather than that somebody ended it from outside.
+        kind: that in one word.
+    """
+
+    reason: str
+    blamed: tuple[str, ...] = ()
+    is_fault: bool = True
+    kind: Kind = Kind.CRASHED
+
+
+def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
+    """How a worker ended.
+
+    Args:
+        status: its exit status, or minus the signal that ended it.
+        stop: why the front end stopped it; None where it did not.
+        suspects: what it may have died of if it died of itself.
+    """
+    if stop is not None:
+        culprit = stop.culprit if stop.is_blamed else None
+        # One that was answered at the last moment is not to blame.
+        kind = Kind.UNRESPONSIVE if stop.culprit is None else Kind.OVERTIME
+        blamed = _keys([culprit]) if culprit is not None and not culprit.answer.done() else ()
+        return End(stop.reason, blamed, kind=kind)
+    if status == 0:
+        return End("it closed its link")
+    if status < 0 and -status not in _CRASHES:
+        return End(f"ended by {_signal(-status)}", is_fault=False, kind=Kind.KILLED)
+    told = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
+    doing = " or ".join(dict.fromkeys(command.doing for command in suspects))
+    return End(f"{told} while {doing}" if doing else told, _keys(suspects))
+
+
+def _keys(commands: Sequence[Command]) -> tuple[str, ...]:
+    return tuple(command.key for command in commands if command.key)
+
+
+def _signal(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

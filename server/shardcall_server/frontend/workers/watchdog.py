@@ -1,0 +1,184 @@
+"""Watches the worker: whether it lives, and whether anything takes it for longer than it may."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.workers.command import Command, head
+from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.session import MeshSession
+
+_TICK_S = 0.25
+_MOST_SILENCE = 10  # times what a worker may say nothing that does nothing either
+_MOST_PASSED_S = 2 * _TICK_S  # a tick that comes late says that this process had no time, so neither had the worker
+
+
+@dataclass(frozen=True)
+class WatchLimits:
+    """For how long a worker may do what.
+
+    Attributes:
+        silence_s: say nothing and do nothing, once it is ready.
+        start_s: become ready.
+        execute_s: run one program.
+        compile_s: compile one program.
+        grace_s: run a program that nobody waits for any more.
+    """
+
+    silence_s: float
+    start_s: float
+    execute_s: float
+    compile_s: float
+    grace_s: float
+
+
+class Watch:
+    """One session, looked at again and again.
+
+    Time is counted by looks, never by the clock: where all processes of the server were stopped together, or the
+    machine had no time for them, nobody has been silent or slow.
+
+    Args:
+        session: what is watched.
+        limits: for how long it may do what.
+        stood_by: whether its worker stood by, so that an answer to `Start` is due at once.
+    """
+
+    def __init__(self, session: MeshSession, limits: WatchLimits, *, stood_by: bool) -> None:
+        self.session = session
+        self._limits = limits
+        self._heard = 0
+        self._cpu_ticks = 0
+        self._silent_s = self._still_s = self._starting_s = self._run_s = self._unwanted_s = 0.0
+        self._is_due = stood_by
+        self._head: Command | None = None
+        self._compiling: dict[Command, float] = {}
+
+    def look(self, passed_s: float) -> Stop | None:
+        """Looks once more; returns why the worker must be stopped, if it must.
+
+        Args:
+            passed_s: the time since the last look.
+        """
+        commands = self.session.commands()
+        return (
+            self._look_at_signs_of_life(passed_s)
+            or self._look_at_head(head(commands), passed_s)
+            or self._look_at_compilations([command for command in commands if command.compiling], passed_s)
+        )
+
+    def _look_at_signs_of_life(self, passed_s: float) -> Stop | None:
+        if not self.session.ready.done():
+            self._starting_s += passed_s
+            if self._starting_s > self._limits.start_s:
+                return Stop(f"the worker was not ready within {self._limits.start_s:g} s")
+        if self.session.heard != self._heard or self.session.unheard:
+            self._heard, self._silent_s, self._still_s = self.session.heard, 0.0, 0.0
+            # The devices' start may hold up every thread of the worker's: until it is ready, nothing is due again.
+            self._is_due = self.session.ready.done()
+        elif self._is_due:
+            self._look_at_silence(passed_s)
+        if self._still_s > self._limits.silence_s or self._silent_s > _MOST_SILENCE * self._limits.silence_s:
+            return Stop(f"the worker did not answer for {self._silent_s:.0f} s")
+        return None
+
+    def _look_at_silence(self, passed_s: float) -> None:
+        """A worker that works may be late, however much: with 28 processes waiting for two cores, 6 s were seen."""
+        used = self.session.cpu_ticks
+        self._silent_s += passed_s
+        self._still_s = self._still_s + passed_s if used == self._cpu_ticks else 0.0
+        self._cpu_ticks = used
+
+    def _look_at_head(self, now: Command | None, passed_s: float) -> Stop | None:
+        """The head's time begins when the one before it was answered: nobody is blamed for having waited."""
+        if now is not self._head or now is None:
+            self._head, self._run_s, self._unwanted_s = now, 0.0, 0.0
+            return None
+        self._run_s += passed_s
+        self._unwanted_s = 0.0 if now.is_wanted() else self._unwanted_s + passed_s
+        if self._run_s > self._limits.execute_s:
+            limit_s = self._limits.execute_s
+            return Stop(f"{now.doing} took over {limit_s:g} s", now, _too_long_a_run(limit_s), is_blamed=True)
+        if self._unwanted_s > self._limits.grace_s:
+            # A short deadline is the caller's choice and says nothing of the program, which others may wait for.
+            return Stop(f"{now.doing} went on for {self._limits.grace_s:g} s after its caller had gone", now)
+        return None
+
+    def _look_at_compilations(self, now: list[Command], passed_s: float) -> Stop | None:
+        self._compiling = {command: self._compiling.get(command, -passed_s) + passed_s for command in now}
+        limit_s = self._limits.compile_s
+        for command, took_s in self._compiling.items():
+            if took_s > limit_s:
+                return Stop(
+                    f"{command.doing} took over {limit_s:g} s",
+                    command,
+                    _too_long_a_compilation(limit_s),
+                    is_blamed=True,
+                )
+        return None
+
+
+class Watchdog:
+    """Looks at the present session four times a second, on a thread of its own.
+
+    Args:
+        limits: for how long a worker may do what.
+        on_tick: done at every look too.
+    """
+
+    def __init__(self, limits: WatchLimits, on_tick: Callable[[], None]) -> None:
+        self._limits = limits
+        self._on_tick = on_tick
+        self._watch: Watch | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+        self._thread.start()
+
+    def watch(self, session: MeshSession, *, stood_by: bool) -> None:
+        """Turns to a new session."""
+        self._watch = Watch(session, self._limits, stood_by=stood_by)
+
+    def close(self) -> None:
+        """Looks no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        log, last = structlog.get_logger(), time.monotonic()
+        while not self._ended.wait(_TICK_S):
+            now = time.monotonic()
+            try:
+                self._tick(min(now - last, _MOST_PASSED_S))
+            except Exception:
+                log.exception("the watchdog stumbled")
+            last = now
+
+    def _tick(self, passed_s: float) -> None:
+        watch = self._watch
+        if watch is not None and not watch.session.ended and (stop := watch.look(passed_s)) is not None:
+            watch.session.stop(stop)
+        self._on_tick()
+
+
+def _too_long_a_run(limit_s: float) -> CallError:
+    return CallError(
+        Reason.EXECUTE_LIMIT,
+        f"the program ran for over {limit_s:g} s, the longest that this server allows one; split the work into "
+        "smaller calls, or start the server with a larger --max-execute-s",
+        metadata={"limit": f"{limit_s:g}"},
+    )
+
+
+def _too_long_a_compilation(limit_s: float) -> CallError:
+    return CallError(
+        Reason.COMPILE_LIMIT,
+        f"the program was compiled for over {limit_s:g} s, the longest that this server allows; name another strategy "
+        "or a smaller mesh, or start the server with a larger --max-compile-s",
+        metadata={"limit": f"{limit_s:g}"},
+    )

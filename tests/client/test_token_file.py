@@ -1,0 +1,158 @@
+"""The file of tokens: who may have it, what may stand in it, and how it is made."""
+
+import os
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shardcall import token_file
+from shardcall.token_file import Entry, TokenFileError
+
+TOKEN = "0123456789abcdef"
+LINE = f"alice run,arrays {TOKEN}\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "shardcall" / "token"
+
+
+@pytest.fixture
+def written(path):
+    """Writes the file as this user's own."""
+
+    def write(text, mode=0o600):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+        return str(path)
+
+    return write
+
+
+def test_lines_are_principals(written):
+    read = token_file.read(written(f"# who\n\n{LINE}  bob   admin   {TOKEN}-b # until May\n"))
+    assert [(entry.name, entry.scopes, entry.token) for entry in read] == [
+        ("alice", ("run", "arrays"), TOKEN),
+        ("bob", ("admin",), f"{TOKEN}-b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# nobody\n",
+        "alice run\n",
+        f"alice run {TOKEN} more\n",
+        "alice run short\n",
+        f"alice run {TOKEN}é\n",
+        f"alice fly {TOKEN}\n",
+        f"alice run,,arrays {TOKEN}\n",
+        f"-alice run {TOKEN}\n",
+        f"{'a' * 65} run {TOKEN}\n",
+        f"alice run {'t' * 513}\n",
+        f"{LINE}alice run {TOKEN}2\n",
+        f"{LINE}bob run {TOKEN}\n",
+        f"{LINE}\0\n",
+        f"{TOKEN} alice run\n",
+        LINE * 50_000,
+    ],
+)
+def test_a_damaged_file_is_refused_and_its_tokens_are_not_told(written, text):
+    with pytest.raises(TokenFileError, match=r"token file .*/token.*(mend|remove|give|new)") as caught:
+        token_file.read(written(text))
+    assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o620, 0o601, 0o644])
+def test_a_file_that_others_may_use_is_refused_with_the_remedy(written, mode):
+    path = written(LINE, mode)
+    with pytest.raises(TokenFileError, match=f"mode {mode:o}.*chmod 600 {path}"):
+        token_file.read(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_file_of_another_user_is_refused_also_behind_a_link(written, tmp_path, linked):
+    path = written(LINE)
+    os.chown(path, 65534, 65534)
+    if linked:
+        (tmp_path / "link").symlink_to(path)
+        path = str(tmp_path / "link")
+    with pytest.raises(TokenFileError, match=r"belongs to user 65534.*SHARDCALL_TOKEN_FILE"):
+        token_file.read(path)
+
+
+def test_a_link_to_a_file_of_ones_own_is_followed(written, tmp_path):
+    (tmp_path / "link").symlink_to(written(LINE))
+    assert token_file.read(str(tmp_path / "link"))[0].name == "alice"
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(TokenFileError, match=r"is no file|cannot be read"):
+            token_file.read(str(path))
+
+
+def test_a_file_that_is_made_is_its_users_alone(path):
+    made = token_file.make_own(str(path))
+    assert made.scopes == ("run", "arrays", "admin")
+    assert len(made.token) == 43
+    assert token_file.read(str(path)) == (made,)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert os.listdir(path.parent) == ["token"]
+    assert token_file.make_own(str(path)) is None
+
+
+def test_of_many_that_make_it_at_once_one_does(path):
+    threads = 16
+    start = threading.Barrier(threads)
+
+    def make(_):
+        start.wait()
+        return token_file.make_own(str(path))
+
+    with ThreadPoolExecutor(threads) as pool:
+        made = [entry for entry in pool.map(make, range(threads)) if entry is not None]
+    assert list(token_file.read(str(path))) == made
+    assert os.listdir(path.parent) == ["token"]
+
+
+def test_a_file_is_replaced_as_a_whole(written, path):
+    token_file.replace(written(LINE), [Entry.make("carol", ["run"])])
+    assert [entry.name for entry in token_file.read(str(path))] == ["carol"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(path.parent) == ["token"]
+
+
+def test_where_no_file_can_be_written_the_error_says_what_to_do(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(TokenFileError, match=r"SHARDCALL_TOKEN_FILE, or .* SHARDCALL_TOKEN"):
+        token_file.make_own(str(tmp_path / "file" / "token"))
+
+
+def test_the_usual_place_is_the_users_state_folder(monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert token_file.usual_path() == "/state/shardcall/token"
+    monkeypatch.setenv("HOME", "/home/alice")
+    for useless in ("", "relative"):
+        monkeypatch.setenv("XDG_STATE_HOME", useless)
+        assert token_file.usual_path() == "/home/alice/.local/state/shardcall/token"
+
+
+def test_ones_own_entry_is_the_one_of_ones_name():
+    others = [Entry.make("a", ["run"]), Entry.make("b", ["run"])]
+    own = Entry.make(token_file.own_name(), ["run"])
+    assert token_file.own_entry(others) is others[0]
+    assert token_file.own_entry([*others, own]) is own
+
+
+def test_no_repr_tells_a_token():
+    entry = Entry("alice", ("run",), TOKEN)
+    assert TOKEN not in repr(entry)
+    assert TOKEN not in f"{[entry]}"

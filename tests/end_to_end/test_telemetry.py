@@ -1,0 +1,202 @@
+"""What a server tells its keeper: metrics, the log, `shardcall status`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import grpc
+import numpy as np
+import pytest
+from conftest import running_server
+from end_to_end.messages import open_channel, token_of
+from end_to_end.processes import until
+from end_to_end.scraping import log_lines, metrics_url, scrape
+
+import shardcall as sc
+from shardcall import token_file
+
+X = np.arange(24.0).reshape(6, 4)
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory):
+    """A server that shows its metrics and logs every call; itself, where they are, and the log."""
+    log = tmp_path_factory.mktemp("observed") / "log"
+    with running_server("--metrics-port", "0", "--log-level", "debug", devices=2, log=log) as running:
+        yield running, metrics_url(log), log
+
+
+def test_metrics_count_calls_phases_bytes_and_programs(observed):
+    running, url, _ = observed
+    before = scrape(url)
+
+    def grown(name: str, **labels: str) -> float:
+        return now.total(name, **labels) - before.total(name, **labels)
+
+    with sc.connect(running.address, shared_memory=False) as client:
+        for _ in range(3):
+            client.gradient(X, axis=0)
+        with pytest.raises(sc.AxisError):
+            client.gradient(X, axis=7)
+        kept = client.put(X)
+        now = scrape(url)
+        assert now.total("shardcall_resident_arrays") == 1
+        assert now.total("shardcall_resident_bytes") == X.nbytes
+        assert now.total("shardcall_leases") == 1
+        kept.delete()
+    now = scrape(url)
+    assert grown("shardcall_calls_total", method="Execute", code="OK") == 3
+    assert grown("shardcall_calls_total", method="Execute", code="INVALID_ARGUMENT") == 1
+    assert grown("shardcall_failed_calls_total", reason="AXIS_OUT_OF_RANGE") == 1
+    assert now.total("shardcall_phase_seconds_count", kernel="gradient", phase="execute") == 3
+    assert now.total("shardcall_phase_seconds_count", kernel="gradient", phase="total") == 4
+    assert now.total("shardcall_phase_seconds_sum", kernel="gradient", phase="total") > 0
+    assert grown("shardcall_array_bytes_total", way="received") == 4 * X.nbytes
+    assert grown("shardcall_array_bytes_total", way="sent") == 3 * X.nbytes
+    assert grown("shardcall_program_lookups_total", outcome="miss") == 1
+    assert grown("shardcall_program_lookups_total", outcome="hit") == 2
+    assert grown("shardcall_programs_made_total") == grown("shardcall_programs") == 1
+    assert now.total("shardcall_ready") == 1
+    assert now.total("shardcall_build_info", version=sc.__version__) == 1
+
+
+def test_memory_shared_with_the_client_is_counted_apart(observed):
+    running, url, _ = observed
+    large = np.zeros((1024, 512))
+    before = scrape(url)
+    with sc.connect(running.address) as client:
+        client.copy(large)
+        now = scrape(url)
+        assert now.total("shardcall_segments") >= 1
+    for way, nbytes in (("shared", 2 * large.nbytes), ("received", 0), ("sent", 0)):
+        name = "shardcall_array_bytes_total"
+        assert now.total(name, way=way) - before.total(name, way=way) == nbytes
+
+
+def test_a_restart_is_counted_by_its_kind_and_begins_an_epoch(own_server, tmp_path):
+    running = own_server("--metrics-port", "0", devices=1, log=tmp_path / "log")
+    url = metrics_url(tmp_path / "log")
+    before = scrape(url)
+    (worker,) = running.worker_pids()
+    os.kill(worker, 9)
+    until(lambda: scrape(url).total("shardcall_mesh_restarts_total") == 1)
+    until(lambda: scrape(url).total("shardcall_ready") == 1)
+    now = scrape(url)
+    assert now.total("shardcall_mesh_restarts_total", kind="killed") == 1
+    assert now.total("shardcall_epoch_start_seconds") > before.total("shardcall_epoch_start_seconds")
+
+
+def test_no_label_takes_what_a_client_says(observed):
+    running, url, _ = observed
+    names = [f"name-{i}" for i in range(50)]
+    with sc.connect(running.address) as client:
+        for name in names:
+            with pytest.raises(sc.KernelNotFoundError):
+                client.call(name, X)
+    with open_channel(running.address) as channel:
+        for name in names:
+            for path in (f"/shardcall.v1.KernelService/{name}", f"/{name}/Execute"):
+                method = channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
+                with pytest.raises(grpc.RpcError):
+                    method(b"", timeout=30, metadata=[("shardcall-request-id", name)])
+    now = scrape(url)
+    said = {value for label in ("method", "kernel", "reason", "code") for value in now.values(label)}
+    assert not [value for value in said if "name-" in value]
+    assert now.total("shardcall_failed_calls_total", reason="KERNEL_NOT_FOUND") == len(names)
+    assert now.total("shardcall_calls_total", method="other") >= len(names)
+
+
+def test_metrics_are_on_loopback_alone_and_a_port_in_use_is_named(observed):
+    _, url, _ = observed
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    assert host == "127.0.0.1"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(url.replace("/metrics", "/"), timeout=30)
+    taken = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--metrics-port", port]
+    ended = subprocess.run(taken, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2
+    assert f"127.0.0.1:{port}" in ended.stderr
+    assert "--metrics-port" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_connection_that_says_nothing_does_not_keep_metrics_from_others(observed):
+    _, url, _ = observed
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    with socket.create_connection((host, int(port))):
+        assert scrape(url).total("shardcall_ready") == 1
+
+
+def test_a_call_is_in_the_log_by_the_id_that_its_client_knows(observed):
+    running, _, log = observed
+    before = len(list(log_lines(log)))
+    with sc.connect(running.address) as client:
+        client.diff(X, axis=0)
+        with pytest.raises(sc.AxisError) as refused:
+            client.diff(X, axis=7)
+    lines = list(log_lines(log))[before:]
+    (failed,) = [line for line in lines if line.get("request_id") == refused.value.request_id]
+    assert (failed["event"], failed["level"], failed["method"]) == ("call failed", "info", "Execute")
+    assert (failed["reason"], failed["code"], failed["kernel"]) == ("AXIS_OUT_OF_RANGE", "INVALID_ARGUMENT", "diff")
+    assert failed["owner"]
+    assert failed["total_s"] > 0
+    (served,) = [line for line in lines if line["event"] == "call" and line["method"] == "Execute"]
+    assert len({line["request_id"] for line in lines if "request_id" in line}) >= 3
+    (compiled,) = [line for line in lines if line["event"] == "compiled"]
+    assert compiled["key"] == served["key"]
+
+
+def test_the_log_holds_no_token_no_path_and_no_values(observed):
+    running, _, log = observed
+    secret = "tell-nobody-" * 3
+    with pytest.raises(sc.AccessDeniedError):
+        sc.connect(running.address, token=secret)
+    with sc.connect(running.address) as client, pytest.raises(sc.KernelNotFoundError):
+        client.call("nosuch-private-name", np.full(6, 271828.0))
+    text = log.read_text()
+    assert secret not in text
+    assert "271828" not in text
+    assert "nosuch-private-name" not in text
+
+
+def status(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardcall.cli", "status", *words]
+    environment = {**os.environ, "COLUMNS": "120", **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+
+
+def test_status_shows_what_the_server_is_and_holds(server, client):
+    with client.put(X):
+        said = status(server.address)
+        told = json.loads(status(server.address, "--json").stdout)
+    assert said.returncode == 0, said.stderr
+    for text in (server.address, "ready, for", "8 × cpu", "restarts", "spare worker", "programs", "at work"):
+        assert text in said.stdout
+    assert told["usage"]["mesh"]["ready"] is True
+    assert told["usage"]["arrays"] >= 1
+    assert told["server"]["devices"] == 8
+
+
+def test_status_tells_why_the_mesh_ended_while_it_is_away(own_server):
+    running = own_server("--worker-silence-s", "600", devices=1)
+    (worker,) = running.worker_pids()
+    os.kill(worker, 9)
+    said = json.loads(status(running.address, "--json").stdout)
+    assert said["usage"]["mesh"]["restarts"] == 1
+    assert "signal 9" in said["usage"]["mesh"]["last_end_reason"]
+
+
+def test_status_without_a_server_or_without_the_scope_says_what_to_do(server, tmp_path):
+    nobody = status(f"unix:{tmp_path}/no.sock")
+    assert nobody.returncode == 1
+    assert "start one with: shardcall serve" in nobody.stderr
+    runs_only = status(server.address, **{token_file.TOKEN_VARIABLE: token_of("runner")})
+    assert runs_only.returncode == 1
+    assert "scope admin" in runs_only.stderr
+    assert "Traceback" not in runs_only.stderr + nobody.stderr

@@ -1,0 +1,110 @@
+"""What a row of bad input is, and the words it is written in; the tables are in the modules beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+from end_to_end.messages import EXHAUSTED, INVALID, NOT_FOUND, UNIMPLEMENTED, mesh, parameter, tensor
+from google.protobuf.message import Message
+
+from shardcall.v1 import (
+    array_pb2,
+    array_service_pb2,
+    kernel_pb2,
+    kernel_service_pb2,
+    profile_service_pb2,
+    segment_service_pb2,
+    server_info_service_pb2,
+)
+
+PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
+X8 = mesh(x=8)
+F32, F64, C64 = array_pb2.ELEMENT_TYPE_FLOAT32, array_pb2.ELEMENT_TYPE_FLOAT64, array_pb2.ELEMENT_TYPE_COMPLEX64
+I32, BOOL, INT4, UINT4 = (
+    array_pb2.ELEMENT_TYPE_INT32,
+    array_pb2.ELEMENT_TYPE_BOOL,
+    array_pb2.ELEMENT_TYPE_INT4,
+    array_pb2.ELEMENT_TYPE_UINT4,
+)
+FP8, OTHER_FP8 = array_pb2.ELEMENT_TYPE_FLOAT8_E4M3FN, array_pb2.ELEMENT_TYPE_FLOAT8_E5M2
+LEASE = b"lease of bad input"
+BIG, LEAST = 2**63 - 1, -(2**63)
+
+METHODS = {
+    method.name: (f"/{service.full_name}/{method.name}", method)
+    for file in (
+        kernel_service_pb2,
+        array_service_pb2,
+        segment_service_pb2,
+        server_info_service_pb2,
+        profile_service_pb2,
+    )
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+"""Every method of the contract: its path and what it takes and gives."""
+
+STATUSES = {
+    "KERNEL_NOT_FOUND": NOT_FOUND,
+    "ARRAY_LOST": NOT_FOUND,
+    "SEGMENT_NOT_FOUND": NOT_FOUND,
+    "CALL_TOO_LARGE": EXHAUSTED,
+    "SERVER_BUSY": EXHAUSTED,
+    "OUT_OF_DEVICE_MEMORY": EXHAUSTED,
+    "RESIDENT_LIMIT": EXHAUSTED,
+    "STREAM_REQUIRED": PRECONDITION,
+    "PROFILE_STATE": PRECONDITION,
+    "UNIMPLEMENTED": UNIMPLEMENTED,
+}
+"""The status of each reason that a row expects; INVALID_ARGUMENT for the others."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A request that cannot be, and how it is answered.
+
+    Attributes:
+        name: what is wrong with it.
+        method: the method, without its service.
+        request: its messages, or their bytes; one where the method takes one.
+        reason: the reason expected; UNIMPLEMENTED for a method that there is not, which has no details.
+        field: the field named; empty where the status is another than INVALID_ARGUMENT.
+        metadata: sent with it.
+    """
+
+    name: str
+    method: str
+    request: Sequence[Message | bytes]
+    reason: str
+    field: str = ""
+    metadata: tuple[tuple[str, str | bytes], ...] = ()
+
+    @property
+    def status(self) -> grpc.StatusCode:
+        return STATUSES.get(self.reason, INVALID)
+
+
+def value(given):
+    """A parameter; a tuple is a list of integers."""
+    if isinstance(given, tuple):
+        return kernel_pb2.ParameterValue(int_list=kernel_pb2.IntegerList(values=given))
+    return parameter(given)
+
+
+def call(kernel="diff", parameters=None, **fields):
+    values = {name: value(given) for name, given in (parameters or {}).items()}
+    return kernel_pb2.KernelCall(kernel=kernel, parameters=values, **fields)
+
+
+def planned(name, reason, field, asked=None, operands=None, method="Plan"):
+    """A row that asks for a plan: of two axes where nothing else is said."""
+    kind = {"Plan": kernel_service_pb2.PlanRequest, "Compile": kernel_service_pb2.CompileRequest}[method]
+    operands = [tensor(8, 4)] if operands is None else operands
+    return Row(name, method, [kind(call=call() if asked is None else asked, operands=operands)], reason, field)
+
+
+def given(shape, data, element_type=F64):
+    """An operand with its bytes in the message."""
+    return kernel_service_pb2.Operand(type=tensor(*shape, element_type=element_type), inline={"data": data})

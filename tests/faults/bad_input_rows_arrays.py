@@ -1,0 +1,120 @@
+"""Rows about what is named by what the server has given out: handles, leases, segments; and about the call itself."""
+
+from __future__ import annotations
+
+import numpy as np
+from end_to_end.messages import operand, tensor
+from faults.bad_input_rows import LEASE, Row, call, given
+
+from shardcall.v1 import array_service_pb2, kernel_service_pb2, segment_service_pb2, server_info_service_pb2
+
+_X = operand(np.arange(8.0))
+_HANDLES = [
+    ("no handle", b""),
+    ("a handle of 1 byte", b"x"),
+    ("a handle of 15 bytes", b"x" * 15),
+    ("a handle of 17 bytes", b"x" * 17),
+    ("a handle of zeros", bytes(16)),
+    ("a handle that nobody gave", b"0123456789abcdef"),
+    ("a handle of a MiB", b"x" * (1 << 20)),
+]
+_LEASES = [
+    ("no lease", b""),
+    ("a lease of 1 byte", b"x"),
+    ("a lease of 15 bytes", b"x" * 15),
+    ("a lease of 65 bytes", b"x" * 65),
+    ("a lease of a MiB", b"x" * (1 << 20)),
+]
+_OFFSETS = [0, 1, 64, 2**63, 2**64 - 1]
+_SIZES = [2**63, 2**64 - 1, 1 << 50]
+_TIMEOUTS = ["", "soon", "-1", "nan", "-inf", "1e", "0x10", "1 s", "1,5", "-0.001", "y" * 4000]
+_REQUEST_IDS = ["", "a b", "x" * 65, "a/b", "../x", "%00", "id;", "x" * 4000]
+_PATHS = [
+    "/shardcall.v1.KernelService/Run",
+    "/shardcall.v1.KernelService/execute",
+    "/shardcall.v1.KernelService/",
+    "/shardcall.v1.NoService/Plan",
+    "/shardcall.v2.KernelService/Plan",
+    "/shardcall_worker.v1.Link/Execute",
+    "/KernelService/Plan",
+    "/",
+]
+
+
+def _put(name, reason, field, **fields):
+    header = array_service_pb2.PutArrayHeader(**{"array": given((8,), bytes(64)), "lease_id": LEASE, **fields})
+    return Row(f"put: {name}", "PutArray", [array_service_pb2.PutArrayRequest(header=header)], reason, field)
+
+
+def _handles():
+    for name, handle in _HANDLES:
+        reason, field = ("ARRAY_LOST", "") if len(handle) == 16 else ("MALFORMED_REQUEST", "handle")
+        for method in ("GetArray", "DescribeArray"):
+            kind = getattr(array_service_pb2, f"{method}Request")
+            yield Row(f"{method}: {name}", method, [kind(handle=handle)], reason, field)
+    many = array_service_pb2.DeleteArraysRequest(handles=[bytes(16)] * 1025)
+    yield Row("1,025 handles to delete", "DeleteArrays", [many], "MALFORMED_REQUEST", "handles")
+
+
+def _leases():
+    for name, lease_id in _LEASES:
+        yield _put(name, "MALFORMED_REQUEST", "lease_id", lease_id=lease_id)
+        kept = kernel_service_pb2.ExecuteRequest(call=call(), operands=[_X], keep_results=True, lease_id=lease_id)
+        yield Row(f"keep: {name}", "Execute", [kept], "MALFORMED_REQUEST", "lease_id")
+        for method in ("ListArrays", "RenewLease"):
+            kind = getattr(array_service_pb2, f"{method}Request")
+            yield Row(f"{method}: {name}", method, [kind(lease_id=lease_id)], "MALFORMED_REQUEST", "lease_id")
+
+
+def _segments():
+    """Segments of nobody, as operands and as room for results, at offsets up to the last there is."""
+    segment_id = b"0123456789abcdef"
+    for offset in _OFFSETS:
+        there = kernel_service_pb2.Operand(type=tensor(8), segment={"segment_id": segment_id, "offset": offset})
+        request = kernel_service_pb2.ExecuteRequest(call=call(), operands=[there])
+        yield Row(f"an operand at {offset}", "Execute", [request], "SEGMENT_NOT_FOUND")
+        yield _put(f"an array at {offset}", "SEGMENT_NOT_FOUND", "", array=there)
+        room = {"segment_id": segment_id, "offset": offset, "size_bytes": _SIZES[0]}
+        request = kernel_service_pb2.ExecuteRequest(call=call(), operands=[_X], result_space=room)
+        yield Row(f"room at {offset}", "Execute", [request], "SEGMENT_NOT_FOUND")
+    for size in _SIZES:
+        request = segment_service_pb2.OpenSegmentRequest(size_bytes=size)
+        yield Row(f"a segment of {size} bytes", "OpenSegment", [request], "CALL_TOO_LARGE")
+    nothing = segment_service_pb2.OpenSegmentRequest()
+    yield Row("a segment of 0 bytes", "OpenSegment", [nothing], "MALFORMED_REQUEST", "size_bytes")
+
+
+def _headers():
+    """What comes beside the request: timeouts and ids of requests."""
+    usage, plan = server_info_service_pb2.GetUsageRequest(), kernel_service_pb2.PlanRequest(call=call())
+    for timeout in _TIMEOUTS:
+        metadata = (("shardcall-timeout", timeout),)
+        yield Row(f"timeout {timeout[:9]!r}", "Plan", [plan], "MALFORMED_REQUEST", "shardcall-timeout", metadata)
+    for request_id in _REQUEST_IDS:
+        metadata = (("shardcall-request-id", request_id),)
+        row = Row(f"request id {request_id[:66]!r}", "GetUsage", [usage], "MALFORMED_REQUEST", "shardcall-request-id")
+        yield Row(row.name, row.method, row.request, row.reason, row.field, metadata)
+
+
+ROWS = [
+    *_handles(),
+    *_leases(),
+    *_segments(),
+    *_headers(),
+    *(Row(f"method {path}", path, [kernel_service_pb2.PlanRequest(call=call())], "UNIMPLEMENTED") for path in _PATHS),
+    _put("an array that is there", "MALFORMED_REQUEST", "array", array={"resident": {"handle": bytes(16)}}),
+    _put("no array", "MALFORMED_REQUEST", "array", array=None),
+    Row("no kernel", "DescribeKernel", [kernel_service_pb2.DescribeKernelRequest()], "KERNEL_NOT_FOUND"),
+    Row(
+        "a kernel of a MiB",
+        "DescribeKernel",
+        [kernel_service_pb2.DescribeKernelRequest(kernel="k" * (1 << 20))],
+        "KERNEL_NOT_FOUND",
+    ),
+    Row(
+        "operands for a stream",
+        "Execute",
+        [kernel_service_pb2.ExecuteRequest(call=call(), operands=[given((1 << 18,), bytes(1 << 21))])],
+        "STREAM_REQUIRED",
+    ),
+]

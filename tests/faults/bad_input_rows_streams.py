@@ -1,0 +1,119 @@
+"""Rows about streams: messages out of order, chunks that do not fit, and bytes that are no message at all."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from end_to_end.messages import operand, tensor
+from faults.bad_input_rows import BOOL, INT4, LEASE, METHODS, Row, call
+
+from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
+
+_MAX_CHUNK_BYTES = 1 << 20
+_KINDS = {
+    "ExecuteStream": kernel_service_pb2.ExecuteStreamRequest,
+    "PutArray": array_service_pb2.PutArrayRequest,
+}
+
+
+def _header(method, *types):
+    operands = [kernel_service_pb2.Operand(type=kind, streamed={}) for kind in types]
+    if method == "PutArray":
+        return _KINDS[method](header=array_service_pb2.PutArrayHeader(array=operands[0], lease_id=LEASE))
+    return _KINDS[method](header=kernel_service_pb2.ExecuteRequest(call=call(), operands=operands))
+
+
+def _chunk(method, index=0, offset=0, data=bytes(8)):
+    return _KINDS[method](chunk=array_pb2.TensorChunk(index=index, offset=offset, data=data))
+
+
+_EIGHT = tensor(8)
+_STREAMS = [
+    # name, types of the header's operands (None: no header), then the chunks; reason and field
+    ("nothing", None, [], "MALFORMED_REQUEST", "header"),
+    ("a chunk first", None, [(0, 0, bytes(64))], "MALFORMED_REQUEST", "header"),
+    ("no chunk", _EIGHT, [], "SIZE_MISMATCH", "operand 0"),
+    ("a chunk too few", _EIGHT, [(0, 0, bytes(32))], "SIZE_MISMATCH", "operand 0"),
+    ("a byte too few", _EIGHT, [(0, 0, bytes(63))], "SIZE_MISMATCH", "operand 0"),
+    ("a byte too many", _EIGHT, [(0, 0, bytes(65))], "SIZE_MISMATCH", "chunk"),
+    ("a gap at the start", _EIGHT, [(0, 8, bytes(56))], "MALFORMED_REQUEST", "chunk"),
+    ("a gap of a byte", _EIGHT, [(0, 0, bytes(32)), (0, 33, bytes(31))], "MALFORMED_REQUEST", "chunk"),
+    ("chunks that overlap", _EIGHT, [(0, 0, bytes(32)), (0, 31, bytes(33))], "MALFORMED_REQUEST", "chunk"),
+    ("a chunk twice", _EIGHT, [(0, 0, bytes(32)), (0, 0, bytes(32))], "MALFORMED_REQUEST", "chunk"),
+    ("chunks the other way round", _EIGHT, [(0, 32, bytes(32)), (0, 0, bytes(32))], "MALFORMED_REQUEST", "chunk"),
+    ("an offset of 2^64 - 8", _EIGHT, [(0, 2**64 - 8, bytes(64))], "MALFORMED_REQUEST", "chunk"),
+    ("an offset of 2^63", _EIGHT, [(0, 2**63, bytes(64))], "MALFORMED_REQUEST", "chunk"),
+    ("an unknown operand", _EIGHT, [(1, 0, bytes(64))], "MALFORMED_REQUEST", "chunk"),
+    ("the last operand there can be", _EIGHT, [(2**32 - 1, 0, bytes(64))], "MALFORMED_REQUEST", "chunk"),
+    ("an empty chunk", _EIGHT, [(0, 0, b"")], "SIZE_MISMATCH", "chunk"),
+    ("an empty chunk between", _EIGHT, [(0, 0, bytes(32)), (0, 32, b""), (0, 32, bytes(32))], "SIZE_MISMATCH", "chunk"),
+    ("a thousand empty chunks", _EIGHT, [(0, 0, b"")] * 1000, "SIZE_MISMATCH", "chunk"),
+    ("an empty chunk after the end", _EIGHT, [(0, 0, bytes(64)), (0, 64, b"")], "SIZE_MISMATCH", "chunk"),
+    ("a chunk after the end", _EIGHT, [(0, 0, bytes(64)), (0, 64, bytes(8))], "SIZE_MISMATCH", "chunk"),
+    ("all of it again", _EIGHT, [(0, 0, bytes(64))] * 2, "SIZE_MISMATCH", "chunk"),
+    ("a chunk of no bytes' array", tensor(0), [(0, 0, bytes(8))], "SIZE_MISMATCH", "chunk"),
+    ("a chunk over the limit", tensor(1 << 18), [(0, 0, bytes(_MAX_CHUNK_BYTES + 1))], "SIZE_MISMATCH", "chunk"),
+    ("a claim of a GiB", tensor(1 << 27), [(0, 0, bytes(8))], "SIZE_MISMATCH", "operand 0"),
+    ("a bool of 2", tensor(4, element_type=BOOL), [(0, 0, b"\1\0\2\1")], "INVALID_OPERAND", "operand 0"),
+    (
+        "an int4 of 0x10 late",
+        tensor(4, element_type=INT4),
+        [(0, 0, b"\1\2"), (0, 2, b"\3\x10")],
+        "INVALID_OPERAND",
+        "operand 0",
+    ),
+]
+
+
+def _streams(method):
+    for name, kind, chunks, reason, field in _STREAMS:
+        opening = [] if kind is None else [_header(method, kind)]
+        yield Row(f"{method}: {name}", method, [*opening, *(_chunk(method, *c) for c in chunks)], reason, field)
+    whole = _chunk(method, data=bytes(64))
+    for name, messages, field in (
+        ("a message of nothing first", [_KINDS[method]()], "header"),
+        ("a message of nothing", [_header(method, _EIGHT), _KINDS[method]()], "header"),
+        ("two headers", [_header(method, _EIGHT)] * 2, "header"),
+        ("a header between", [_header(method, _EIGHT), _chunk(method), _header(method, _EIGHT)], "header"),
+    ):
+        yield Row(f"{method}: {name}", method, messages, "MALFORMED_REQUEST", field)
+    after = [_header(method, _EIGHT), whole, _header(method, _EIGHT)]
+    yield Row(f"{method}: a header after the end", method, after, "SIZE_MISMATCH", "chunk")
+
+
+def _of_two():
+    """Streams of two operands, which come one after the other."""
+    pair, half = [_header("ExecuteStream", _EIGHT, _EIGHT)], bytes(64)
+    first, second = _chunk("ExecuteStream", data=half), _chunk("ExecuteStream", 1, data=half)
+    inline = kernel_service_pb2.ExecuteRequest(call=call(), operands=[operand(np.arange(8.0))])
+    for name, messages, reason, field in (
+        ("the second first", [*pair, second, first], "MALFORMED_REQUEST", "chunk"),
+        ("no second", [*pair, first], "SIZE_MISMATCH", "operand 1"),
+        ("the first goes on", [*pair, first, _chunk("ExecuteStream", 0, 64)], "MALFORMED_REQUEST", "chunk"),
+        ("a third", [*pair, first, second, _chunk("ExecuteStream", 2)], "SIZE_MISMATCH", "chunk"),
+        ("a chunk of an inline operand", [_KINDS["ExecuteStream"](header=inline), first], "SIZE_MISMATCH", "chunk"),
+    ):
+        yield Row(f"two operands: {name}", "ExecuteStream", messages, reason, field)
+
+
+def _noise():
+    """Bytes that are no message of any method, and such as are cut short."""
+    chosen = random.Random(5)
+    pieces = [
+        ("a tag without a value", b"\x0a"),
+        ("a length beyond the end", b"\x0a\xff\xff\xff\xff\x0f"),
+        ("a varint without an end", b"\xff" * 20),
+        ("a group without an end", b"\x0b"),
+        ("field number 0", b"\x00\x00"),
+        ("wire type 7", b"\x0f\x01"),
+        ("noise", chosen.randbytes(100) + b"\x0a\xff\xff\xff\x7f"),
+    ]
+    for method in METHODS:
+        if METHODS[method][0].startswith("/shardcall.v1.ProfileService/"):
+            continue
+        for name, data in pieces[:: 1 if method in {"Plan", "ExecuteStream"} else 3]:
+            yield Row(f"{method}: {name}", method, [data], "MALFORMED_REQUEST", "request")
+
+
+ROWS = [*_streams("ExecuteStream"), *_streams("PutArray"), *_of_two(), *_noise()]

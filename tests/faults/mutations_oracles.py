@@ -1,0 +1,72 @@
+"""What a changed request that was served must have been answered with."""
+
+from __future__ import annotations
+
+import grpc
+import numpy as np
+from faults.mutations import Mutated
+
+from shardcall.element_types import to_dtype
+from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2
+
+
+def wrong(channel: grpc.Channel, request: Mutated, answers: list[bytes]) -> str | None:
+    """What is wrong with an answer; empty for nothing, None where it is not known what is right.
+
+    Known are differences of arrays in the message, which NumPy takes too, and arrays that were put: they come back.
+    """
+    if request.method == "PutArray":
+        return _put(channel, request, array_service_pb2.PutArrayResponse.FromString(answers[0]))
+    if request.method == "Execute":
+        sent = kernel_service_pb2.ExecuteRequest.FromString(request.messages[0])
+        result = kernel_service_pb2.ExecuteResponse.FromString(answers[0]).results[0]
+        return _difference(sent, result.type, result.inline.data, result.WhichOneof("source"))
+    return None
+
+
+def _put(channel: grpc.Channel, request: Mutated, answer: array_service_pb2.PutArrayResponse) -> str:
+    messages = [array_service_pb2.PutArrayRequest.FromString(data) for data in request.messages]
+    sent = messages[0].header.array.inline.data + b"".join(message.chunk.data for message in messages[1:])
+    stub = array_service_pb2_grpc.ArrayServiceStub(channel)
+    handle = answer.array.handle
+    got = list(stub.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60))
+    stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[handle]), timeout=60)
+    source = got[0].header.array
+    data = source.inline.data + b"".join(message.chunk.data for message in got)
+    return "" if data == sent else f"put {sent[:100]!r} and got {data[:100]!r}"
+
+
+def _difference(sent: kernel_service_pb2.ExecuteRequest, kind, data: bytes, source: str) -> str | None:
+    if sent.call.kernel != "diff" or source != "inline":
+        return None
+    arrays = [_array(operand) for operand in sent.operands]
+    options = {name: value.int_value for name, value in sent.call.parameters.items()}
+    if not arrays or any(array is None for array in arrays) or len(arrays) > 3:
+        return None
+    if any(value.WhichOneof("kind") != "int_value" for value in sent.call.parameters.values()):
+        return None
+    edges = dict(zip(("prepend", "append"), arrays[1:], strict=False))
+    with np.errstate(all="ignore"):
+        expected = np.diff(arrays[0], **options, **edges)
+    result = np.frombuffer(data, to_dtype(kind.element_type)).reshape(kind.shape)
+    return "" if _equal(result, expected) else f"answered {result.tolist()} where NumPy has {expected.tolist()}"
+
+
+def _array(operand: kernel_service_pb2.Operand) -> np.ndarray | None:
+    """An operand as NumPy has it; None for one that lies elsewhere, and for types that NumPy itself lacks."""
+    if operand.WhichOneof("source") != "inline":
+        return None
+    dtype = to_dtype(operand.type.element_type)
+    if dtype.kind not in "biufc" or not dtype.isbuiltin:
+        return None
+    return np.frombuffer(operand.inline.data, dtype).reshape(operand.type.shape)
+
+
+def _equal(result: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether results are the same, but for numbers so small that the platform makes zeros of them."""
+    if result.shape != expected.shape or result.dtype != expected.dtype:
+        return False
+    if result.dtype.kind in "biu":
+        return bool(np.array_equal(result, expected))
+    tiny = float(np.finfo(result.dtype).tiny)
+    return bool(np.allclose(result, expected, rtol=1e-6, atol=16 * tiny, equal_nan=True))

@@ -1,0 +1,114 @@
+"""The valid requests that are changed at random: some of every method, on small arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from end_to_end.messages import mesh, operand, spec, tensor
+from faults.bad_input_rows import F32, I32, X8, call, given
+from faults.mutations import Valid
+
+from shardcall.v1 import array_pb2, array_service_pb2, kernel_pb2, kernel_service_pb2
+from shardcall.v1 import segment_service_pb2 as segment_pb2
+from shardcall.v1 import server_info_service_pb2 as info_pb2
+
+_X = np.arange(24.0).reshape(6, 4)
+_SEED = tensor(element_type=I32)
+_Calls = list[tuple[kernel_pb2.KernelCall, list[array_pb2.ArrayType]]]
+
+
+def _calls() -> _Calls:
+    x, two = [tensor(6, 4)], [tensor(8, 8), tensor(8, 8)]
+    layers = [tensor(4, 3), tensor(3)]
+    return [
+        (call(), x),
+        (call("diff", {"axis": 0, "n": 2}, mesh=X8, in_specs=[spec("x", None)]), [*x, tensor()]),
+        (call("shift", {"shift": 1, "axis": 0, "mode": "periodic"}, mesh=mesh(x=2)), x),
+        (call("gradient", {"axis": (0,), "edge_order": 2}), x),
+        (call("laplacian", {"axes": (0, 1), "boundary": "zero"}, mesh=mesh(x=2, y=2)), x),
+        (call("cumsum", {"axis": 0, "dtype": "float64"}, mesh=X8), x),
+        (call("convolve", {"mode": "same", "axis": 0}, mesh=mesh(x=2)), [*x, tensor(3)]),
+        (call("matmul", {}, mesh=mesh(a=4, b=2), in_specs=[spec("a", None), spec(None, "b")]), two),
+        (call("einsum", {"subscripts": "ij,jk->ik"}, mesh=X8), two),
+        (call("collective_matmul", {"axis_name": "x"}, mesh=X8, strategy="ring"), two),
+        (call("uniform", {"shape": (4, 3), "dtype": "float32"}), [_SEED]),
+        (call("randint", {"shape": 8, "dtype": "int32"}), [_SEED] * 3),
+        (call("permutation", {"axis": 0}), [_SEED, *x]),
+        (call("mlp_predict", {}, mesh=mesh(x=2)), [tensor(6, 4), *layers]),
+        (call("sum", {"axis": (0, 1), "keepdims": True}, mesh=X8), x),
+        (call("std", {"axis": 0, "ddof": 1}), x),
+        (call("add", mesh=mesh(0, 1, x=2)), [tensor(6, 4), tensor(4)]),
+        (call("where"), [tensor(6, element_type=1), tensor(6), tensor(6)]),
+        (call("transpose", {"axes": (1, 0)}, mesh=X8, out_specs=[spec("x", None)]), x),
+        (call("reshard", mesh=X8, out_specs=[spec(None, "x")]), x),
+    ]
+
+
+def _filled(kind: array_pb2.ArrayType) -> kernel_service_pb2.Operand:
+    sizes = {1: 1, I32: 4}
+    count = int(np.prod(kind.shape))
+    return given(kind.shape, bytes(count * sizes.get(kind.element_type, 8)), kind.element_type)
+
+
+def _chunk(kind, data: bytes, offset: int = 0):
+    return kind(chunk=array_pb2.TensorChunk(index=0, offset=offset, data=data))
+
+
+def _executions(handle: bytes, lease_id: bytes) -> Iterator[Valid]:
+    for asked, kinds in _calls():
+        operands = [_filled(kind) for kind in kinds]
+        yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=operands),))
+    plain = operand(_X)
+    resident = kernel_service_pb2.Operand(resident={"handle": handle})
+    for asked in (call(), call("diff", {"axis": 0}, mesh=X8), call("diff", {"n": 3})):
+        yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[plain]),))
+        yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[plain, given((), bytes(8))]),))
+        yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[resident]),))
+    narrow = given((6, 4), _X.astype(np.float32).tobytes(), F32)
+    kept = kernel_service_pb2.ExecuteRequest(call=call(), operands=[narrow], keep_results=True, lease_id=lease_id)
+    yield Valid("Execute", (kept,))
+    request = kernel_service_pb2.ExecuteStreamRequest
+    streamed = kernel_service_pb2.Operand(type=tensor(6, 4), streamed={})
+    opening = request(header=kernel_service_pb2.ExecuteRequest(call=call(), operands=[streamed]))
+    data = _X.tobytes()
+    yield Valid("ExecuteStream", (opening, _chunk(request, data)))
+    yield Valid("ExecuteStream", (opening, _chunk(request, data[:64]), _chunk(request, data[64:], 64)))
+
+
+def _arrays(handle: bytes, lease_id: bytes) -> Iterator[Valid]:
+    request = array_service_pb2.PutArrayRequest
+    inline = array_service_pb2.PutArrayHeader(array=operand(_X), mesh=X8, spec=spec("x", None), lease_id=lease_id)
+    yield Valid("PutArray", (request(header=inline),))
+    streamed = kernel_service_pb2.Operand(type=tensor(6, 4), streamed={})
+    opening = request(header=array_service_pb2.PutArrayHeader(array=streamed, lease_id=lease_id))
+    yield Valid("PutArray", (opening, _chunk(request, _X.tobytes())))
+    for method in ("GetArray", "DescribeArray"):
+        yield Valid(method, (getattr(array_service_pb2, f"{method}Request")(handle=handle),))
+    for method in ("ListArrays", "RenewLease"):
+        yield Valid(method, (getattr(array_service_pb2, f"{method}Request")(lease_id=lease_id),))
+    yield Valid("DeleteArrays", (array_service_pb2.DeleteArraysRequest(handles=[bytes(16), b"x" * 16]),))
+
+
+def valid_requests(handle: bytes, lease_id: bytes) -> list[Valid]:
+    """Requests of every method that anybody may call.
+
+    Args:
+        handle: an array on the mesh.
+        lease_id: the lease for those that are made.
+    """
+    planned = [
+        Valid(method, (kind(call=asked, operands=kinds),))
+        for method, kind in (("Plan", kernel_service_pb2.PlanRequest), ("Compile", kernel_service_pb2.CompileRequest))
+        for asked, kinds in _calls()
+    ]
+    return [
+        *planned,
+        *_executions(handle, lease_id),
+        *_arrays(handle, lease_id),
+        Valid("ListKernels", (kernel_service_pb2.ListKernelsRequest(),)),
+        Valid("DescribeKernel", (kernel_service_pb2.DescribeKernelRequest(kernel="diff"),)),
+        Valid("OpenSegment", (segment_pb2.OpenSegmentRequest(size_bytes=1 << 21),)),
+        Valid("GetServerInfo", (info_pb2.GetServerInfoRequest(),)),
+        Valid("GetUsage", (info_pb2.GetUsageRequest(),)),
+    ]

@@ -1,0 +1,90 @@
+"""Another user of the machine. Run as a script by root, with a user id, a deed and an address or path.
+
+Everything is imported before the user changes: the interpreter may lie where others may not read.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import encodings.idna
+import os
+import socket
+import sys
+import threading
+
+import grpc
+
+import shardcall as sc
+import shardcall.segment
+import shardcall.shared_memory
+from shardcall import token_file
+from shardcall.v1 import server_info_service_pb2, server_info_service_pb2_grpc
+
+__all__ = ["encodings", "shardcall"]
+
+
+def tell(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def connect(address: str) -> None:
+    """Tells what comes of connecting, as people do it."""
+    try:
+        with sc.connect(address) as client:
+            tell("connected", client.diff([1.0, 4.0]).array)
+    except sc.ShardcallError as error:
+        tell(type(error).__name__, error.message)
+
+
+def connect_with_a_file_of_its_own(address: str) -> None:
+    """The same, with a token file as a server of this user would have made it."""
+    path = f"/tmp/shardcall-other-user-{os.getpid()}"  # noqa: S108  # no folder of the test's may be entered
+    os.environ[token_file.FILE_VARIABLE] = path
+    token_file.make_own(path)
+    try:
+        connect(address)
+    finally:
+        os.unlink(path)
+
+
+def serve(path: str) -> None:
+    """Starts no server, but tells why: as `shardcall serve` with that token file."""
+    from shardcall_server.frontend.access.tokens import FileTokens
+    from shardcall_server.settings import SettingsError
+
+    try:
+        FileTokens(path)
+    except SettingsError as error:
+        tell("SettingsError", error)
+
+
+class _Squatter(server_info_service_pb2_grpc.ServerInfoServiceServicer):
+    def GetServerInfo(self, request, context):  # noqa: N802
+        tell("called with", *(name for name, _ in context.invocation_metadata()))
+        return server_info_service_pb2.GetServerInfoResponse()
+
+
+def squat(_: str) -> None:
+    """Listens where others may look for a server, and tells what they bring."""
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
+    server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(_Squatter(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    tell(f"127.0.0.1:{port}")
+    sys.stdin.read()
+    server.stop(0).wait()
+
+
+DEEDS = {deed.__name__: deed for deed in (connect, connect_with_a_file_of_its_own, serve, squat)}
+
+if __name__ == "__main__":
+    _, uid, deed, where = sys.argv
+    if deed == "serve":
+        import shardcall_server.frontend.access.tokens  # noqa: F401
+    socket.getaddrinfo("localhost", 1)
+    threading.Thread(target=int).start()
+    os.setgroups([])
+    os.setgid(int(uid))
+    os.setuid(int(uid))
+    os.environ.pop(token_file.TOKEN_VARIABLE, None)
+    DEEDS[deed](where)

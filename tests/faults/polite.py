@@ -1,0 +1,75 @@
+"""Callers that repeat what a limit refused when the server says that they may, and bear nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+from end_to_end.messages import details
+
+_MOST_ROUNDS = 400
+
+
+@dataclass
+class Outcome:
+    """What became of many calls.
+
+    Attributes:
+        right: how many answers were right.
+        refused: how often a limit refused one, by the limit's name.
+        lost: what ended otherwise, in words.
+    """
+
+    right: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+
+    def refuse(self, error: grpc.RpcError) -> float:
+        """Counts an error; returns after how many seconds its call may come again, 0 for never."""
+        if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            self.lost.append(f"{error.code().name}: {error.details()}")
+            return 0.0
+        told = details(error)
+        retry_s = float(told["RetryInfo"].retry_delay.ToTimedelta().total_seconds())
+        pushback_ms = dict(error.trailing_metadata())["grpc-retry-pushback-ms"]
+        assert told["QuotaFailure"].violations[0].subject
+        assert retry_s > 0
+        assert int(pushback_ms) == round(retry_s * 1000)
+        self.refused[told["ErrorInfo"].metadata["limit"]] += 1
+        return retry_s
+
+    def check(self, calls: int) -> None:
+        """Raises unless every call was answered right at last."""
+        assert not self.lost, (len(self.lost), self.lost[:3])
+        assert self.right == calls
+
+    def __str__(self) -> str:
+        return f"{self.right} right, 0 wrong, {len(self.lost)} lost; refused {dict(self.refused)}"
+
+
+def all_at_once(begin: Sequence[Callable[[], grpc.Future]], is_right: Callable[[object], bool]) -> Outcome:
+    """Begins all calls before it looks at any answer, and begins those again that were refused, until none is.
+
+    Args:
+        begin: begins a call; may be called again.
+        is_right: whether an answer is what it should be.
+    """
+    outcome, waiting = Outcome(), list(begin)
+    for _ in range(_MOST_ROUNDS):
+        begun = [(call, call()) for call in waiting]
+        waiting, wait_s = [], 0.0
+        for call, future in begun:
+            error = future.exception()
+            if error is None:
+                assert is_right(future.result())
+                outcome.right += 1
+            elif (retry_s := outcome.refuse(error)) > 0:
+                waiting.append(call)
+                wait_s = max(wait_s, retry_s)
+        if not waiting:
+            break
+        time.sleep(wait_s)  # as long as the server asks for
+    return outcome

@@ -1,0 +1,127 @@
+"""Connections to a gRPC port by hand, as those make them who mean no good or know no better."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+EMPTY_SETTINGS = bytes(9)[:3] + b"\x04" + bytes(5)
+MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE = 3, 6  # of a SETTINGS frame
+
+_HALF_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(20)  # says that 200 bytes will come
+_GARBAGE = random.Random(5)
+_PATIENCE_S = 120.0
+
+
+def port_of(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+@contextmanager
+def connections(address: str, count: int, first_bytes: bytes = b"") -> Iterator[list[socket.socket]]:
+    """So many connections at once, each of which has sent ``first_bytes``."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(_connected(address, first_bytes)) for _ in range(count)]
+
+
+def half_hello() -> bytes:
+    """The first part of a TLS handshake whose second never comes."""
+    return _HALF_HELLO
+
+
+def idle_http2() -> bytes:
+    """All that a connection needs to be one, and nothing more."""
+    return PREFACE + EMPTY_SETTINGS
+
+
+def garbage() -> bytes:
+    return _GARBAGE.randbytes(_GARBAGE.randrange(1, 4096))
+
+
+def settings_of(address: str) -> dict[int, int]:
+    """What a server's SETTINGS frame says, which is the first that it sends."""
+    with connections(address, 1, idle_http2()) as (connection,):
+        head = _receive(connection, 9)
+        body = _receive(connection, int.from_bytes(head[:3], "big"))
+    assert head[3] == 4
+    return dict(struct.iter_unpack(">HI", body))
+
+
+def count_open(sockets: Sequence[socket.socket]) -> int:
+    return sum(not _has_ended(one, wait_s=0.0) for one in sockets)
+
+
+def wait_until_closed(sockets: Sequence[socket.socket]) -> float:
+    """Seconds until the server has closed them all."""
+    began = time.monotonic()
+    for one in sockets:
+        assert _has_ended(one, _PATIENCE_S), f"still open after {_PATIENCE_S:g} s"
+    return time.monotonic() - began
+
+
+def listening(pids: Sequence[int]) -> set[str]:
+    """Where processes listen: "tcp 127.0.0.1:8470", "unix /path"; what ``ss -ltnx`` shows."""
+    inodes = {link.removeprefix("socket:[").rstrip("]") for pid in pids for link in _links(pid)}
+    found = set()
+    for family in ("tcp", "tcp6"):
+        with open(f"/proc/net/{family}") as table:
+            for columns in map(str.split, list(table)[1:]):
+                if columns[3] == "0A" and columns[9] in inodes:
+                    found.add(f"tcp {_address(columns[1])}")
+    with open("/proc/net/unix") as table:
+        for columns in map(str.split, list(table)[1:]):
+            if columns[3] == "00010000" and columns[6] in inodes:  # takes connections
+                found.add(f"unix {columns[7] if len(columns) > 7 else ''}")
+    return found
+
+
+def _links(pid: int) -> Iterator[str]:
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            yield os.readlink(f"/proc/{pid}/fd/{name}")
+        except FileNotFoundError:  # closed meanwhile
+            continue
+
+
+def _address(text: str) -> str:
+    packed, _, port = text.rpartition(":")
+    words = [bytes.fromhex(packed[i : i + 8])[::-1] for i in range(0, len(packed), 8)]
+    host = socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, b"".join(words))
+    return f"{host}:{int(port, 16)}"
+
+
+def _connected(address: str, first_bytes: bytes) -> socket.socket:
+    connection = socket.create_connection(port_of(address), timeout=30)
+    try:
+        connection.sendall(first_bytes)
+    except ConnectionError:  # refused already, which is what it may be there for
+        pass
+    return connection
+
+
+def _has_ended(connection: socket.socket, wait_s: float) -> bool:
+    connection.settimeout(wait_s)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except (BlockingIOError, TimeoutError):
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        piece = connection.recv(count - len(received))
+        assert piece, "the server closed the connection"
+        received += piece
+    return bytes(received)

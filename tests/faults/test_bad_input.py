@@ -1,0 +1,107 @@
+"""Hundreds of requests that cannot be, each written by hand with its answer: the sender learns what is wrong with it.
+
+The rows speak the contract itself, so that nothing that our own client checks first stands between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+from end_to_end.messages import INVALID, UNIMPLEMENTED, details, execute, open_channel, operand
+from faults import (
+    bad_input_rows_arrays,
+    bad_input_rows_layouts,
+    bad_input_rows_parameters,
+    bad_input_rows_streams,
+    bad_input_rows_types,
+)
+from faults.bad_input_rows import METHODS, Row
+
+from shardcall.v1 import error_pb2, kernel_service_pb2_grpc
+
+TABLES = {
+    "types": bad_input_rows_types.ROWS,
+    "layouts": bad_input_rows_layouts.ROWS,
+    "parameters": bad_input_rows_parameters.ROWS,
+    "streams": bad_input_rows_streams.ROWS,
+    "arrays": bad_input_rows_arrays.ROWS,
+}
+_LIMIT_BYTES = 4096
+SERVERS_OWN = re.compile(
+    r"Traceback|File \"|\.py\b|site-packages|/(?:usr|home|root|tmp|proc|dev|var)/|\bjaxlib?\b|\bxla\b|protobuf"
+    r"|0x[0-9a-f]{8}|<class|<[a-z_.]+ object|object at|dtype\(|np\.int|np\.float|\w+Error\b|None of type",
+    re.IGNORECASE,
+)
+
+
+@pytest.fixture(scope="module")
+def channel(server) -> Iterator[grpc.Channel]:
+    """A channel for all rows; afterwards the same processes serve the next call."""
+    before = server.worker_pids()
+    with open_channel(server.address) as connected:
+        yield connected
+        assert server.process.poll() is None
+        assert server.worker_pids() == before
+        stub = kernel_service_pb2_grpc.KernelServiceStub(connected)
+        answer = stub.Execute(execute(operand(np.arange(6.0))), timeout=60)
+        assert np.frombuffer(answer.results[0].inline.data).tolist() == [1.0] * 5
+
+
+def send(channel: grpc.Channel, row: Row) -> object:
+    """Sends a row's bytes, and reads all that is answered."""
+    path, method = METHODS.get(row.method, (row.method, None))
+    sent = [item if isinstance(item, bytes) else item.SerializeToString() for item in row.request]
+    streams = method is not None and method.client_streaming
+    answers = method is not None and method.server_streaming
+    rpc = getattr(channel, f"{'stream' if streams else 'unary'}_{'stream' if answers else 'unary'}")(path)
+    answer = rpc(iter(sent) if streams else sent[0], timeout=60, metadata=row.metadata)
+    return list(answer) if answers else answer
+
+
+def refusal(channel: grpc.Channel, row: Row) -> grpc.RpcError:
+    """The error that a row ends with."""
+    with pytest.raises(grpc.RpcError) as caught:
+        send(channel, row)
+    return caught.value
+
+
+def check(row: Row, error: grpc.RpcError) -> None:
+    text = error.details()
+    assert error.code() is row.status, text
+    assert text
+    if row.status is UNIMPLEMENTED and row.reason == "UNIMPLEMENTED":
+        return  # gRPC's own answer
+    found = details(error)
+    told = found["ErrorInfo"]
+    assert (told.reason, told.domain) == (row.reason, "shardcall"), text
+    assert f"ERROR_REASON_{told.reason}" in error_pb2.ErrorReason.keys()  # noqa: SIM118  # an enum is no dictionary
+    if row.status is INVALID:
+        (violation,) = found["BadRequest"].field_violations
+        assert violation.field == row.field, text
+        assert violation.description
+    metadata = error.trailing_metadata()
+    assert sum(len(key) + len(value) for key, value in metadata) + len(text.encode()) < _LIMIT_BYTES
+    assert "shardcall-timing-bin" in dict(metadata)
+    assert not (leak := SERVERS_OWN.search(text)), f"{leak} in {text}"
+    assert all(c.isprintable() for c in text), text
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=f"{table}-{row.name[:60]}") for table, rows in TABLES.items() for row in rows]
+)
+def test_a_request_that_cannot_be_is_told_why(channel, row):
+    check(row, refusal(channel, row))
+
+
+def test_every_method_and_reason_of_bad_input_is_in_the_tables(figure):
+    rows = [row for table in TABLES.values() for row in table]
+    methods, reasons = Counter(row.method for row in rows), Counter(row.reason for row in rows)
+    figure(f"{len(rows)} rows; {', '.join(f'{name} {count}' for name, count in reasons.most_common())}")
+    assert len(rows) >= 300
+    assert len({(row.name, row.method) for row in rows}) == len(rows), "two rows of one name"
+    assert not {name for name in METHODS if "Profile" not in name} - {*methods}

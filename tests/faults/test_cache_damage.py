@@ -1,0 +1,225 @@
+"""Damage to the compiled programs on disk: results stay right, and the next look finds what was repaired."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.processes import until
+
+import shardcall as sc
+from shardcall import P
+
+MESH = sc.Mesh(x=8)
+X = np.random.default_rng(0).random((64, 64))
+KERNELS: dict[str, tuple[Callable[[sc.Client], sc.Result], np.ndarray]] = {
+    "diff": (lambda c: c.diff(X, axis=0, mesh=MESH, spec=P("x", None)), np.diff(X, axis=0)),
+    "matmul": (lambda c: c.matmul(X, X, mesh=MESH), X @ X),
+    "cumsum": (lambda c: c.cumsum(X, axis=0, mesh=MESH, spec=P("x", None)), np.cumsum(X, axis=0)),
+    "einsum": (lambda c: c.einsum("ij,kj->ik", X, X, mesh=MESH), X @ X.T),
+}
+_PR_CAPBSET_DROP = 24
+_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
+
+
+@dataclass
+class Folder:
+    """A server that forgets every program with the next call, and where it keeps them."""
+
+    server: ServerProcess
+    client: sc.Client
+    programs: Path
+    log: Path
+    compiled: dict[str, bytes] = field(default_factory=dict)
+
+    def call(self) -> dict[str, bool]:
+        """Calls every kernel; all must be right, to the bit as at first. Returns which came from disk."""
+        from_disk = {}
+        for name, (call, expected) in KERNELS.items():
+            result = call(self.client)
+            assert not result.cache_hit
+            np.testing.assert_allclose(result.array, expected, rtol=1e-12)
+            assert self.compiled.setdefault(name, result.array.tobytes()) == result.array.tobytes()
+            from_disk[name] = result.from_disk
+        return from_disk
+
+    def entries(self) -> list[Path]:
+        return sorted(self.programs.glob("*.program"))
+
+    def kill_worker(self) -> None:
+        killed = set(self.server.worker_pids())
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not killed & set(self.server.worker_pids()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
+    """Its server has no privilege over files, should the tests be root's."""
+    directory = tmp_path_factory.mktemp("damage")
+    flags = ("--cache-dir", str(directory / "cache"), "--max-cached-programs", "1", "--warm-s", "0")
+    with ExitStack() as stack, ThreadPoolExecutor(1, initializer=give_up_privilege) as unprivileged:
+        server = running_server(*flags, log=directory / "log")
+        started = unprivileged.submit(stack.enter_context, server).result()
+        client = stack.enter_context(sc.connect(started.address))
+        yield Folder(started, client, directory / "cache" / "programs", directory / "log")
+
+
+def give_up_privilege() -> None:
+    """Has what this thread starts see file modes as other users do."""
+    for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
+        ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+def truncate(folder: Folder, turn: int) -> None:
+    for entry in folder.entries():
+        os.truncate(entry, entry.stat().st_size * (turn % 20) // 20)
+
+
+def flip(folder: Folder, turn: int) -> None:
+    for entry in folder.entries():
+        content = bytearray(entry.read_bytes())
+        content[len(content) * (turn % 20) // 20] ^= 1 << turn % 8
+        entry.write_bytes(content)
+
+
+def lose(folder: Folder, turn: int) -> None:
+    for entry in folder.entries()[turn % 2 :]:
+        entry.unlink()
+
+
+def exchange(folder: Folder, turn: int) -> None:
+    contents = [entry.read_bytes() for entry in folder.entries()]
+    for entry, content in zip(folder.entries(), contents[1:] + contents[:1], strict=True):
+        entry.write_bytes(content)
+
+
+def write_as_another_version(folder: Folder, turn: int) -> None:
+    for entry in folder.entries():
+        entry.write_bytes(entry.read_bytes().replace(b"shardcall program 1\n", b"shardcall program %d\n" % (turn + 2)))
+
+
+def put_folders_and_pipes_in_their_place(folder: Folder, turn: int) -> None:
+    for entry in folder.entries():
+        if entry.is_file():
+            entry.unlink()
+            entry.mkdir() if turn % 2 else os.mkfifo(entry)
+
+
+def open_them_to_others(folder: Folder, turn: int) -> None:
+    for entry in folder.entries():
+        entry.chmod((0o666, 0o000)[turn % 2])
+
+
+def remove_the_folder(folder: Folder, turn: int) -> None:
+    shutil.rmtree(folder.programs)
+
+
+def litter(folder: Folder, turn: int) -> None:
+    """Files of writers that were killed, and some that are not ours."""
+    for entry in folder.entries()[: turn % 3 + 1]:
+        entry.rename(folder.programs / f".{turn:032x}.part")
+    (folder.programs / f"garbage {turn}").write_bytes(os.urandom(1000))
+    (folder.programs / f"{turn:064x}.program").write_bytes(os.urandom(1000))
+
+
+def damage_the_index(folder: Folder, turn: int) -> None:
+    index = folder.programs.parent / "hot.json"
+    index.write_bytes((b"{", b"", b'{"format": 7}', os.urandom(100))[turn % 4])
+    lose(folder, 0)
+
+
+DAMAGE = {
+    damage.__name__: damage
+    for damage in (
+        truncate,
+        flip,
+        lose,
+        exchange,
+        write_as_another_version,
+        put_folders_and_pipes_in_their_place,
+        open_them_to_others,
+        remove_the_folder,
+        litter,
+        damage_the_index,
+    )
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_programs_are_compiled_anew_and_repaired(folder, kind, times, figure):
+    folder.call()
+    again = 0
+    for turn in range(times(20)):
+        assert all(folder.call().values())
+        DAMAGE[kind](folder, turn)
+        again += sum(not from_disk for from_disk in folder.call().values())
+        assert all(folder.call().values())
+    assert again >= times(20)
+    folder.kill_worker()
+    assert all(folder.call().values()), "the next worker does not find them"
+    warnings = [json.loads(line) for line in folder.log.read_text().splitlines() if '"warning"' in line]
+    said = [(line["event"], line["folder"]) for line in warnings if "folder" in line]
+    assert len(said) <= 3 * len(DAMAGE)  # each once a worker
+    figure(f"{times(20)} times, {again} programs compiled again, 0 wrong")
+
+
+def test_a_folder_that_is_read_only_costs_only_compiling(folder, times):
+    for _ in range(times(20)):
+        lose(folder, 0)
+        folder.programs.chmod(0o500)
+        try:
+            assert not any(folder.call().values())
+            assert not any(folder.call().values())
+        finally:
+            folder.programs.chmod(0o700)
+        assert not any(folder.call().values())
+        assert all(folder.call().values())
+    assert "could not be kept on disk" in folder.log.read_text()
+
+
+def test_a_full_disk_costs_only_compiling(tmp_path, times):
+    flags = ("--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1", "--no-spare-worker")
+    # Its log would be as full.
+    with running_server(*flags, log=Path(os.devnull)) as server, sc.connect(server.address) as client:
+        full = Folder(server, client, tmp_path / "cache" / "programs", Path(os.devnull))
+        for _ in range(times(20)):
+            limits = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in server.worker_pids()}
+            lose(full, 0)
+            for pid, (_, hard) in limits.items():
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (1000, hard))
+            assert not any(full.call().values())
+            assert list(full.programs.iterdir()) == []
+            for pid, limit in limits.items():
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
+            full.call()
+            assert all(full.call().values())
+
+
+def test_servers_that_share_a_folder_disturb_each_other_in_nothing(tmp_path):
+    flags = ("--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1", "--warm-s", "0")
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+    with ExitStack() as stack:
+        folders = []
+        for log in logs:
+            server = stack.enter_context(running_server(*flags, log=log))
+            client = stack.enter_context(sc.connect(server.address))
+            folders.append(Folder(server, client, tmp_path / "cache" / "programs", log))
+        with ThreadPoolExecutor(2) as both:
+            for _ in range(3):
+                assert len(list(both.map(Folder.call, folders))) == 2
+        assert all(all(folder.call().values()) for folder in folders)
+        assert folders[0].compiled == folders[1].compiled
+    assert not [line for log in logs for line in log.read_text().splitlines() if '"level": "info"' not in line]

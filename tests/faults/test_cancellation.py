@@ -1,0 +1,245 @@
+"""Callers that leave, stall or run out of time in every phase: nothing is left of them, and others notice little."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.messages import call, execute, header, mesh, open_channel, operand, spec, token_of
+from end_to_end.processes import X, holds_nothing, until
+from faults import slow_kernel
+from faults.canary import Canary
+
+import shardcall as sc
+from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
+
+Stub = kernel_service_pb2_grpc.KernelServiceStub
+MIB = 1 << 20
+ROWS = itertools.count(100)
+"""Shapes that were not compiled yet."""
+
+
+@pytest.fixture(scope="module")
+def leaving() -> Iterator[ServerProcess]:
+    """A server of two devices that hands the mesh one call at a time, so that calls wait in front of it."""
+    with running_server("--max-launched-calls", "1", devices=2, log=Path(os.devnull)) as running:
+        yield running
+
+
+def is_quiet(client: sc.Client) -> bool:
+    usage = client.usage()
+    return holds_nothing(client) and not (usage.calls or usage.queued_calls or usage.program_device_bytes)
+
+
+def settles(server: ServerProcess) -> None:
+    """Waits until nothing is left of those who left."""
+    with sc.connect(server.address, token=token_of("guest")) as client:
+        until(lambda: is_quiet(client))
+
+
+def half_sent(ended: threading.Event) -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+    """An upload that stops in its middle."""
+    yield header([4, MIB // 8])
+    yield kernel_service_pb2.ExecuteStreamRequest(chunk=array_pb2.TensorChunk(data=bytes(MIB)))
+    ended.wait(60)
+
+
+def product(rows: int, **fields: object) -> kernel_service_pb2.ExecuteRequest:
+    """A product of a column and a row: small operands, a result of rows x rows."""
+    asked = call("matmul", mesh=mesh(x=2), in_specs=[spec("x", None), spec(None, None)], out_specs=[spec("x", None)])
+    column, row = np.arange(float(rows))[:, None], np.ones((1, rows))
+    return kernel_service_pb2.ExecuteRequest(call=asked, operands=[operand(column), operand(row)], **fields)
+
+
+def streamed(stub: Stub, rows: int) -> grpc.Future:
+    return stub.ExecuteStream(iter([kernel_service_pb2.ExecuteStreamRequest(header=product(rows))]), timeout=60)
+
+
+def receiving(stub: Stub, stack: ExitStack) -> grpc.Future:
+    ended = threading.Event()
+    stack.callback(ended.set)
+    return stub.ExecuteStream(half_sent(ended), timeout=60)
+
+
+def compiling(stub: Stub, stack: ExitStack) -> grpc.Future:
+    return stub.Execute.future(execute(operand(np.arange(float(next(ROWS))))), timeout=60)
+
+
+def queued(stub: Stub, stack: ExitStack) -> grpc.Future:
+    before = [streamed(stub, 512) for _ in range(3)]
+    stack.callback(lambda: [one.cancel() for one in before])
+    return streamed(stub, 512)
+
+
+def executing(stub: Stub, stack: ExitStack) -> grpc.Future:
+    return streamed(stub, 1024)
+
+
+def sending(stub: Stub, stack: ExitStack) -> grpc.Future:
+    stream = streamed(stub, 1024)
+    has_begun(stream)
+    return stream
+
+
+def has_begun(stream: grpc.Future) -> bool:
+    """Waits for a stream's header; returns False where a limit refused it."""
+    try:
+        return bool(next(stream).WhichOneof("message") == "header")
+    except grpc.RpcError:
+        if stream.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise
+        return False
+
+
+@pytest.mark.parametrize("phase", [receiving, compiling, queued, executing, sending])
+def test_calls_cancelled_at_any_moment_leave_nothing(leaving, times, figure, phase):
+    chance = random.Random(phase.__name__)
+    ended: dict[str, int] = {}
+
+    def leave(stub: Stub, after_s: float) -> None:
+        with ExitStack() as stack:
+            leaver = phase(stub, stack)
+            threading.Event().wait(after_s)  # the moment is what is tried here
+            leaver.cancel()
+            code = leaver.code().name
+            ended[code] = ended.get(code, 0) + 1
+
+    with (
+        open_channel(leaving.address) as channel,
+        Canary(leaving.address, devices=2, token=token_of("guest")) as canary,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        stub = Stub(channel)
+        list(streamed(stub, 512))
+        list(streamed(stub, 1024))
+        moments = [chance.random() ** 3 * 0.05 for _ in range(times(1000))]
+        for one in [pool.submit(leave, stub, moment) for moment in moments]:
+            one.result(120)
+    canary.check()
+    figure(f"{len(moments)} cancelled, {ended}; {canary}")
+    assert set(ended) <= {"CANCELLED", "OK", "RESOURCE_EXHAUSTED"}
+    settles(leaving)
+
+
+def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_of_five(tmp_path, monkeypatch, times, figure):
+    slow_kernel.install(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")])))
+    log, took = tmp_path / "log", []
+    with (
+        running_server(devices=1, log=log) as server,
+        sc.connect(server.address) as client,
+        sc.connect(server.address) as patient,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(patient.call, "slow_to_compile", X, timeout=120)
+        until(lambda: patient.usage().calls == 1)
+        for _ in range(times(50)):
+            began = time.monotonic()
+            with pytest.raises(sc.DeadlineExceededError):
+                client.call("slow_to_compile", X, timeout=0.1)
+            took.append(time.monotonic() - began)
+        compiled_meanwhile = first.done()
+        np.testing.assert_array_equal(first.result(120).array, X)
+        assert client.call("slow_to_compile", X).plan.kernel == "slow_to_compile"
+        until(lambda: is_quiet(client))
+    assert log.read_text().count('"kernel": "slow_to_compile"') == 1
+    assert not compiled_meanwhile or len(took) > 10
+    figure(
+        f"{len(took)} answers, median {1e3 * np.median(took):.0f} ms, worst {1e3 * max(took):.0f} ms; one compilation"
+    )
+
+
+def test_many_stalled_uploads_and_requests_hold_up_nobody(own_server, times, figure):
+    """Some send a byte of each array, and some not even their one message; then they leave."""
+    server = own_server(devices=2)
+    ended = threading.Event()
+
+    def slow() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+        yield header([1 << 20])
+        for at in range(60):
+            yield kernel_service_pb2.ExecuteStreamRequest(chunk=array_pb2.TensorChunk(offset=at, data=b"\0"))
+            if ended.wait(1.0):
+                return
+
+    def silent() -> Iterator[bytes]:
+        ended.wait(60)
+        yield b""
+
+    with open_channel(server.address) as channel, ExitStack() as stack:
+        quiet = canary_of(server, times)
+        stack.callback(ended.set)
+        stub = Stub(channel)
+        unary = channel.stream_unary("/shardcall.v1.KernelService/Execute")
+        stalled: list[grpc.Future] = []
+        for i in range(times(200)):
+            stalled.append(unary.future(silent(), timeout=60) if i % 4 == 0 else stub.ExecuteStream(slow(), timeout=60))
+        stack.callback(lambda: [one.cancel() for one in stalled])
+        busy = canary_of(server, times)
+        with sc.connect(server.address, token=token_of("guest")) as client:
+            calls = client.usage().calls
+    figure(f"{len(stalled)} stalled, {calls} of them at work: quiet {quiet}; beside them {busy}")
+    settles(server)
+
+
+def test_many_dead_readers_hold_up_nobody(own_server, times, figure):
+    server = own_server(devices=2)
+    with open_channel(server.address) as channel, ExitStack() as stack:
+        quiet = canary_of(server, times)
+        stub, dead = Stub(channel), []
+        list(streamed(stub, 1024))
+        for _ in range(times(100)):
+            stream = streamed(stub, 1024)
+            stack.callback(stream.cancel)
+            if has_begun(stream):
+                dead.append(stream)
+        busy = canary_of(server, times)
+    assert dead
+    figure(f"{len(dead)} readers dead: quiet {quiet}; beside them {busy}")
+    settles(server)
+
+
+def canary_of(server: ServerProcess, times: Callable[[int], int]) -> str:
+    """Computes for a while beside whatever else there is; returns how that went."""
+    with Canary(server.address, devices=2, token=token_of("guest")) as canary:
+        until(lambda: canary.right + len(canary.errors) > times(500))
+    canary.check()
+    return f"p99 {1e3 * float(np.quantile(canary.seconds, 0.99)):.1f} ms"
+
+
+def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(own_server):
+    """While the mesh does nothing at all: who waits for it ends at its deadline, and who leaves is gone."""
+    server = own_server("--max-launched-calls", "1", devices=1)
+    with sc.connect(server.address) as client, open_channel(server.address) as channel:
+        client.diff(X, axis=0)
+        stub = Stub(channel)
+        stub.Execute(execute(operand(np.arange(6.0))))
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            first = stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60)
+            until(lambda: client.usage().program_device_bytes > 0)
+            waiting = [stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60) for _ in range(5)]
+            until(lambda: client.usage().queued_calls == 5)
+            for one in waiting[1:]:
+                one.cancel()
+            until(lambda: client.usage().queued_calls == 1)
+            with pytest.raises(sc.DeadlineExceededError, match="waiting for the mesh"):
+                client.diff(X, axis=0, timeout=1.0)
+            assert client.usage().queued_calls == 1
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        for one in (first, waiting[0]):
+            assert np.frombuffer(one.result().results[0].inline.data).tolist() == [1.0] * 5
+        until(lambda: is_quiet(client))

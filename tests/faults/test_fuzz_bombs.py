@@ -1,0 +1,157 @@
+"""Requests that claim much and send little, or that unfold when they are read: refused at once, at the cost of nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.messages import details, mesh, open_channel, spec, tensor
+from faults.bad_input_rows import BIG, I32, METHODS, X8, call, given
+from faults.canary import Canary
+from faults.gauges import MIB, Gauges
+
+from shardcall.v1 import kernel_service_pb2
+
+pytestmark = pytest.mark.fuzz
+
+_ROUNDS = 50
+_GROWTH_BYTES = 8 * MIB  # the allocators' own; each claims a MiB more than there is, a thousand times over
+_MESSAGE_BYTES = (4 << 20) - 64
+_RATIO = 20.0
+_SEED = tensor(element_type=I32)
+_BOMBS = [
+    ("2^40 twice", call(), [tensor(2**40, 2**40)], "INVALID_SHAPE"),
+    ("1000 axes", call(), [tensor(*[1] * 1000)], "INVALID_SHAPE"),
+    ("32 axes of 2^60", call(), [tensor(*[2**60] * 32)], "INVALID_SHAPE"),
+    ("a PiB", call(), [tensor(2**47)], "CALL_TOO_LARGE"),
+    ("64 operands of 2^49", call("mlp_predict"), [tensor(2**23, 2**23)] * 64, "CALL_TOO_LARGE"),
+    ("a random PiB", call("uniform", {"shape": (2**24, 2**23)}), [_SEED], "CALL_TOO_LARGE"),
+    ("an outer product", call("matmul"), [tensor(2**24, 1), tensor(1, 2**24)], "CALL_TOO_LARGE"),
+    ("an einsum of all with all", call("einsum", {"subscripts": "i,j->ij"}), [tensor(2**25)] * 2, "CALL_TOO_LARGE"),
+    ("a window as long as x", call("convolve", {"mode": "full"}), [tensor(2**36), tensor(2**36)], "CALL_TOO_LARGE"),
+    ("a broadcast", call("add"), [tensor(2**24, 1), tensor(1, 2**24)], "CALL_TOO_LARGE"),
+    ("an axis of 2^63 - 1", call(parameters={"axis": BIG}), [tensor(8, 4)], "AXIS_OUT_OF_RANGE"),
+    ("order 10^9 of a GiB", call(parameters={"n": 10**9}), [tensor(10**9 + 2, 0)], "OK"),
+    ("order 10^9", call(parameters={"n": 10**9}), [tensor(8, 4)], "OK"),
+    ("a mesh of 2^1008", call(mesh=mesh(**{f"x{i}": BIG for i in range(16)})), [tensor(8)], "NOT_ENOUGH_DEVICES"),
+    ("16,384 devices", call(mesh=mesh(*range(1 << 14), x=8)), [tensor(8)], "INVALID_MESH"),
+    ("copies on all devices", call(mesh=X8, in_specs=[spec()]), [tensor(2**29)], "OUT_OF_DEVICE_MEMORY"),
+]
+
+
+def _length(n: int) -> bytes:
+    more, n = [], n
+    while n > 127:
+        more.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*more, n])
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _length(len(data)) + data
+
+
+def _full_of(unit: bytes) -> bytes:
+    return unit * (_MESSAGE_BYTES // len(unit))
+
+
+_DIFF = _field(1, b"diff")
+_CALL, _OPERAND = _field(1, _DIFF), _field(2, tensor(8).SerializeToString())
+_UNFOLDING = {
+    "operands": _CALL + _full_of(_field(2, b"")),
+    "specs": _field(1, _DIFF + _full_of(_field(4, b""))) + _OPERAND,
+    "entries of a spec": _field(1, _DIFF + _field(4, _field(1, _full_of(_field(1, b""))))) + _OPERAND,
+    "axes of an entry": _field(1, _DIFF + _field(4, _field(1, _field(1, _full_of(_field(1, b"")))))) + _OPERAND,
+    "mesh axes": _field(1, _DIFF + _field(3, _full_of(_field(1, b"")))) + _OPERAND,
+    "device ids": _field(1, _DIFF + _field(3, _field(2, _full_of(b"\1")))) + _OPERAND,
+    "sizes of a shape": _CALL + _field(2, b"\x08\x0f" + _field(2, _full_of(b"\1"))),
+    "integers of a list": _field(
+        1, _DIFF + _field(2, _field(1, b"axis") + _field(2, _field(5, _field(1, _full_of(b"\1")))))
+    )
+    + _OPERAND,
+    "parameters": _field(1, _DIFF + b"".join(_field(2, _field(1, b"%d" % i)) for i in range(200_000))) + _OPERAND,
+    "a kernel's name": _field(1, _field(1, _full_of(b"d"))) + _OPERAND,
+    "a strategy's name": _field(1, _DIFF + _field(6, _full_of(b"d"))) + _OPERAND,
+}
+"""Plans of 4 MiB, most of it one part that takes next to nothing on the wire."""
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[ServerProcess]:
+    with running_server() as server:
+        yield server
+
+
+def _memory(server: ServerProcess) -> int:
+    pids = [server.process.pid, *server.worker_pids()]
+    return sum(Gauges.of(pid, 0.0).memory_bytes for pid in pids)
+
+
+def _timed(ask: Callable[[], object]) -> tuple[float, str]:
+    """How long an answer takes, and what it is: a reason, or OK."""
+    began, reason = time.monotonic(), "OK"
+    try:
+        ask()
+    except grpc.RpcError as error:
+        reason = details(error)["ErrorInfo"].reason
+    return time.monotonic() - began, reason
+
+
+def test_what_claims_much_is_answered_at_once_and_takes_no_memory(target, figure):
+    path, _ = METHODS["Plan"]
+    slowest: dict[str, float] = {}
+    growth: dict[str, int] = {}
+    with open_channel(target.address) as channel, Canary(target.address) as canary:
+        rpc = channel.unary_unary(path)
+        for name, asked, operands, expected in _BOMBS:
+            data = kernel_service_pb2.PlanRequest(call=asked, operands=operands).SerializeToString()
+            assert _timed(lambda data=data: rpc(data, timeout=60))[1] == expected, name
+            before = _memory(target)
+            outcomes = [_timed(lambda data=data: rpc(data, timeout=60)) for _ in range(_ROUNDS)]
+            growth[name] = _memory(target) - before
+            assert {reason for _, reason in outcomes} == {expected}, name
+            slowest[name] = float(np.median([took for took, _ in outcomes]))
+    name, most = max(slowest, key=slowest.__getitem__), max(growth, key=growth.__getitem__)
+    figure(f"{len(_BOMBS)} bombs × {_ROUNDS}: slowest median {1e3 * slowest[name]:.1f} ms ({name})")
+    figure(f"{len(_BOMBS)} bombs × {_ROUNDS}: most growth {growth[most] / MIB:.2f} MiB ({most}); {canary}")
+    assert growth[most] < _GROWTH_BYTES
+    canary.check()
+
+
+def test_claims_in_a_stream_and_in_a_message_take_no_memory(target, figure):
+    path, _ = METHODS["Execute"]
+    with open_channel(target.address) as channel:
+        rpc = channel.unary_unary(path)
+        requests = [
+            kernel_service_pb2.ExecuteRequest(call=call(), operands=[given(shape, bytes(8))])
+            for shape in ((2**27,), (2**47,), (2**40, 2**40), (1,) * 1000)
+        ]
+        datas = [request.SerializeToString() for request in requests]
+        for data in datas:
+            _timed(lambda data=data: rpc(data, timeout=60))
+        before = _memory(target)
+        took = [_timed(lambda data=data: rpc(data, timeout=60))[0] for _ in range(_ROUNDS) for data in datas]
+        growth = _memory(target) - before
+    figure(f"{len(took)} claims: median {1e3 * float(np.median(took)):.1f} ms, growth {growth / MIB:.2f} MiB")
+    assert growth < _GROWTH_BYTES
+
+
+def test_no_part_of_a_message_takes_longer_to_refuse_than_to_read(target, figure):
+    """Two million parts are read in a tenth of a second or two; looking at each would hold everybody up for half a minute."""
+    path, _ = METHODS["Plan"]
+    with open_channel(target.address, [("grpc.max_send_message_length", -1)]) as channel:
+        rpc = channel.unary_unary(path)
+        best, reasons = {}, {}
+        for name, data in _UNFOLDING.items():
+            tries = [_timed(lambda data=data: rpc(data, timeout=120)) for _ in range(3)]
+            best[name], reasons[name] = min(took for took, _ in tries), {reason for _, reason in tries}
+        # The same number of messages, which are counted before any is looked at.
+        floor = best["specs"]
+    slowest = max(best, key=best.__getitem__)
+    figure(f"4 MiB of parts: {1e3 * floor:.0f} ms for specs, {1e3 * best[slowest]:.0f} ms for {slowest}")
+    assert not any("OK" in told for told in reasons.values()), reasons
+    assert best[slowest] < _RATIO * max(floor, 0.05), best

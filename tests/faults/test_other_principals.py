@@ -1,0 +1,191 @@
+"""What one principal keeps is, for every other, as if it were not there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+import numpy as np
+import pytest
+from end_to_end.messages import NOT_FOUND, call, details, mesh, open_channel, operand, token_of
+from end_to_end.segments_by_hand import MIB, held_segment
+
+import shardcall as sc
+from shardcall.v1 import (
+    array_service_pb2,
+    array_service_pb2_grpc,
+    kernel_service_pb2,
+    kernel_service_pb2_grpc,
+    segment_service_pb2_grpc,
+)
+
+X = np.arange(48.0).reshape(12, 4)
+LEASE = b"the same lease id, used by both!"
+
+
+@dataclass
+class Stubs:
+    """What a principal calls the server by."""
+
+    kernels: kernel_service_pb2_grpc.KernelServiceStub
+    arrays: array_service_pb2_grpc.ArrayServiceStub
+    segments: segment_service_pb2_grpc.SegmentServiceStub
+
+    def put(self, array: np.ndarray) -> bytes:
+        header = array_service_pb2.PutArrayHeader(array=operand(array), lease_id=LEASE, mesh=mesh(x=2))
+        answer = self.arrays.PutArray(iter([array_service_pb2.PutArrayRequest(header=header)]), timeout=60)
+        return answer.array.handle
+
+    def listed(self) -> list[bytes]:
+        answer = self.arrays.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=60)
+        return [array.handle for array in answer.arrays]
+
+    def get(self, handle: bytes) -> np.ndarray:
+        parts = self.arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60)
+        return np.frombuffer(b"".join(part.chunk.data for part in parts if part.HasField("chunk")))
+
+    def delete(self, *handles: bytes) -> int:
+        request = array_service_pb2.DeleteArraysRequest(handles=handles)
+        return self.arrays.DeleteArrays(request, timeout=60).deleted_count
+
+
+def stubs(channel: grpc.Channel) -> Stubs:
+    return Stubs(
+        kernel_service_pb2_grpc.KernelServiceStub(channel),
+        array_service_pb2_grpc.ArrayServiceStub(channel),
+        segment_service_pb2_grpc.SegmentServiceStub(channel),
+    )
+
+
+@pytest.fixture(scope="module")
+def keeper(server) -> Iterator[Stubs]:
+    with open_channel(server.address, token=token_of("keeper")) as channel:
+        yield stubs(channel)
+
+
+@pytest.fixture(scope="module")
+def guest(server) -> Iterator[Stubs]:
+    with open_channel(server.address, token=token_of("guest")) as channel:
+        yield stubs(channel)
+
+
+@pytest.fixture
+def handle(keeper) -> Iterator[bytes]:
+    """An array of the keeper's; it must be there, and the same, after the test."""
+    there = keeper.put(X)
+    yield there
+    np.testing.assert_array_equal(keeper.get(there), X.reshape(-1))
+    assert keeper.delete(there) == 1
+
+
+def attempts(who: Stubs, handle: bytes) -> dict[str, grpc.Future]:
+    """Every way to use a handle, begun."""
+    resident = kernel_service_pb2.Operand(resident=kernel_service_pb2.ResidentArray(handle=handle))
+    execute = kernel_service_pb2.ExecuteRequest(call=call(), operands=[resident])
+    stream = kernel_service_pb2.ExecuteStreamRequest(header=execute)
+    return {
+        "describe": who.arrays.DescribeArray.future(array_service_pb2.DescribeArrayRequest(handle=handle), timeout=60),
+        "get": who.arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60),
+        "use": who.kernels.Execute.future(execute, timeout=60),
+        "use in a stream": who.kernels.ExecuteStream(iter([stream]), timeout=60),
+    }
+
+
+def refusal(begun) -> tuple[grpc.StatusCode, str, str, dict]:
+    """How a call ended, with what differs between any two handles left out."""
+    with pytest.raises(grpc.RpcError) as caught:
+        begun.result() if hasattr(begun, "result") and not hasattr(begun, "__next__") else next(begun)
+    info = details(caught.value)["ErrorInfo"]
+    told = info.metadata["handle"]
+    return caught.value.code(), info.reason, caught.value.details().replace(told, "…"), sorted(info.metadata)
+
+
+def test_another_ones_handle_is_refused_like_one_that_never_was(guest, handle):
+    unknown = attempts(guest, secrets.token_bytes(len(handle)))
+    for way, begun in attempts(guest, handle).items():
+        found = refusal(begun)
+        assert found[:2] == (NOT_FOUND, "ARRAY_LOST"), way
+        assert found == refusal(unknown[way]), way
+
+
+def test_another_ones_array_cannot_be_deleted(guest, handle):
+    assert guest.delete(handle) == 0
+
+
+def test_a_lease_of_the_same_id_is_another_ones_own(keeper, guest, handle):
+    renew = array_service_pb2.RenewLeaseRequest(lease_id=LEASE)
+    assert guest.listed() == []
+    assert not guest.arrays.RenewLease(renew, timeout=60).found
+    own = guest.put(X)
+    assert guest.listed() == [own]
+    assert keeper.listed() == [handle]
+    assert guest.arrays.RenewLease(renew, timeout=60).found
+    assert guest.delete(own, handle) == 1
+    assert keeper.arrays.RenewLease(renew, timeout=60).found
+
+
+def test_an_array_is_its_principals_over_every_connection(server, handle):
+    with sc.connect(server.address, token=token_of("keeper")) as client:
+        np.testing.assert_array_equal(client.get(handle.hex()), X)
+
+
+def test_another_ones_segment_is_refused_like_one_that_never_was(keeper, guest):
+    with held_segment(keeper.segments, 4 * MIB) as held:
+        refusals = []
+        for segment_id in (held.segment_id, os.urandom(len(held.segment_id))):
+            with pytest.raises(grpc.RpcError) as caught:
+                guest.kernels.Execute(held.execute(segment_id=segment_id), timeout=60)
+            assert caught.value.code() is NOT_FOUND
+            assert details(caught.value)["ErrorInfo"].reason == "SEGMENT_NOT_FOUND"
+            refusals.append(caught.value.details().replace(segment_id.hex()[:8], "…"))
+        assert refusals[0] == refusals[1]
+        held.put(0, np.ones((256, 1024)))
+        answer = keeper.kernels.Execute(held.execute(room_at=2 * MIB), timeout=60)
+        assert not held.result(answer).any()
+
+
+def guesses(handle: bytes, count: int) -> Iterator[bytes]:
+    """Handles at random, and such as differ from one that there is by a bit or a byte."""
+    for number in range(count):
+        guess = bytearray(handle if number % 2 else secrets.token_bytes(len(handle)))
+        guess[number % len(guess)] ^= 1 + secrets.randbelow(255)
+        yield bytes(guess)
+
+
+@pytest.mark.parametrize("who", ["keeper", "guest"])
+def test_no_guess_hits_a_handle(request, handle, times, figure, who):
+    guesser: Stubs = request.getfixturevalue(who)
+    guessed = list(guesses(handle, times(10_000)))
+    hits = sum(guesser.delete(*guessed[begin : begin + 1000]) for begin in range(0, len(guessed), 1000))
+    for guess in guessed[::10]:
+        assert (
+            refusal(guesser.arrays.GetArray(array_service_pb2.GetArrayRequest(handle=guess), timeout=60))[0]
+            is NOT_FOUND
+        )
+    figure(f"{hits} hits of {len(guessed)} guesses by {who}")
+    assert hits == 0
+
+
+def test_budgets_are_a_principals_whatever_its_connections(own_server):
+    server = own_server(
+        "--max-bytes-in-flight",
+        str(64 * MIB),
+        "--max-bytes-per-client",
+        str(8 * MIB),
+        "--max-call-bytes",
+        str(32 * MIB),
+    )
+    with (
+        open_channel(server.address, token=token_of("keeper")) as first,
+        open_channel(server.address, token=token_of("keeper")) as second,
+        open_channel(server.address, token=token_of("guest")) as other,
+        held_segment(stubs(first).segments, 6 * MIB),
+    ):
+        with pytest.raises(grpc.RpcError) as caught, held_segment(stubs(second).segments, 6 * MIB):
+            pass
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with held_segment(stubs(other).segments, 6 * MIB):
+            pass

@@ -1,0 +1,77 @@
+"""Other users of the machine: refused as callers, and told nothing where they listen themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+_SCRIPT = Path(__file__).with_name("other_user.py")
+_NOBODY = 65534
+
+
+def other_user(deed: str, where: object) -> subprocess.Popen[str]:
+    command = [sys.executable, str(_SCRIPT), str(_NOBODY), deed, str(where)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
+    )
+
+
+def told(deed: str, where: object) -> str:
+    """What another user is told who does something."""
+    out, err = other_user(deed, where).communicate(timeout=300)
+    assert not err or "Traceback" not in err, err
+    return out
+
+
+def test_another_user_who_has_no_token_is_refused(server):
+    said = told("connect", server.address)
+    assert said.startswith("AccessDeniedError the call brings no token")
+    assert "cannot be read: Permission denied" in said or "belongs to user 0" in said
+
+
+def test_another_users_own_token_is_not_even_shown(server):
+    said = told("connect_with_a_file_of_its_own", server.address)
+    assert said.startswith("AccessDeniedError the call brings no token")
+    assert "what listens there is not this user's program" in said
+
+
+def test_another_user_does_not_get_through_a_socket_of_the_servers(own_server, tmp_path):
+    server = own_server("--unix-socket", str(tmp_path / "socket"))
+    with sc.connect(f"unix:{tmp_path / 'socket'}") as client:
+        np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
+    tmp_path.chmod(0o755)
+    assert "connected" not in told("connect", f"unix:{tmp_path / 'socket'}")
+    assert server.process.poll() is None
+
+
+def test_a_server_refuses_the_token_file_of_another_user(tmp_path):
+    path = os.environ["SHARDCALL_TOKEN_FILE"]
+    assert told("serve", path).startswith(f"SettingsError the token file {path} ")
+
+
+def test_who_took_a_port_before_the_server_is_shown_no_token():
+    squatter = other_user("squat", "")
+    assert squatter.stdin is not None
+    assert squatter.stdout is not None
+    try:
+        address = squatter.stdout.readline().strip()
+        with sc.connect(address, shared_memory=False):
+            pass
+        called = squatter.stdout.readline()
+        assert called.startswith("called with ")
+        assert "shardcall-timeout" in called
+        assert "authorization" not in called
+        with sc.connect(address, token="given-by-hand-0123456789", shared_memory=False):
+            pass
+        assert "authorization" in squatter.stdout.readline()
+    finally:
+        squatter.communicate(timeout=60)

@@ -1,0 +1,171 @@
+"""Answers that are lost on their way: the call is repeated, and has its effect once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+from conftest import ServerProcess
+from end_to_end.messages import F64, call, check, execute, open_channel, operand, tensor
+from end_to_end.processes import X, until
+from faults.cutting_proxy import CuttingProxy
+
+import shardcall as sc
+from shardcall.v1 import (
+    array_pb2,
+    array_service_pb2,
+    array_service_pb2_grpc,
+    kernel_service_pb2,
+    kernel_service_pb2_grpc,
+)
+
+LARGE = np.random.default_rng(0).standard_normal((1024, 1024))
+
+
+@pytest.fixture
+def proxy(server: ServerProcess) -> Iterator[CuttingProxy]:
+    with CuttingProxy(server.address) as between:
+        yield between
+
+
+@pytest.fixture
+def observer(server: ServerProcess) -> Iterator[sc.Client]:
+    """A client by another way; when it comes nothing is on the mesh."""
+    with sc.connect(server.address, shared_memory=False) as client:
+        until(lambda: not client.usage().arrays)
+        yield client
+
+
+def arrays_made(client: sc.Client) -> list[sc.RemoteArray]:
+    return client.list()
+
+
+EFFECTS: dict[str, Callable[[sc.Client], sc.RemoteArray]] = {
+    "put a small array": lambda client: client.put(X),
+    "put a large array": lambda client: client.put(LARGE),
+    "keep a small result": lambda client: client.diff(X, axis=0, prepend=0.0, keep=True).array,
+    "keep a large result": lambda client: client.diff(LARGE, axis=0, prepend=0.0, keep=True).array,
+}
+
+
+@pytest.mark.parametrize("effect", EFFECTS.values(), ids=EFFECTS)
+def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, figure, effect):
+    rounds = times(30)
+    for _ in range(rounds):
+        with sc.connect(proxy.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
+            effect(client).delete()  # compiled
+            connections = proxy.connections
+            proxy.lose_answers()
+            call = pool.submit(effect, client)
+            until(lambda: observer.usage().arrays == 1)
+            proxy.cut()
+            kept = call.result(120)
+            assert proxy.connections > connections
+            assert observer.usage().arrays == 1
+            assert [array.handle for array in client.list()] == [kept.handle]
+            assert kept.shape == np.asarray(kept).shape
+        assert observer.usage().arrays == 0
+    figure(f"{rounds} answers lost, {rounds} arrays")
+
+
+def test_arrays_deleted_twice_by_one_call_are_told_as_there(proxy, observer):
+    with sc.connect(proxy.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
+        kept = client.put(X)
+        proxy.lose_answers()
+        call = pool.submit(client.delete, kept)
+        until(lambda: observer.usage().arrays == 0)
+        proxy.cut()
+        assert call.result(120) == 1
+
+
+def test_without_retries_a_lost_answer_is_told(proxy, observer):
+    with (
+        sc.connect(proxy.address, shared_memory=False, retries=False) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        proxy.lose_answers()
+        call = pool.submit(client.put, X)
+        until(lambda: observer.usage().arrays == 1)
+        proxy.cut()
+        with pytest.raises(sc.ServerUnavailableError):
+            call.result(120)
+        until(lambda: len(client.list()) == 1)  # it is there, and its client could find it
+
+
+def test_large_arrays_are_sent_again_from_their_first_byte(proxy, observer):
+    """The connection is cut while the array is on its way: nothing of the first sending is in the second."""
+    with sc.connect(proxy.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
+        client.put(LARGE).delete()
+        huge = np.tile(LARGE, (16, 1))  # 128 MiB
+        call = pool.submit(client.put, huge)
+        until(lambda: observer.usage().bytes_in_use > 16 << 20)
+        proxy.cut()
+        kept = call.result(120)
+        np.testing.assert_array_equal(kept.get(), huge)
+        assert observer.usage().arrays == 1
+
+
+# By stubs: two sendings at will.
+
+
+def _put_requests(data: bytes, lease_id: bytes, rows: int = 4) -> Iterator[array_service_pb2.PutArrayRequest]:
+    array = kernel_service_pb2.Operand(type=tensor(rows, element_type=F64), streamed={})
+    yield array_service_pb2.PutArrayRequest(header=array_service_pb2.PutArrayHeader(array=array, lease_id=lease_id))
+    yield array_service_pb2.PutArrayRequest(chunk=array_pb2.TensorChunk(data=data))
+
+
+def test_the_same_id_gives_the_same_array_and_another_request_is_refused(server, observer):
+    lease, metadata = secrets.token_bytes(16), [("shardcall-request-id", secrets.token_hex(8))]
+    data = np.arange(4.0).tobytes()
+    with open_channel(server.address) as channel:
+        stub = array_service_pb2_grpc.ArrayServiceStub(channel)
+        first, again = (stub.PutArray(_put_requests(data, lease), metadata=metadata) for _ in range(2))
+        assert first.array.handle == again.array.handle
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.PutArray(_put_requests(data, lease, rows=5), metadata=metadata)
+        check(
+            caught.value,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "REQUEST_ID_REUSED",
+            "shardcall-request-id",
+            "another call came by",
+        )
+        stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[first.array.handle]))
+
+
+def test_twenty_sendings_at_once_make_one_array(server, observer):
+    metadata = [("shardcall-request-id", secrets.token_hex(8))]
+    request = execute(operand(np.arange(6.0)), keep_results=True, lease_id=secrets.token_bytes(16))
+    with open_channel(server.address) as channel, ThreadPoolExecutor(20) as pool:
+        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+        answers = list(pool.map(lambda _: stub.Execute(request, metadata=metadata), range(20)))
+        assert len({answer.results[0].resident.handle for answer in answers}) == 1
+        assert observer.usage().arrays == 1
+        arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
+        arrays.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[answers[0].results[0].resident.handle]))
+
+
+def test_what_failed_is_run_when_it_is_repeated(server, observer):
+    metadata = [("shardcall-request-id", secrets.token_hex(8))]
+    lease = secrets.token_bytes(16)
+    with open_channel(server.address) as channel:
+        stub = array_service_pb2_grpc.ArrayServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.PutArray(_put_requests(b"short", lease), metadata=metadata)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        put = stub.PutArray(_put_requests(np.arange(4.0).tobytes(), lease), metadata=metadata)
+        assert stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[put.array.handle])).deleted_count == 1
+
+
+def test_a_pure_call_is_run_each_time_it_is_sent(server, observer):
+    metadata = [("shardcall-request-id", secrets.token_hex(8))]
+    with open_channel(server.address) as channel:
+        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+        for x in (np.arange(6.0), np.arange(6.0) ** 2):  # another request, and nobody minds
+            answer = stub.Execute(execute(operand(x)), metadata=metadata)
+            np.testing.assert_array_equal(np.frombuffer(answer.results[0].inline.data), np.diff(x))
+        assert call().kernel == "diff"

@@ -1,0 +1,51 @@
+"""What telling the keeper costs a call."""
+
+import timeit
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import grpc
+
+from shardcall.v1 import timing_pb2
+from shardcall_server.frontend.metrics import Metrics
+
+
+@dataclass
+class Facts:
+    """A small call, such as it is counted."""
+
+    kernel: str = "diff"
+    cache_hit: bool | None = True
+    timing: timing_pb2.Timing = field(
+        default_factory=lambda: timing_pb2.Timing(
+            receive_seconds=1e-5, queue_seconds=2e-4, place_seconds=1e-5, execute_seconds=3e-4, total_seconds=1e-3
+        )
+    )
+    received_bytes: int = 64
+    sent_bytes: int = 56
+    shared_bytes: int = 0
+
+
+def test_counting_a_small_call_takes_microseconds(figure):
+    metrics, facts, number, repeats = Metrics(), Facts(), 2000, 5
+
+    def count() -> None:
+        metrics.count("Execute", grpc.StatusCode.OK, None, facts)
+
+    each_s = min(timeit.repeat(count, number=number, repeat=repeats)) / number
+    counted = metrics.registry.get_sample_value("shardcall_calls_total", {"method": "Execute", "code": "OK"})
+    assert counted == number * repeats
+    figure(f"{each_s * 1e6:.1f} µs a call, of the 20 that are promised")
+
+
+def test_no_call_is_lost_where_many_threads_count(times):
+    metrics, facts, each = Metrics(), Facts(), times(10_000)
+
+    def count(_: int) -> None:
+        for _ in range(each):
+            metrics.count("Execute", grpc.StatusCode.OK, None, facts)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(count, range(8)))
+    counted = metrics.registry.get_sample_value("shardcall_calls_total", {"method": "Execute", "code": "OK"})
+    assert counted == 8 * each

@@ -1,0 +1,287 @@
+"""TLS against who should not get in, and certificates that change while everybody works."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+import shardcall as sc
+from shardcall import aio
+from shardcall_server.certificate_authority import make_authority, renew
+
+VALUES = np.arange(12.0)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """A folder of `shardcall certificates`."""
+
+    folder: Path
+
+    @property
+    def authority(self) -> Path:
+        return self.folder / "ca.pem"
+
+    @property
+    def serving(self) -> list[str]:
+        return ["--tls-cert", str(self.folder / "server.pem"), "--tls-key", str(self.folder / "server.key")]
+
+    @property
+    def own(self) -> dict[str, Path]:
+        return {"client_certificate": self.folder / "client.pem", "client_key": self.folder / "client.key"}
+
+    def replace(self, role: str, days: tuple[int, int], *names: str) -> None:
+        """Replaces a certificate by one that is good between two days from now, for other names."""
+        authority = x509.load_pem_x509_certificate(self.authority.read_bytes())
+        signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
+        key = serialization.load_pem_private_key((self.folder / f"{role}.key").read_bytes(), None)
+        assert isinstance(signer, ec.EllipticCurvePrivateKey)
+        begins, ends = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(day) for day in days)
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, role)])
+        builder = x509.CertificateBuilder(authority.subject, subject, key.public_key())
+        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(list(map(x509.DNSName, names))), False)
+        made = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        (self.folder / f"{role}.pem").write_bytes(made)
+
+    def serial(self) -> int:
+        return x509.load_pem_x509_certificate((self.folder / "server.pem").read_bytes()).serial_number
+
+
+def made(folder: Path) -> Trust:
+    make_authority(folder, ["example.test"], 30)
+    return Trust(folder)
+
+
+@pytest.fixture(scope="module")
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return made(tmp_path_factory.mktemp("tls") / "trust")
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    """Another authority, and certificates by it."""
+    return made(tmp_path_factory.mktemp("tls") / "strangers")
+
+
+@pytest.fixture(scope="module")
+def encrypted(trust: Trust) -> Iterator[ServerProcess]:
+    with running_server(*trust.serving, devices=1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def mutual(trust: Trust) -> Iterator[ServerProcess]:
+    """A server that lets in only who has a certificate."""
+    with running_server(*trust.serving, "--tls-client-ca", str(trust.authority), devices=1) as running:
+        yield running
+
+
+@pytest.fixture
+def own_trust(tmp_path: Path) -> Trust:
+    return made(tmp_path / "trust")
+
+
+def computes_rightly(client: sc.Client) -> bool:
+    return np.array_equal(client.diff(VALUES).array, np.diff(VALUES))
+
+
+def refusal(address: str, **arguments: object) -> str:
+    with pytest.raises(sc.ServerUnavailableError) as caught:
+        sc.connect(address, **arguments)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def port_of(server: ServerProcess) -> int:
+    return int(server.address.rpartition(":")[2])
+
+
+def served_serial(server: ServerProcess) -> int:
+    pem = ssl.get_server_certificate(("127.0.0.1", port_of(server)), timeout=30)
+    return x509.load_pem_x509_certificate(pem.encode()).serial_number
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_whoever_trusts_the_authority_gets_in(encrypted, trust, host):
+    if host == "[::1]" and not socket.has_ipv6:
+        pytest.skip("needs IPv6")
+    with sc.connect(f"{host}:{port_of(encrypted)}", ca_certificate=trust.authority) as client:
+        assert computes_rightly(client)
+
+
+def test_the_certificate_may_be_given_as_bytes_or_by_the_environment(encrypted, trust, monkeypatch):
+    with sc.connect(encrypted.address, ca_certificate=trust.authority.read_bytes()) as client:
+        assert computes_rightly(client)
+    monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", str(trust.authority))
+    with sc.connect(encrypted.address) as client:
+        assert computes_rightly(client)
+
+
+def test_memory_is_shared_beside_tls_too(encrypted, trust):
+    x = np.random.default_rng(0).standard_normal((512, 512))
+    with sc.connect(encrypted.address, ca_certificate=trust.authority) as client:
+        result = client.diff(x, axis=0)
+        assert np.array_equal(result.array, np.diff(x, axis=0))
+        assert client.usage().segments > 0
+
+
+async def connect_awaited(address: str, **arguments: object) -> bool:
+    async with aio.connect(address, **arguments) as client:  # type: ignore[arg-type]
+        return np.array_equal((await client.diff(VALUES)).array, np.diff(VALUES))
+
+
+def test_awaited_clients_are_encrypted_too(encrypted, trust, mutual):
+    import asyncio
+
+    assert asyncio.run(connect_awaited(encrypted.address, ca_certificate=trust.authority))
+    assert asyncio.run(connect_awaited(mutual.address, ca_certificate=trust.authority, **trust.own))
+    with pytest.raises(sc.ServerUnavailableError, match="speaks TLS"):
+        asyncio.run(connect_awaited(encrypted.address))
+
+
+def test_another_authority_is_not_trusted(encrypted, strangers):
+    assert "is not by the authority given" in refusal(encrypted.address, ca_certificate=strangers.authority)
+    assert "is not by an authority that this system trusts" in refusal(encrypted.address, tls=True)
+
+
+def test_plain_calls_to_tls_and_tls_to_plain_ones_are_told_apart(encrypted, server, trust):
+    assert "speaks TLS; give its authority" in refusal(encrypted.address)
+    assert "speaks no TLS" in refusal(server.address, ca_certificate=trust.authority)
+
+
+def test_without_a_certificate_nobody_enters_where_they_are_asked_for(mutual, trust, strangers):
+    with sc.connect(mutual.address, ca_certificate=trust.authority, **trust.own) as client:
+        assert computes_rightly(client)
+    assert "wants a client certificate" in refusal(mutual.address, ca_certificate=trust.authority)
+    assert "refuses this client certificate" in refusal(mutual.address, ca_certificate=trust.authority, **strangers.own)
+    assert "speaks TLS" in refusal(mutual.address)
+    mixed = {"client_certificate": trust.folder / "client.pem", "client_key": trust.folder / "server.key"}
+    assert "made together" in refusal(mutual.address, ca_certificate=trust.authority, **mixed)
+
+
+def test_a_certificate_for_another_name_is_refused(own_server, own_trust):
+    own_trust.replace("server", (-1, 1), "elsewhere.test")
+    server = own_server(*own_trust.serving, devices=1)
+    said = refusal(server.address, ca_certificate=own_trust.authority)
+    assert "is for other names" in said
+    assert "--host 127.0.0.1" in said
+
+
+def test_expired_certificates_are_refused_on_both_sides(own_server, own_trust):
+    server = own_server(*own_trust.serving, "--tls-client-ca", str(own_trust.authority), devices=1)
+    own_trust.replace("client", (-9, -1))
+    assert "refuses this client certificate" in refusal(
+        server.address, ca_certificate=own_trust.authority, **own_trust.own
+    )
+    own_trust.replace("server", (-9, -1), "localhost")
+    assert "has expired" in refusal(server.address, ca_certificate=own_trust.authority, **own_trust.own)
+
+
+def test_certificates_change_while_clients_stay_and_come(own_server, own_trust, times, figure):
+    server = own_server(*own_trust.serving, devices=1)
+    ended, wrong, calls = threading.Event(), [], 0
+
+    def stay(client: sc.Client) -> None:
+        nonlocal calls
+        while not ended.is_set():
+            calls += 1
+            try:
+                wrong.extend([] if computes_rightly(client) else ["another result"])
+            except sc.ShardcallError as error:
+                wrong.append(str(error))
+
+    rotations = times(50)
+    with sc.connect(server.address, ca_certificate=own_trust.authority) as staying:
+        thread = threading.Thread(target=stay, args=[staying])
+        thread.start()
+        try:
+            for _ in range(rotations):
+                renew(own_trust.folder, [], 30)
+                with sc.connect(server.address, ca_certificate=own_trust.authority) as coming:
+                    assert computes_rightly(coming)
+                assert served_serial(server) == own_trust.serial()
+        finally:
+            ended.set()
+            thread.join()
+    assert not wrong
+    figure(f"{rotations} rotations, {calls} calls of the client that stayed, 0 errors")
+
+
+def test_a_damaged_pair_changes_nothing_and_is_told_once(own_server, own_trust, tmp_path):
+    log = tmp_path / "log"
+    server = own_server(*own_trust.serving, devices=1, log=log)
+    before = own_trust.serial()
+    whole = (own_trust.folder / "server.pem").read_bytes()
+    key = own_trust.folder / "server.key"
+
+    def new_clients_get_in() -> bool:
+        return all(computes_one(server, own_trust) and served_serial(server) == before for _ in range(3))
+
+    (own_trust.folder / "server.pem").write_bytes(whole[: len(whole) // 2])
+    assert new_clients_get_in()
+    assert log.read_text().count("is not taken") == 1
+    (own_trust.folder / "server.pem").write_bytes(whole)
+    key.chmod(0o644)
+    key.write_bytes(key.read_bytes())
+    assert new_clients_get_in()
+    assert log.read_text().count("chmod 600") == 1
+    key.chmod(0o600)
+    renew(own_trust.folder, [], 30)
+    assert computes_one(server, own_trust)
+    assert served_serial(server) == own_trust.serial() != before
+
+
+def computes_one(server: ServerProcess, trust: Trust) -> bool:
+    with sc.connect(server.address, ca_certificate=trust.authority) as client:
+        return computes_rightly(client)
+
+
+def test_another_authority_of_clients_counts_from_the_next_connection_on(own_server, own_trust, strangers):
+    server = own_server(*own_trust.serving, "--tls-client-ca", str(own_trust.authority), devices=1)
+    with sc.connect(server.address, ca_certificate=own_trust.authority, **own_trust.own) as staying:
+        trusted = own_trust.authority.read_bytes()
+        own_trust.authority.write_bytes(strangers.authority.read_bytes())
+        with sc.connect(server.address, ca_certificate=trusted, **strangers.own) as coming:
+            assert computes_rightly(coming)
+        assert "refuses this client certificate" in refusal(server.address, ca_certificate=trusted, **own_trust.own)
+        assert computes_rightly(staying)
+
+
+def test_the_unix_socket_beside_tls_is_plain(own_server, own_trust, tmp_path):
+    path = tmp_path / "server.sock"
+    own_server(*own_trust.serving, "--unix-socket", str(path), devices=1)
+    with sc.connect(f"unix:{path}") as client:
+        assert computes_rightly(client)
+
+
+@pytest.mark.parametrize("command", ["info", "health"])
+def test_the_command_line_asks_by_tls(encrypted, trust, shardcall_command: Callable[..., tuple[int, str]], command):
+    assert shardcall_command(command, encrypted.address, "--ca-certificate", str(trust.authority))[0] == 0
+    status, said = shardcall_command(command, encrypted.address)
+    assert status == 1
+    assert "speaks TLS" in said
+
+
+@pytest.fixture
+def shardcall_command() -> Callable[..., tuple[int, str]]:
+    testing = pytest.importorskip("typer.testing")
+    from shardcall.cli.app import make_app
+
+    def run(*words: str) -> tuple[int, str]:
+        ended = testing.CliRunner().invoke(make_app(), words)
+        return ended.exit_code, ended.output
+
+    return run

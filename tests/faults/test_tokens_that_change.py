@@ -1,0 +1,177 @@
+"""Tokens that come and go while the server serves, and who ever sees one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.messages import open_channel
+from end_to_end.processes import until
+
+import shardcall as sc
+from shardcall import token_file
+from shardcall.v1 import server_info_service_pb2, server_info_service_pb2_grpc
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "state" / "token"
+
+
+@pytest.fixture
+def served(path, tmp_path, own_server) -> ServerProcess:
+    """A server that has made its token file; its log is the file `log`."""
+    return own_server("--token-file", str(path), "--log-level", "debug", log=tmp_path / "log")
+
+
+def shardcall_token(path: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "shardcall.cli", "token", *words, "--token-file", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    return ended.stdout
+
+
+def is_known(server: ServerProcess, token: str) -> bool:
+    with open_channel(server.address, token=token) as channel:
+        stub = server_info_service_pb2_grpc.ServerInfoServiceStub(channel)
+        try:
+            stub.GetServerInfo(server_info_service_pb2.GetServerInfoRequest(), timeout=60)
+        except Exception as error:
+            assert "TOKEN_REQUIRED" in str(error.trailing_metadata()), error  # type: ignore[attr-defined]
+            return False
+        return True
+
+
+def events(log: Path, says: str) -> list[dict]:
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if says in line["event"]]
+
+
+def test_a_token_is_added_and_removed_without_a_restart(served, path):
+    said = shardcall_token(path, "add", "bob", "--scopes", "run")
+    token = re.search(r'token="([^"]+)"', said)[1]
+    until(lambda: is_known(served, token))
+    with sc.connect(served.address, token=token) as client:
+        np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
+        assert "bob: run" in shardcall_token(path)
+        assert token not in shardcall_token(path)
+        assert shardcall_token(path, "remove", "bob") == "removed bob\n"
+        until(lambda: not is_known(served, token))
+        with pytest.raises(sc.AccessDeniedError, match="was removed"):
+            client.diff([1.0, 4.0])
+    assert is_known(served, token_file.read(str(path))[0].token)
+
+
+def test_a_principal_whose_token_is_new_has_its_arrays_still(served, path):
+    old, entries = token_file.Entry.make("bob", ["run", "arrays"]), token_file.read(str(path))
+    token_file.replace(str(path), [*entries, old])
+    until(lambda: is_known(served, old.token))
+    new = token_file.Entry.make("bob", ["run", "arrays"])
+    with sc.connect(served.address, token=old.token) as before:
+        handle = before.put(np.arange(4.0)).handle
+        token_file.replace(str(path), [*entries, new])
+        until(lambda: is_known(served, new.token) and not is_known(served, old.token))
+        with sc.connect(served.address, token=new.token) as after:
+            np.testing.assert_array_equal(after.get(handle), np.arange(4.0))
+
+
+def _damage(path: Path) -> None:
+    path.write_text("half a li")
+
+
+def _expose(path: Path) -> None:
+    path.chmod(0o644)
+
+
+@pytest.mark.parametrize("harm", [_damage, _expose, Path.unlink])
+def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, path, tmp_path, harm: Callable):
+    kept = token_file.read(str(path))
+    harm(path)
+    until(lambda: bool(events(tmp_path / "log", "is not taken")))
+    assert is_known(served, kept[0].token)
+    path.unlink(missing_ok=True)
+    new = token_file.Entry.make("carol", ["run"])
+    token_file.create(str(path), [new])
+    until(lambda: is_known(served, new.token))
+    assert not is_known(served, kept[0].token)
+    (told,) = events(tmp_path / "log", "is not taken")
+    assert kept[0].token not in str(told)
+
+
+def test_of_two_servers_that_start_at_once_both_know_the_one_file(path, own_server):
+    first, second = own_server("--token-file", str(path)), own_server("--token-file", str(path))
+    (own,) = token_file.read(str(path))
+    assert is_known(first, own.token)
+    assert is_known(second, own.token)
+
+
+def test_the_token_of_the_environment_is_the_only_one(monkeypatch):
+    token = "of-the-environment-" + "e" * 20
+    monkeypatch.setenv("SHARDCALL_TOKEN", token)
+    with running_server(devices=1) as server:
+        assert is_known(server, token)
+        assert not is_known(server, token_file.read(os.environ["SHARDCALL_TOKEN_FILE"])[0].token)
+        with sc.connect(server.address) as client:
+            assert client.usage().descriptors
+        for pid in server.worker_pids():
+            assert token.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_a_token_is_shown_once_and_stands_nowhere_else(path, tmp_path):
+    log, said = tmp_path / "log", []
+    for _ in range(2):
+        with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
+            token = token_file.read(str(path))[0].token
+            with sc.connect(server.address, token=token) as client:
+                client.put(np.arange(4.0)).delete()
+                with pytest.raises(sc.ShardcallError) as caught:
+                    client.call("nothing")
+                assert token not in f"{client!r}{caught.value!r}{caught.value}{caught.value.metadata}"
+            assert not is_known(server, token + "x")
+            for pid in [server.process.pid, *server.worker_pids()]:
+                assert token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            server.process.terminate()
+            said.append(server.process.stdout.read())
+        assert token not in log.read_text()
+    assert said[0].count(token) == 1
+    assert f'shardcall.connect("{"127.0.0.1"}' in said[0]
+    assert said[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [("alice run 0123456789abcdef", 0o644, "chmod 600"), ("nonsense", 0o600, "NAME SCOPES TOKEN")],
+)
+def test_a_server_does_not_start_with_a_file_that_cannot_be_used(path, text, mode, says):
+    path.parent.mkdir()
+    path.write_text(text)
+    path.chmod(mode)
+    command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--token-file", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert text not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "says"),
+    [
+        (["--no-auth", "--host", "0.0.0.0"], "", "insecure-allow-remote"),
+        (["--token", "0123456789abcdef"], "", "No such option"),
+        ([], "no token", "setting token is not told here"),
+    ],
+)
+def test_settings_that_would_give_a_token_away_are_refused(words, variable, says):
+    command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", *words]
+    environment = {**os.environ, "SHARDCALL_TOKEN": variable}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert not variable or variable not in ended.stderr

@@ -1,0 +1,228 @@
+"""What a server keeps for its next start, and what it makes ready before it says that it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server, start_server
+from end_to_end.processes import until
+
+import shardcall as sc
+from shardcall import P
+
+MESH = sc.Mesh(x=8)
+WARM = ("--warm-s", "100")
+KEYS = """
+[[call]]
+kernel = "diff"
+operands = ["float64[64,32]"]
+mesh = { x = 8 }
+in_specs = ['P("x", None)']
+parameters = { axis = 0 }
+
+[[call]]
+kernel = "cumsum"
+operands = ["float32[40,8]"]
+parameters = { axis = 0 }
+"""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the first calls of one start of the server said."""
+
+    results: list[sc.Result]
+    seconds: list[float]
+    log: list[dict[str, object]]
+
+    @property
+    def from_disk(self) -> float:
+        """The share of first calls whose program was loaded."""
+        return sum(result.from_disk for result in self.results) / len(self.results)
+
+    @property
+    def bytes(self) -> list[bytes]:
+        return [result.array.tobytes() for result in self.results]
+
+
+def programs(count: int) -> list[Callable[[sc.Client], sc.Result]]:
+    """As many kernels, each over eight devices and with a program of its own."""
+    made: list[Callable[[sc.Client], sc.Result]] = []
+    for number in range(count):
+        x = np.random.default_rng(number).random((64 + 8 * number, 16))
+        made += [
+            lambda c, x=x: c.diff(x, axis=0, mesh=MESH, spec=P("x", None)),
+            lambda c, x=x: c.matmul(x.T, x, mesh=MESH),
+            lambda c, x=x: c.cumsum(x, axis=0, mesh=MESH, spec=P("x", None)),
+            lambda c, x=x: c.einsum("ij,kj->ik", x, x, mesh=MESH),
+            lambda c, x=x: c.roll(x, 3, axis=0, mesh=MESH, spec=P("x", None)),
+        ]
+    return made[:count]
+
+
+def start(tmp_path: Path, calls: list[Callable[[sc.Client], sc.Result]], *flags: str) -> Start:
+    log = tmp_path / "log"
+    results, seconds = [], []
+    flags = ("--cache-dir", str(tmp_path / "cache"), *flags)
+    with running_server(*flags, log=log) as server, sc.connect(server.address) as client:
+        client.server_info()
+        for call in calls:
+            began = time.monotonic()
+            results.append(call(client))
+            seconds.append(time.monotonic() - began)
+    return Start(results, seconds, [json.loads(line) for line in log.read_text().splitlines()])
+
+
+def test_a_warm_start_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, times, figure):
+    calls = programs(max(10, times(50)))
+    cold = start(tmp_path, calls)
+    loaded = start(tmp_path, calls)
+    hot = start(tmp_path, calls, *WARM)
+    assert cold.from_disk == 0.0
+    assert loaded.from_disk >= 0.95
+    assert all(result.cache_hit for result in hot.results)
+    assert cold.bytes == loaded.bytes == hot.bytes
+    assert "loaded from disk" in str(loaded.results[0].plan)
+    (ready,) = [line for line in hot.log if line["event"] == "programs made ready"]
+    assert (ready["count"], ready["from_disk"], ready["left"]) == (len(calls), len(calls), 0)
+    for line in loaded.log + hot.log:  # nor does XLA find anything to say
+        assert line["level"] == "info", line
+    figure(
+        f"first calls of {len(calls)} kernels: {told(cold)} cold; {told(loaded)} from disk, {loaded.from_disk:.0%} hits, "
+        f"{sum(loaded.seconds) / sum(cold.seconds):.0%} of cold; {told(hot)} made ready before"
+    )
+
+
+def told(first: Start) -> str:
+    return f"{sum(first.seconds):.2f} s (median {statistics.median(first.seconds) * 1e3:.0f} ms)"
+
+
+def test_a_mesh_that_restarts_makes_ready_again_what_was_hot(own_server, tmp_path):
+    calls = programs(5)
+    log = tmp_path / "log"
+    server = own_server("--cache-dir", str(tmp_path / "cache"), *WARM, log=log)
+    with sc.connect(server.address) as client:
+        before = [call(client).array.tobytes() for call in calls]
+        killed = set(server.worker_pids())
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: "programs made ready" in log.read_text())
+        after = [call(client) for call in calls]
+    assert all(result.cache_hit for result in after)
+    assert [result.array.tobytes() for result in after] == before
+    assert '"count": 5, "from_disk": 5' in log.read_text()
+
+
+def test_two_servers_that_share_a_folder_start_warm_from_what_either_called(tmp_path):
+    calls = programs(6)
+
+    def first(index: int) -> Start:
+        (tmp_path / str(index)).mkdir()
+        (tmp_path / str(index) / "cache").symlink_to(tmp_path / "cache")
+        return start(tmp_path / str(index), calls[index * 3 :][:3])
+
+    (tmp_path / "cache").mkdir(mode=0o700)
+    with ThreadPoolExecutor(2) as both:
+        starts = list(both.map(first, range(2)))
+    following = start(tmp_path, calls, *WARM)
+    assert all(result.cache_hit for result in following.results)
+    assert following.bytes == starts[0].bytes + starts[1].bytes
+
+
+def test_the_folder_keeps_to_its_limit(tmp_path):
+    calls = programs(25)
+    start(tmp_path, calls, "--max-program-dir-bytes", str(64 << 10))
+    kept = list((tmp_path / "cache" / "programs").iterdir())
+    assert 0 < sum(entry.stat().st_size for entry in kept) <= 64 << 10
+    assert len(kept) < len(calls)
+    assert start(tmp_path, calls[-3:]).from_disk == 1.0
+
+
+@contextmanager
+def exposed(path: Path, mode: int) -> Iterator[None]:
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(mode)
+    yield
+    path.chmod(0o700)
+
+
+def refusal(*flags: str) -> str:
+    process = start_server(*flags, log=(log := Path(flags[-1]).parent / "refusal.log"))
+    assert process.wait(120) == 2, log.read_text()
+    process.stdin.close()
+    process.stdout.close()
+    return log.read_text()
+
+
+@pytest.mark.parametrize(("below", "mode"), [("programs", 0o770), ("programs", 0o755), ("", 0o777)])
+def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    with exposed(cache / below, mode):
+        said = refusal("--cache-dir", str(cache))
+    assert f"setting cache_dir is '{cache}'" in said
+    assert "chmod 700" in said
+    assert "Traceback" not in said
+
+
+def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "cache").mkdir(mode=0o700)
+    (tmp_path / "cache" / "programs").symlink_to("/tmp")
+    assert "programs is not a folder of its own; move it away" in refusal("--cache-dir", str(tmp_path / "cache"))
+
+
+def test_anothers_folder_is_refused(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    programs = tmp_path / "cache" / "programs"
+    programs.mkdir(parents=True, mode=0o700)
+    os.chown(programs, 12345, 12345)
+    assert "belongs to user 12345" in refusal("--cache-dir", str(tmp_path / "cache"))
+
+
+def test_what_is_kept_is_this_users_alone(tmp_path):
+    start(tmp_path, programs(1))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cache").rglob("*")}
+    assert modes.pop("programs") == 0o700
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess], tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text(KEYS)
+    server = own_server("--cache-dir", "", "--warm", str(file), *WARM)
+    with sc.connect(server.address) as client:
+        assert client.plan("diff", sc.Array((64, 32), "float64"), axis=0, mesh=MESH, spec=P("x", None)).cache_hit
+        assert client.plan("cumsum", sc.Array((40, 8), "float32"), axis=0, mesh=MESH).cache_hit
+        assert not client.plan("cumsum", sc.Array((40, 9), "float32"), axis=0, mesh=MESH).cache_hit
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ('[[call]]\nkernel = "diff"', "call 3 (diff): operands is missing"),
+        (
+            '[[call]]\nkernel = "dif"\noperands = ["int8[8]"]',
+            "call 3 (dif): there is no kernel 'dif'; did you mean 'diff'?",
+        ),
+        ('[[call]]\nkernel = "diff"\noperands = ["int8[8]"]\nparameters = { axis = 5 }', "call 3 (diff): axis"),
+    ],
+)
+def test_a_file_with_a_mistake_names_it(tmp_path, wrong, says):
+    file = tmp_path / "keys.toml"
+    file.write_text(f"{KEYS}\n{wrong}\n")
+    said = refusal("--devices", "8", "--cache-dir", "", *WARM, "--warm", str(file))
+    assert f"{file}, {says}" in said
+    assert "Traceback" not in said

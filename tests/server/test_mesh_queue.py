@@ -1,0 +1,276 @@
+"""Who gets the mesh: in turns between clients, the most urgent first, and never more than it takes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import defaultdict
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.memory.device_budget import DeviceBudget
+from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
+from shardcall_server.frontend.waiting_line import WaitingLine
+
+
+@dataclass(eq=False)
+class Waiting:
+    owner: str = "a"
+    connection: str = "1"
+    deadline: float = 0.0
+
+
+class Caller:
+    """A call, as far as the queue knows it: it waits until it is told, or leaves."""
+
+    def __init__(self, owner: str = "a", connection: str = "1", deadline: float = 0.0) -> None:
+        self.owner = owner
+        self.connection = connection
+        self.deadline = deadline
+        self.waits = threading.Event()
+        self.told: Future[None] = Future()
+        self.left: Future[None] = Future()
+        self.turn: Future[Turn] = Future()
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        assert name == "queue"
+        return nullcontext()
+
+    def wait(self, shared: Future[None], doing: str) -> None:
+        either: Future[None] = Future()
+        for future in (shared, self.left):
+            future.add_done_callback(lambda _: either.done() or either.set_result(None))
+        self.waits.set()
+        either.result(30)
+        if not shared.done():
+            raise CallError(Reason.CANCELLED, f"left while {doing}")
+
+    def ask(self, queue: MeshQueue, device_bytes: int = 0, **options: bool) -> Caller:
+        """Takes a turn on a thread of its own; returns when it has one, was refused or waits."""
+
+        def take() -> None:
+            try:
+                self.turn.set_result(queue.take(self, device_bytes, **options))  # type: ignore[arg-type]
+            except CallError as error:
+                self.turn.set_exception(error)
+            self.waits.set()
+
+        threading.Thread(target=take, daemon=True).start()
+        assert self.waits.wait(30)
+        return self
+
+    def leave(self) -> None:
+        self.left.set_result(None)
+
+
+def make(launched: int = 1, queued: int = 100, per_client: int = 100, limit: int = 1000, held: int = 0) -> MeshQueue:
+    return MeshQueue(launched, queued, per_client, DeviceBudget(lambda: limit, lambda: held))
+
+
+def refusal(caller: Caller) -> CallError:
+    error = caller.turn.exception(30)
+    assert isinstance(error, CallError)
+    return error
+
+
+def served(line: WaitingLine[Waiting]) -> list[Waiting]:
+    return [line.serve() for _ in range(len(line))]
+
+
+def test_owners_take_turns_however_many_one_of_them_has():
+    line: WaitingLine[Waiting] = WaitingLine()
+    for owner in "aaaaaabbc":
+        line.add(Waiting(owner))
+    assert "".join(waiting.owner for waiting in served(line)) == "abcabaaaa"
+
+
+def test_connections_of_one_owner_take_turns_within_its_turns():
+    line: WaitingLine[Waiting] = WaitingLine()
+    for owner, connection in ("a1", "a1", "a1", "a2", "b3", "b3"):
+        line.add(Waiting(owner, connection))
+    assert [f"{one.owner}{one.connection}" for one in served(line)] == ["a1", "b3", "a2", "b3", "a1", "a1"]
+
+
+def test_of_one_connection_the_nearest_deadline_comes_first_and_equal_ones_as_they_came():
+    line: WaitingLine[Waiting] = WaitingLine()
+    waiting = [Waiting(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
+    for one in waiting:
+        line.add(one)
+    assert served(line) == [waiting[1], waiting[3], waiting[2], waiting[0]]
+
+
+def test_who_leaves_is_gone_and_takes_nobodys_turn():
+    line: WaitingLine[Waiting] = WaitingLine()
+    first, second, other = Waiting("a", deadline=1.0), Waiting("a", deadline=2.0), Waiting("b")
+    for one in (first, second, other):
+        line.add(one)
+    assert line.remove(first)
+    assert not line.remove(first)
+    assert line.count("a") == 1
+    assert served(line) == [second, other]
+    assert line.first() is None
+    with pytest.raises(KeyError):
+        line.serve()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("abc"), st.sampled_from("12"), st.integers(0, 3)),  # one comes
+            st.just(None),  # one is served
+            st.integers(0, 1000),  # one leaves
+        ),
+        max_size=60,
+    )
+)
+def test_nobody_is_lost_nobody_is_served_twice_and_no_owner_waits_for_more_than_one_turn_of_each_other(steps):
+    line: WaitingLine[Waiting] = WaitingLine()
+    there: list[Waiting] = []
+    since: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # an owner's wait: turns of the others
+    for step in steps:
+        if isinstance(step, tuple):
+            waiting = Waiting(*step)
+            line.add(waiting)
+            there.append(waiting)
+        elif step is None and there:
+            first = line.first()
+            waiting = line.serve()
+            assert waiting is first
+            peers = [one for one in there if (one.owner, one.connection) == (waiting.owner, waiting.connection)]
+            assert waiting.deadline == min(one.deadline for one in peers)
+            there.remove(waiting)
+            since.pop(waiting.owner, None)
+            for owner in {one.owner for one in there} - {waiting.owner}:
+                since[owner][waiting.owner] += 1
+                assert since[owner][waiting.owner] <= 1
+        elif step is not None and there:
+            waiting = there.pop(step % len(there))
+            assert line.remove(waiting)
+            if all(one.owner != waiting.owner for one in there):
+                since.pop(waiting.owner, None)
+        assert len(line) == len(there)
+        assert all(line.count(owner) == sum(one.owner == owner for one in there) for owner in "abc")
+    assert {id(one) for one in served(line)} == {id(one) for one in there}
+
+
+def test_a_call_that_finds_room_goes_through_on_its_own_thread():
+    queue = make(launched=2)
+    turns = [queue.take(Caller()), queue.take(Caller())]  # type: ignore[arg-type]
+    assert queue.launched == 2
+    for turn in turns:
+        turn.end()
+        turn.end()
+    assert queue.launched == 0
+
+
+def test_the_next_in_line_gets_a_turn_when_one_ends():
+    queue = make()
+    first = Caller().ask(queue)
+    later, sooner = Caller(deadline=2.0).ask(queue), Caller(deadline=1.0).ask(queue)
+    assert queue.queued == 2
+    first.turn.result(30).end()
+    sooner.turn.result(30).end()
+    later.turn.result(30).end()
+    assert (queue.launched, queue.queued) == (0, 0)
+
+
+def test_who_leaves_the_queue_is_taken_out_at_once_and_costs_nothing():
+    queue = make()
+    first, gone, last = Caller().ask(queue), Caller(deadline=1.0).ask(queue), Caller(deadline=2.0).ask(queue)
+    gone.leave()
+    assert refusal(gone).reason is Reason.CANCELLED
+    assert queue.queued == 1
+    first.turn.result(30).end()
+    last.turn.result(30).end()
+    assert (queue.launched, queue.queued) == (0, 0)
+
+
+def test_the_queue_is_bounded_in_all_and_by_client():
+    queue = make(queued=3, per_client=2)
+    Caller().ask(queue)
+    for _ in range(2):
+        Caller().ask(queue)
+    over = refusal(Caller().ask(queue))
+    assert (over.reason, over.metadata["limit"]) == (Reason.QUOTA_EXCEEDED, "max_queued_calls_per_client")
+    Caller("b").ask(queue)
+    full = refusal(Caller("c").ask(queue))
+    assert (full.reason, full.metadata["limit"]) == (Reason.SERVER_BUSY, "max_queued_calls")
+    Caller().ask(queue, again=True)  # had a turn before, on a mesh that ended
+    assert queue.queued == 4
+
+
+def test_programs_wait_for_the_devices_memory_and_nobody_overtakes():
+    queue = make(launched=8, limit=100)
+    first = Caller().ask(queue, 60)
+    large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
+    assert queue.queued == 2
+    assert queue.budget.program_bytes == 60
+    first.turn.result(30).end()
+    for caller in (large, small):
+        caller.turn.result(30)
+    assert queue.budget.program_bytes == 60
+    for caller in (large, small):
+        caller.turn.result(30).end()
+    assert queue.budget.program_bytes == 0
+
+
+def test_those_behind_a_large_call_that_leaves_go_on():
+    queue = make(launched=8, limit=100)
+    Caller().ask(queue, 60)
+    large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
+    large.leave()
+    small.turn.result(30)
+    assert queue.queued == 0
+
+
+def test_what_can_never_fit_is_refused_with_the_bytes_that_are_missing():
+    queue = make(limit=100, held=30)
+    error = refusal(Caller().ask(queue, 80))
+    assert error.reason is Reason.OUT_OF_DEVICE_MEMORY
+    assert error.metadata["missing_bytes"] == "10"
+    assert "10 bytes are missing" in error.message
+    with pytest.raises(CallError, match="10 bytes are missing"):
+        queue.check(80)
+    queue.check(70)
+    assert (queue.launched, queue.queued, queue.budget.program_bytes) == (0, 0, 0)
+
+
+def test_who_waits_for_memory_that_arrays_take_meanwhile_is_told_so():
+    held = [0]
+    queue = MeshQueue(8, 100, 100, DeviceBudget(lambda: 100, lambda: held[0]))
+    first = Caller().ask(queue, 60)
+    waiting, behind = Caller(deadline=1.0).ask(queue, 60), Caller(deadline=2.0).ask(queue)
+    held[0] = 50
+    first.turn.result(30).end()
+    assert refusal(waiting).metadata["missing_bytes"] == "10"
+    behind.turn.result(30)
+
+
+def test_callers_that_come_and_leave_at_any_moment_leave_no_turn_behind():
+    queue = make(launched=2)
+    numbers, reasons = itertools.count(), set[Reason]()
+
+    def come(owner: str) -> None:
+        for _ in range(100):
+            caller = Caller(owner, deadline=time.monotonic()).ask(queue, 1)
+            if next(numbers) % 3 == 0:
+                caller.leave()
+            if caller.turn.exception(30) is None:
+                caller.turn.result().end()
+            else:
+                reasons.add(refusal(caller).reason)
+
+    threads = [threading.Thread(target=come, args=[owner]) for owner in "aabbcc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert reasons == {Reason.CANCELLED}
+    assert (queue.launched, queue.queued, queue.budget.program_bytes) == (0, 0, 0)

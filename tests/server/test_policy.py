@@ -1,0 +1,74 @@
+"""The policy says something of every method that the server registers, and of no other."""
+
+from __future__ import annotations
+
+from unittest.mock import MagicMock
+
+import pytest
+from google.protobuf import descriptor_pool
+
+from shardcall.v1 import profile_service_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend import server as front_end
+from shardcall_server.frontend.access.gate import Gate
+from shardcall_server.frontend.access.policy import METHODS, Access, check_scope
+from shardcall_server.frontend.access.principals import Principal, Scope
+from shardcall_server.settings import load_settings
+
+
+class Registered:
+    """Stands for gRPC's server, and notes which services are added."""
+
+    def __init__(self) -> None:
+        self.services: set[str] = set()
+
+    def add_generic_rpc_handlers(self, handlers: tuple) -> None:
+        self.services |= {handler.service_name() for handler in handlers}
+
+    def __getattr__(self, name: str) -> MagicMock:
+        return MagicMock(name=name)
+
+
+@pytest.fixture
+def registered(monkeypatch) -> set[str]:
+    """The full names of all methods of all services that a server has."""
+    server = Registered()
+    monkeypatch.setattr(front_end.grpc, "server", lambda *_, **__: server)
+    monkeypatch.setattr(front_end, "listen", lambda *_: "127.0.0.1:1")
+    monkeypatch.setattr(front_end, "MeshSupervisor", MagicMock())
+    monkeypatch.setattr(front_end, "Holdings", MagicMock())
+    made = front_end.FrontEnd(load_settings({"strategy": "fixed"}))
+    made._tokens.close()
+    pool = descriptor_pool.Default()
+    return {f"/{name}/{method.name}" for name in server.services for method in pool.FindServiceByName(name).methods}
+
+
+def test_the_policy_is_total(registered):
+    planned = {
+        f"/{service.full_name}/{method.name}"
+        for service in profile_service_pb2.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert len(registered) > 15
+    assert registered <= set(METHODS)
+    assert set(METHODS) <= registered | planned
+
+
+def test_only_a_health_check_is_public():
+    assert [method for method, need in METHODS.items() if need is Access.PUBLIC] == ["/grpc.health.v1.Health/Check"]
+
+
+def test_a_method_that_the_policy_does_not_know_is_refused_even_where_nobody_is_asked():
+    with pytest.raises(CallError) as caught:
+        Gate(None).admit("/shardcall.v1.KernelService/New", ())
+    assert caught.value.reason is Reason.NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_a_scope_is_asked_for_by_name(scope):
+    others = frozenset(Scope) - {scope}
+    check_scope(None, scope)
+    check_scope(Principal("alice", frozenset({scope})), scope)
+    with pytest.raises(CallError, match=f"needs the scope {scope} and this token of alice") as caught:
+        check_scope(Principal("alice", others), scope)
+    assert caught.value.reason is Reason.SCOPE_MISSING

@@ -1,0 +1,274 @@
+"""Compiled programs on disk: what comes back is what was kept, or nothing."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from shardcall_server.compilation import program_store as module
+from shardcall_server.compilation.program_folder import FolderRefusedError, open_folder
+from shardcall_server.compilation.program_store import ProgramStore, StoreCounts
+
+LIMIT_BYTES = 1 << 20
+VALUE = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "cache" / "programs"
+
+
+@pytest.fixture
+def store(folder) -> ProgramStore:
+    return ProgramStore(folder, LIMIT_BYTES)
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.program"))
+
+
+def test_a_program_is_found_by_the_next_server(store, folder):
+    assert store.get("key") is None
+    store.put("key", VALUE)
+    following = ProgramStore(folder, LIMIT_BYTES)
+    assert following.get("key") == VALUE
+    assert following.get("other") is None
+    assert following.counts == StoreCounts(hits=1, misses=1)
+
+
+def test_a_program_of_another_processor_is_not_found(folder):
+    ProgramStore(folder, LIMIT_BYTES, host="avx512").put("key", VALUE)
+    assert ProgramStore(folder, LIMIT_BYTES, host="avx2").get("key") is None
+    assert ProgramStore(folder, LIMIT_BYTES, host="avx512").get("key") == VALUE
+
+
+def test_only_this_user_may_look_into_what_is_made(store, folder):
+    store.put("key", VALUE)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(entry.stat().st_mode) for entry in folder.iterdir()] == [0o600]
+
+
+def flip(entry: Path) -> None:
+    content = bytearray(entry.read_bytes())
+    content[len(content) // 2] ^= 1
+    entry.write_bytes(content)
+
+
+def replace_by_folder(entry: Path) -> None:
+    entry.unlink()
+    (entry / "in it").mkdir(parents=True)
+
+
+def replace_by_link(entry: Path) -> None:
+    moved = entry.rename(entry.with_name("moved"))
+    entry.symlink_to(moved)
+
+
+def replace_by_pipe(entry: Path) -> None:
+    entry.unlink()
+    os.mkfifo(entry)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip,
+        replace_by_folder,
+        replace_by_link,
+        replace_by_pipe,
+        lambda entry: os.truncate(entry, entry.stat().st_size - 1),
+        lambda entry: os.truncate(entry, 10),
+        lambda entry: entry.write_bytes(b""),
+        lambda entry: entry.write_bytes(entry.read_bytes() + b"\0"),
+        lambda entry: entry.write_bytes(b"another program's"),
+        lambda entry: entry.chmod(0o666),
+    ],
+)
+def test_what_is_damaged_is_not_used_said_once_and_written_anew(store, folder, damage):
+    for key in ("key", "other"):
+        store.put(key, VALUE)
+    for entry in entries(folder):
+        damage(entry)
+    with capture_logs() as logs:
+        assert store.get("key") is None
+        assert store.get("other") is None
+    assert [log["event"] for log in logs] == ["a compiled program on disk is damaged, and compiled anew"]
+    assert store.counts == StoreCounts(misses=2, damaged=2)
+    store.put("key", VALUE)
+    assert ProgramStore(folder, LIMIT_BYTES).get("key") == VALUE
+
+
+def test_a_program_in_the_place_of_another_is_damaged(store, folder):
+    store.put("key", VALUE)
+    (entry,) = entries(folder)
+    store.put("other", VALUE)
+    (other,) = set(entries(folder)) - {entry}
+    other.write_bytes(entry.read_bytes())
+    assert store.get("other") is None
+    assert store.counts.damaged == 1
+
+
+def test_the_least_recently_used_go_first(folder):
+    size = len(VALUE) + 52
+    store = ProgramStore(folder, 10 * size)
+    for number in range(10):
+        store.put(str(number), VALUE)
+    for number, entry in enumerate(sorted(entries(folder), key=lambda entry: entry.stat().st_mtime_ns)):
+        os.utime(entry, (number, number))
+    assert store.get("0") == VALUE  # used now
+    store.put("10", VALUE)
+    assert sum(entry.stat().st_size for entry in entries(folder)) <= 9 * size
+    assert store.counts.evicted == 2
+    assert [str(number) for number in range(11) if store.get(str(number)) is None] == ["1", "2"]
+
+
+def test_a_store_that_became_smaller_is_cut_when_it_is_opened(store, folder):
+    for number in range(20):
+        store.put(str(number), VALUE)
+    ProgramStore(folder, 5 * len(VALUE))
+    assert sum(entry.stat().st_size for entry in entries(folder)) <= 5 * len(VALUE)
+
+
+def test_a_program_larger_than_all_may_be_is_not_kept(store, folder):
+    store.put("key", bytes(LIMIT_BYTES))
+    assert entries(folder) == []
+
+
+def test_what_is_not_ours_is_left_alone_and_what_killed_writers_left_is_not(store, folder):
+    garbage = folder / "thesis.tex"
+    garbage.write_bytes(bytes(2 * LIMIT_BYTES))
+    orphan = folder / f".{'0' * 32}.part"
+    orphan.write_bytes(b"half")
+    ProgramStore(folder, LIMIT_BYTES)
+    assert orphan.exists()  # its writer may be at work
+    os.utime(orphan, (0, 0))
+    ProgramStore(folder, LIMIT_BYTES).put("key", VALUE)
+    assert not orphan.exists()
+    assert garbage.exists()
+    assert store.get("key") == VALUE
+
+
+def test_a_folder_that_is_removed_is_made_again(store, folder):
+    store.put("key", VALUE)
+    for path in (*folder.iterdir(), folder):
+        path.unlink() if path.is_file() else path.rmdir()
+    assert store.get("key") is None
+    store.put("key", VALUE)
+    assert store.get("key") == VALUE
+    assert store.counts == StoreCounts(hits=1, misses=1)
+
+
+def test_a_full_disk_leaves_nothing_behind_and_is_said_once(store, folder):
+    store.put("before", VALUE)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with capture_logs() as logs:
+            store.put("key", VALUE)
+            store.put("other", VALUE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert [log["event"] for log in logs] == ["a compiled program could not be kept on disk"]
+    assert store.counts.unwritten == 2
+    assert len(list(folder.iterdir())) == 1
+    assert store.get("before") == VALUE
+    store.put("key", VALUE)
+    assert store.get("key") == VALUE
+
+
+def test_a_place_that_cannot_be_written_costs_one_warning():
+    with capture_logs() as logs:
+        store = ProgramStore(Path("/proc/shardcall/programs"), LIMIT_BYTES)
+        store.put("key", VALUE)
+        assert store.get("key") is None
+    assert [log["event"] for log in logs] == [
+        "no compiled programs are kept on disk",
+        "a compiled program could not be kept on disk",
+    ]
+    assert store.counts == StoreCounts(misses=1, unwritten=1)
+
+
+def test_servers_that_share_a_folder_see_whole_programs_only(folder):
+    values = {str(key): os.urandom(20_000) for key in range(8)}
+    seen: list[bool] = []
+
+    def use() -> None:
+        store = ProgramStore(folder, 100_000)  # so that they evict each other's
+        for _ in range(20):
+            for key, value in values.items():
+                found = store.get(key)
+                seen.append(found in {None, value})
+                store.put(key, value)
+        seen.append(store.counts.damaged == store.counts.unwritten == 0)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(seen)
+    assert len(seen) == 4 * (20 * 8 + 1)
+
+
+def test_a_folder_that_others_may_look_into_is_refused(folder):
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o700)
+    for mode in (0o777, 0o770, 0o720, 0o750, 0o701):
+        folder.chmod(mode)
+        with pytest.raises(FolderRefusedError, match=f"has mode {mode:04o} and must have 0700.*chmod 700"):
+            ProgramStore(folder, LIMIT_BYTES)
+
+
+def test_a_link_or_a_file_in_the_place_of_the_folder_is_refused(folder, tmp_path):
+    folder.parent.mkdir(mode=0o700)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FolderRefusedError, match="not a folder of its own"):
+        open_folder(folder)
+    folder.unlink()
+    folder.write_text("")
+    with pytest.raises(FolderRefusedError, match="not a folder of its own"):
+        open_folder(folder)
+
+
+def test_a_folder_below_one_that_others_may_write_to_is_refused(folder):
+    folder.parent.mkdir()
+    folder.parent.chmod(0o777)
+    with pytest.raises(FolderRefusedError, match="others may write to"):
+        open_folder(folder)
+    folder.parent.chmod(0o1777)  # as /tmp: they cannot take away what is ours
+    os.close(open_folder(folder))
+
+
+def test_anothers_folder_is_refused(folder, monkeypatch):
+    os.close(open_folder(folder))
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    with pytest.raises(FolderRefusedError, match=f"others may write to|belongs to user {mine} and"):
+        open_folder(folder)
+
+
+def test_a_folder_of_another_below_ones_own_is_refused(folder):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.close(open_folder(folder))
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(FolderRefusedError, match=r"belongs to user 12345 and this server is user 0"):
+        open_folder(folder)
+
+
+def test_there_is_a_bound_on_their_number_too(folder, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_ENTRIES", 10)
+    store = ProgramStore(folder, LIMIT_BYTES)
+    for number in range(25):
+        store.put(str(number), b"small")
+    assert len(entries(folder)) <= 10

@@ -1,0 +1,258 @@
+"""When the watchdog stops a worker, and what of: by looks at a session whose time the tests make."""
+
+from __future__ import annotations
+
+import signal
+from concurrent.futures import Future
+
+import pytest
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.command import Command, key_of, suspects
+from shardcall_server.frontend.workers.ends import Stop, end_of
+from shardcall_server.frontend.workers.ledger import Ledger
+from shardcall_server.frontend.workers.life import Life
+from shardcall_server.frontend.workers.watchdog import Watch, WatchLimits
+from shardcall_worker.v1 import link_pb2
+
+LIMITS = WatchLimits(silence_s=3, start_s=120, execute_s=60, compile_s=300, grace_s=5)
+
+
+class Session:
+    """Stands where the session does: what a worker is at and how long, the test says."""
+
+    def __init__(self, *commands: Command, ready: bool = True) -> None:
+        self.ready: Future[None] = Future()
+        self.heard = 1
+        self.unheard = False
+        self.cpu_ticks = 0
+        self.open = list(commands)
+        if ready:
+            self.ready.set_result(None)
+
+    def commands(self) -> list[Command]:
+        return self.open
+
+
+def run(kernel: str = "diff", *, wanted: bool = True) -> Command:
+    return Command("execute", key=kernel, kernel=kernel, is_wanted=lambda: wanted)
+
+
+def compilation(kernel: str = "diff", *, begun: bool = True) -> Command:
+    return Command("prepare", key=f"call of {kernel}", kernel=kernel, compiling=begun)
+
+
+def looked_at(session: Session, seconds: int, watch: Watch | None = None, *, stood_by: bool = False) -> Stop | None:
+    """Looks at a session that gives signs of life, once a second."""
+    watch = watch or Watch(session, LIMITS, stood_by=stood_by)
+    for _ in range(seconds):
+        session.heard += 1
+        if (stop := watch.look(1.0)) is not None:
+            return stop
+    return None
+
+
+def unheard(session: Session, seconds: int, *, stood_by: bool = False) -> Stop | None:
+    watch = Watch(session, LIMITS, stood_by=stood_by)
+    watch.look(1.0)
+    return next((stop for _ in range(seconds) if (stop := watch.look(1.0))), None)
+
+
+def test_a_program_may_run_up_to_the_limit():
+    session = Session(run())
+    assert looked_at(session, 61) is None
+    stop = looked_at(session, 63)
+    assert stop is not None
+    assert (stop.reason, stop.culprit, stop.is_blamed) == ("running kernel diff took over 60 s", session.open[0], True)
+    assert stop.error is not None
+    assert stop.error.reason is Reason.EXECUTE_LIMIT
+
+
+def test_a_programs_time_begins_when_the_one_before_is_answered():
+    session = Session(run("long"), run("next"))
+    watch = Watch(session, LIMITS, stood_by=False)
+    assert looked_at(session, 50, watch) is None
+    session.open.pop(0)
+    assert looked_at(session, 60, watch) is None
+    stop = looked_at(session, 5, watch)
+    assert stop is not None
+    assert stop.culprit is session.open[0]
+
+
+def test_what_nobody_waits_for_is_stopped_after_the_grace_and_not_blamed():
+    session = Session(run(wanted=False))
+    assert looked_at(session, 6) is None
+    stop = looked_at(session, 7)
+    assert stop is not None
+    assert (stop.culprit, stop.error, stop.is_blamed) == (session.open[0], None, False)
+
+
+def test_what_nobody_waits_for_stops_nothing_while_another_runs():
+    session = Session(run("long"), run("left", wanted=False))
+    watch = Watch(session, LIMITS, stood_by=False)
+    assert looked_at(session, 40, watch) is None
+    session.open.pop(0)
+    assert looked_at(session, 6, watch) is None, "its grace begins when it does"
+    assert looked_at(session, 1, watch) is not None
+
+
+def test_a_compilation_is_counted_from_its_beginning():
+    waiting = compilation(begun=False)
+    session = Session(waiting)
+    watch = Watch(session, LIMITS, stood_by=False)
+    assert looked_at(session, 1000, watch) is None
+    waiting.compiling = True
+    assert looked_at(session, 300, watch) is None
+    stop = looked_at(session, 2, watch)
+    assert stop is not None
+    assert (stop.culprit, stop.is_blamed) == (waiting, True)
+    assert stop.error is not None
+    assert stop.error.reason is Reason.COMPILE_LIMIT
+
+
+def test_three_seconds_without_a_sign_of_life_are_too_many():
+    assert unheard(Session(), 3) is None
+    assert unheard(Session(), 4) == Stop("the worker did not answer for 4 s")
+
+
+def test_signs_of_life_that_wait_to_be_read_count():
+    session = Session()
+    session.unheard = True
+    assert unheard(session, 100) is None
+
+
+def test_a_worker_that_works_may_be_late_but_not_for_ever():
+    def silent(seconds: int) -> Stop | None:
+        session = Session()
+        watch = Watch(session, LIMITS, stood_by=False)
+        watch.look(1.0)
+        for _ in range(seconds):
+            session.cpu_ticks += 1
+            if (stop := watch.look(1.0)) is not None:
+                return stop
+        return None
+
+    assert silent(30) is None
+    assert silent(31) == Stop("the worker did not answer for 31 s")
+
+
+def test_a_worker_may_be_silent_while_it_starts_but_not_for_ever():
+    assert unheard(Session(ready=False), 119) is None
+    stop = unheard(Session(ready=False), 121)
+    assert stop == Stop("the worker was not ready within 120 s")
+
+
+def test_a_worker_that_stood_by_answers_at_once():
+    session = Session(ready=False)
+    session.heard = 0
+    assert unheard(session, 3, stood_by=True) == Stop("the worker did not answer for 4 s")
+    assert unheard(session, 3) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "blamed", "is_fault"),
+    [
+        (-signal.SIGKILL, "ended by signal 9 (SIGKILL)", (), False),
+        (-signal.SIGTERM, "ended by signal 15 (SIGTERM)", (), False),
+        (-signal.SIGSEGV, "ended by signal 11 (SIGSEGV) while running kernel diff", ("diff",), True),
+        (-signal.SIGABRT, "ended by signal 6 (SIGABRT) while running kernel diff", ("diff",), True),
+        (1, "ended by itself with exit status 1 while running kernel diff", ("diff",), True),
+        (0, "it closed its link", (), True),
+    ],
+)
+def test_an_end_is_told_in_words_and_blames_what_ran(status, reason, blamed, is_fault):
+    end = end_of(status, None, suspects([run("diff"), run("next")], ()))
+    assert (end.reason, end.blamed, end.is_fault) == (reason, blamed, is_fault)
+
+
+def test_an_end_of_an_idle_worker_blames_nobody():
+    assert end_of(-signal.SIGSEGV, None, ()).blamed == ()
+
+
+def test_a_stop_blames_its_culprit_unless_that_was_answered_meanwhile():
+    culprit = run()
+    stop = Stop("why", culprit, is_blamed=True)
+    assert end_of(-signal.SIGKILL, stop, ()).blamed == ("diff",)
+    culprit.answer.set_result(link_pb2.WorkerMessage())
+    assert end_of(-signal.SIGKILL, stop, ()).blamed == ()
+    assert end_of(-signal.SIGKILL, Stop("why", run()), ()).blamed == ()
+
+
+def test_a_program_that_ran_before_is_above_suspicion_while_another_is_compiled():
+    running, compiling, waiting = run("diff"), compilation("sum"), compilation("max", begun=False)
+    assert suspects([waiting, running, compiling], ()) == [running, compiling]
+    assert suspects([waiting, running, compiling], {"diff"}) == [compiling]
+    assert suspects([waiting, running], {"diff"}) == [running]
+
+
+def test_three_deaths_of_one_key_refuse_it_and_no_other():
+    blame = Blame()
+    for _ in range(2):
+        blame.count("bad")
+        blame.check("bad")
+    blame.count("bad")
+    blame.check("good")
+    with pytest.raises(CallError) as caught:
+        blame.check("bad")
+    assert caught.value.reason is Reason.PROGRAM_REFUSED
+
+
+def test_blame_is_bounded_and_keeps_what_is_asked_for():
+    blame = Blame()
+    for _ in range(3):
+        blame.count("bad")
+    for i in range(5000):
+        blame.count(f"key {i}")
+        if i % 500 == 0:
+            with pytest.raises(CallError):
+                blame.check("bad")
+    assert len(blame._deaths) <= 1024
+    blame.check("key 0")
+
+
+def test_equal_compilations_have_one_key_and_others_have_others():
+    def prepare(**fields) -> link_pb2.FrontEndMessage:
+        return link_pb2.FrontEndMessage(call_id=1, prepare=link_pb2.Prepare(**fields))
+
+    asked = prepare(strategy="halo")
+    again = link_pb2.FrontEndMessage(call_id=2, prepare=asked.prepare)
+    assert key_of(asked) == key_of(again)
+    assert len({key_of(asked), key_of(prepare(strategy="gspmd")), key_of(prepare())}) == 3
+    assert key_of(link_pb2.FrontEndMessage(execute=link_pb2.Execute(key_digest="k"))) == "k"
+    assert key_of(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray())) == ""
+
+
+def test_the_ledger_knows_what_runs_by_name_and_what_ran():
+    ledger = Ledger()
+    assert ledger.open(1, compilation("diff"))
+    prepared = link_pb2.Prepared()
+    prepared.plan.kernel, prepared.plan.key_digest = "diff", "key"
+    ledger.answered(link_pb2.WorkerMessage(call_id=1, prepared=prepared))
+    assert ledger.idle
+    command = Command("execute", key="key")
+    assert ledger.open(2, command)
+    assert command.doing == "running kernel diff"
+    ledger.answered(link_pb2.WorkerMessage(call_id=2, executed=link_pb2.Executed()))
+    assert ledger.proven == {"key"}
+    ledger.forget("key")
+    assert ledger.proven == frozenset()
+    assert ledger.open(3, Command("execute", key="key"))
+    assert [lost.doing for lost in ledger.close()] == ["running kernel"]
+    assert not ledger.open(4, command)
+
+
+def test_only_faults_soon_after_the_start_count_as_short_lives():
+    life = Life()
+    for short_lives, end in enumerate([end_of(1, None, ()), end_of(-signal.SIGSEGV, None, ())], 1):
+        life.became_ready()
+        life.ended(end)
+        assert life.short_lives == short_lives
+    life.ended(end_of(1, None, ()))
+    assert life.short_lives == 2, "one that was never ready is counted as a start that failed"
+    life.became_ready()
+    life.ended(end_of(-signal.SIGKILL, None, ()))
+    assert life.short_lives == 0
+    state = life.state(spare_ready=True)
+    assert (state.ready, state.restarts, state.last_end_reason) == (False, 4, "ended by signal 9 (SIGKILL)")
+    assert state.spare_ready
