@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -141,15 +142,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Multiplies matrices whose blocks or sums must travel.")
     parser.add_argument("address", nargs="?", help="a server, host:port; without it a private one is started")
     parser.add_argument("--scale", type=int, default=4, help="divides 16384 × 1024 by 1024 × 2048 in every axis (4)")
+    parser.add_argument("--profile", metavar="DIR", help="record what the devices do, and put the traces below DIR")
     arguments = parser.parse_args()
     rows, contracting, columns = (size // arguments.scale for size in (16384, 1024, 2048))
     with sc.connect(arguments.address) if arguments.address else sc.local(devices=4) as client:
-        checks = {
-            **partial_sums(client),
-            **gathered_lhs(client, rows, contracting, columns),
-            **gathered_lhs(client, 4 * 7, contracting, columns),  # a block of 7 rows has no equal halves
-            **scattered_sums(client, rows, contracting, columns),
-        }
+        runs: list[Callable[[], dict[str, bool]]] = [
+            lambda: partial_sums(client),
+            lambda: gathered_lhs(client, rows, contracting, columns),
+            lambda: gathered_lhs(client, 4 * 7, contracting, columns),  # a block of 7 rows has no equal halves
+            lambda: scattered_sums(client, rows, contracting, columns),
+        ]
+        checks: dict[str, bool] = {}
+        for run_all in runs:  # each under a trace of its own
+            with client.profile(arguments.profile) if arguments.profile else nullcontext() as profile:
+                checks |= run_all()
+            if profile is not None:
+                print(f"trace: {profile.path}\n")
     for what, holds in checks.items():
         print(f"{'yes' if holds else 'NO ':<4}{what}")
     return 0 if all(checks.values()) else 1

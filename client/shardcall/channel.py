@@ -31,7 +31,7 @@ _KEEPALIVE = (
 # gRPC's own back-off grows to two minutes. Below the waits of `Retries` together: a server that is back is found.
 _RECONNECT = (
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long one attempt may take, TLS included
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 

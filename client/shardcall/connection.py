@@ -119,4 +119,5 @@ def explained(error: ShardcallError, where: Address, encryption: Tls | None, tim
         status=error.status,
         timing=error.timing,
         retry_after_s=error.retry_after_s,
+        request_id=error.request_id,
     )

@@ -55,7 +55,8 @@ def local(
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
-    options = _options({"spare_worker": False, **settings})  # a private server need not be back at once
+    # A private server need not be back at once, and is to be ready at once: what earlier ones compiled is on disk.
+    options = _options({"spare_worker": False, "warm_s": 0, **settings})
     token = new_token()  # by the environment, since others see the words of a command
     server = ServerProcess([*command, "--exit-with-stdin", *options], {TOKEN_VARIABLE: token})
     cancellation.watch(server)

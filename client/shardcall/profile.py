@@ -50,7 +50,7 @@ class Profile:
         """
         request = profile_service_pb2.StartProfileRequest(max_seconds=self._max_seconds)
         self._directory.mkdir(parents=True, exist_ok=True)  # rather now than when all has been recorded
-        self._transport.unary(self._transport.profiles.StartProfile, request, self._deadline(), repeats=False)
+        self._transport.unary(self._transport.profiles.StartProfile, request, self._deadline())
 
     def stop(self) -> Path:
         """Ends the recording and fetches its files; returns the folder that they are in.

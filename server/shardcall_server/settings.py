@@ -70,7 +70,7 @@ class Settings(BaseSettings):
     )
     max_connections: int = Field(512, ge=1, le=65536, description="Most connections; those above are closed at once.")
     max_streams_per_connection: int = Field(
-        8192, ge=1, le=65536, description="Most calls at once of one connection; gRPC refuses those above, without a word."
+        8192, ge=1, le=65536, description="Most calls at once of one connection; gRPC itself refuses those above."
     )
     handshake_timeout_s: float = Field(
         10.0, gt=0, le=600, description="Longest beginning of a connection, TLS included, in seconds."
@@ -132,7 +132,9 @@ class Settings(BaseSettings):
         "timed; empty for none.",
     )
     max_program_dir_bytes: int = Field(
-        4 << 30, ge=64 << 10, description="Most bytes of compiled programs kept in cache_dir; the least recently used go."
+        4 << 30,
+        ge=64 << 10,
+        description="Most bytes of compiled programs kept in cache_dir; the least recently used go first.",
     )
     warm: str = Field(
         "", description="TOML file of calls whose programs are made before the server is ready; see the README."
@@ -162,6 +164,11 @@ class Settings(BaseSettings):
         default_factory=lambda: memory_bytes() // 8,
         ge=_MIB,
         description="Most bytes on the devices of arrays that stay under one lease.",
+    )
+    max_resident_bytes_per_client: int = Field(
+        default_factory=lambda: client_share(memory_bytes() // 4),
+        ge=_MIB,
+        description="Most bytes on the devices of arrays that stay under all leases of one client.",
     )
     lease_s: float = Field(
         60.0, ge=1, le=86400, description="How long arrays stay after their client was last heard of, in seconds."

@@ -50,6 +50,11 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
             )
 
 
+def about(nbytes: int) -> str:
+    """A number of bytes in a few digits; 32 axes of 2⁶³ span more than a float can hold."""
+    return f"{nbytes:.3g}" if nbytes < 10**300 else "more than 1e+300"
+
+
 def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
     """The type of an array that is there.
 
@@ -86,8 +91,8 @@ def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
     array = ArrayType(shape, dtype)
     raise CallError(
         Reason.INVALID_SHAPE,
-        f"{field} of shape {shorten(str(shape))} and type {dtype.name} spans {array.span_bytes:.3g} bytes, sizes "
-        f"of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
+        f"{field} of shape {shorten(str(shape))} and type {dtype.name} spans {about(array.span_bytes)} bytes, sizes "
+        f"of 0 counted as 1; at most {about(MAX_SPAN_BYTES)} are allowed",
         field=field,
     )
 

@@ -269,7 +269,7 @@ def test_a_server_that_dies_is_told_at_once(request, operand):
     command = [sys.executable, "-c", DYING_SERVER, conftest]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         address = process.stdout.readline().strip()
-        with shardcall.connect(address) as client:
+        with shardcall.connect(address, retries=False) as client:
             with pytest.raises(shardcall.ServerUnavailableError, match=f"the server at {address} went away") as caught:
                 client.call("echo", operand)
             assert isinstance(caught.value, ConnectionError)

@@ -54,6 +54,37 @@ def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(own_server):
             client.diff(np.ones((1024, 2048)), axis=0)
 
 
+def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_waits(own_server):
+    server = own_server("--max-device-bytes", str(24 << 20), devices=2)
+    mesh, spec = sc.Mesh(x=2), P("x", None)
+    large, half = np.ones((2048, 1024)), np.ones((1024, 1024))  # 16 and 8 MiB
+    with sc.connect(server.address) as client, ThreadPoolExecutor(3) as pool:
+        assert client.server_info().limits.max_device_bytes == 24 << 20
+        with pytest.raises(sc.OutOfDeviceMemoryError, match="too few") as caught:
+            client.diff(large, axis=0, mesh=mesh, spec=spec)  # 16 MiB in, 16 MiB out
+        assert int(caught.value.metadata["missing_bytes"]) >= 8 << 20
+        assert client.usage().program_device_bytes == 0
+        np.testing.assert_array_equal(client.diff(half, axis=0, mesh=mesh, spec=spec).array, np.diff(half, axis=0))
+        (worker,) = server.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            calls = [pool.submit(client.diff, half, axis=0, mesh=mesh, spec=spec) for _ in range(3)]
+            until(lambda: client.usage().queued_calls == 2)  # one of 16 MiB at a time
+            assert 16 << 20 <= client.usage().program_device_bytes <= 24 << 20
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        for call in calls:
+            np.testing.assert_array_equal(call.result(60).array, np.diff(half, axis=0))
+        kept = client.put(large, mesh=mesh, spec=spec)
+        with pytest.raises(sc.OutOfDeviceMemoryError, match="bytes are missing; delete arrays"):
+            client.diff(half, axis=0, mesh=mesh, spec=spec)
+        with pytest.raises(sc.OutOfDeviceMemoryError, match="bytes are missing"):
+            client.put(large, mesh=mesh, spec=spec)
+        np.testing.assert_array_equal(np.asarray(kept), large)
+        client.delete(kept)
+        client.diff(half, axis=0, mesh=mesh, spec=spec)
+
+
 def test_questions_about_the_server_are_answered_while_every_place_is_taken(own_server):
     server = own_server("--max-concurrent-calls", "1")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:

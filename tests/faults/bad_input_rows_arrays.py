@@ -6,7 +6,13 @@ import numpy as np
 from end_to_end.messages import operand, tensor
 from faults.bad_input_rows import LEASE, Row, call, given
 
-from shardcall.v1 import array_service_pb2, kernel_service_pb2, segment_service_pb2, server_info_service_pb2
+from shardcall.v1 import (
+    array_service_pb2,
+    kernel_service_pb2,
+    profile_service_pb2,
+    segment_service_pb2,
+    server_info_service_pb2,
+)
 
 _X = operand(np.arange(8.0))
 _HANDLES = [
@@ -96,11 +102,20 @@ def _headers():
         yield Row(row.name, row.method, row.request, row.reason, row.field, metadata)
 
 
+def _profiles():
+    """Recordings that cannot be; none is made."""
+    for seconds in (-1.0, -5e-324, float("nan"), float("inf"), float("-inf"), 1e308):
+        request = profile_service_pb2.StartProfileRequest(max_seconds=seconds)
+        yield Row(f"a recording of {seconds} s", "StartProfile", [request], "MALFORMED_REQUEST", "max_seconds")
+    yield Row("no recording", "StopProfile", [profile_service_pb2.StopProfileRequest()], "PROFILE_STATE")
+
+
 ROWS = [
     *_handles(),
     *_leases(),
     *_segments(),
     *_headers(),
+    *_profiles(),
     *(Row(f"method {path}", path, [kernel_service_pb2.PlanRequest(call=call())], "UNIMPLEMENTED") for path in _PATHS),
     _put("an array that is there", "MALFORMED_REQUEST", "array", array={"resident": {"handle": bytes(16)}}),
     _put("no array", "MALFORMED_REQUEST", "array", array=None),

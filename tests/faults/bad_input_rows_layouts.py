@@ -10,7 +10,7 @@ from shardcall.v1 import array_service_pb2, kernel_service_pb2, mesh_pb2
 
 _AXIS = mesh_pb2.MeshAxis
 _MESHES = [
-    ("no axes", mesh_pb2.Mesh(), "INVALID_MESH"),
+    ("a mesh of no axes", mesh_pb2.Mesh(), "INVALID_MESH"),
     ("no axes and a device", mesh_pb2.Mesh(device_ids=[0]), "INVALID_MESH"),
     ("an empty name", mesh(**{"": 2}), "INVALID_MESH"),
     ("a name that begins with a digit", mesh(**{"1x": 2}), "INVALID_MESH"),
@@ -30,7 +30,7 @@ _MESHES = [
     ("a name twice of sizes 1", mesh_pb2.Mesh(axes=[_AXIS(name="x", size=1)] * 2), "INVALID_MESH"),
     ("9 devices", mesh(x=9), "NOT_ENOUGH_DEVICES"),
     ("16 devices on two axes", mesh(x=4, y=4), "NOT_ENOUGH_DEVICES"),
-    ("the largest size", mesh(x=BIG), "NOT_ENOUGH_DEVICES"),
+    ("an axis of the largest size", mesh(x=BIG), "NOT_ENOUGH_DEVICES"),
     ("16 axes of the largest size", mesh(**{f"x{i}": BIG for i in range(16)}), "NOT_ENOUGH_DEVICES"),
     ("17 axes", mesh(**{f"x{i}": 1 for i in range(17)}), "MALFORMED_REQUEST"),
 ]

@@ -80,6 +80,7 @@ _PARAMETERS = [
     ("no shape", "uniform", {}, _SEED, "INVALID_PARAMETER", "shape"),
     ("a negative shape", "uniform", {"shape": (4, -1)}, _SEED, "INVALID_PARAMETER", "shape"),
     ("a shape of 33", "uniform", {"shape": (1,) * 33}, _SEED, "INVALID_PARAMETER", "shape"),
+    ("a shape that no number tells", "uniform", {"shape": (0, *(BIG,) * 31)}, _SEED, "INVALID_SHAPE", "operands"),
     ("a shape in words", "normal", {"shape": "4,4"}, _SEED, "INVALID_PARAMETER", "shape"),
     ("a shape of None", "normal", {"shape": None}, _SEED, "INVALID_PARAMETER", "shape"),
     ("integers of normals", "normal", {"shape": 4, "dtype": "int32"}, _SEED, "UNSUPPORTED_ELEMENT_TYPE", "dtype"),

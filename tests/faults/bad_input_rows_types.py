@@ -17,6 +17,7 @@ _SHAPES = [
     ("a product of 2^64", (2**32, 2**32)),
     ("a product of 2^128 beside a 0", (0, BIG, BIG)),
     ("2^62 beside a 0", (2**62, 0)),
+    ("32 axes of 2^63 - 1", (BIG,) * 32),
     ("33 axes", (1,) * 33),
     ("33 axes of nothing", (0,) * 33),
     ("1000 axes", (1,) * 1000),

@@ -52,3 +52,51 @@ def slope(times: Sequence[float], values: Sequence[float]) -> float:
     if not apart.any():
         return 0.0
     return float(np.median((v[second] - v[first])[apart] / (t[second] - t[first])[apart]))
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """By how much a process may seem to grow over the time it is looked at; a leak grows with the calls, and passes it.
+
+    Attributes:
+        memory_bytes: steps of the allocators and of the pool of regions, which keep what was used last.
+        descriptors: connections that come and go, and the memory files of calls at work.
+        threads: those of gRPC and of the pools, which grow up to their limits while the load does.
+    """
+
+    memory_bytes: float = 48 * MIB
+    descriptors: float = 12
+    threads: float = 12
+
+
+def growth(samples: Sequence[Gauges], allowed: Allowed) -> list[str]:
+    """What of a process grows, in words; empty where all is flat.
+
+    The first third is left out: caches, pools and the allocator fill up in it.
+    """
+    kept = samples[len(samples) // 3 :]
+    times = [sample.at_s for sample in kept]
+    found = []
+    for name in ("memory_bytes", "descriptors", "threads"):
+        values = [getattr(sample, name) for sample in kept]
+        drift = slope(times, values) * (times[-1] - times[0])
+        if drift > getattr(allowed, name):
+            found.append(
+                f"{name} grew by {drift:.4g} in {times[-1] - times[0]:.0f} s, from {values[0]} to {values[-1]}"
+            )
+    return found
+
+
+def drift_told(samples: Sequence[Gauges]) -> str:
+    """How much a process grows in an hour, and what it held in the end."""
+    kept = samples[len(samples) // 3 :]
+    times = [sample.at_s for sample in kept]
+    hourly = {
+        name: 3600 * slope(times, [getattr(sample, name) for sample in kept])
+        for name in ("memory_bytes", "descriptors", "threads")
+    }
+    return (
+        f"{hourly['memory_bytes'] / MIB:+.0f} MiB, {hourly['descriptors']:+.0f} descriptors, "
+        f"{hourly['threads']:+.0f} threads an hour; {kept[-1].memory_bytes / MIB:.0f} MiB, {kept[-1].descriptors} "
+        f"descriptors, {kept[-1].threads} threads at the end"
+    )

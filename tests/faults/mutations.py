@@ -113,7 +113,8 @@ class Mutations:
             case 0 if items:
                 del items[chance.randrange(len(items))]
             case 1 if items:
-                items.extend([items[-1]] * chance.choice([1, 1, 2, _MANY]))
+                more = items[-1] if field.message_type or chance.random() < 0.5 else _scalar(chance, field)
+                items.extend([more] * chance.choice([1, 1, 2, 28, _MANY]))
             case 2 if items and not field.message_type:
                 items[chance.randrange(len(items))] = _scalar(chance, field)
             case _:

@@ -41,11 +41,13 @@ def _difference(sent: kernel_service_pb2.ExecuteRequest, kind, data: bytes, sour
         return None
     arrays = [_array(operand) for operand in sent.operands]
     options = {name: value.int_value for name, value in sent.call.parameters.items()}
-    if not arrays or any(array is None for array in arrays) or len(arrays) > 3:
+    if not arrays or any(array is None or not array.size for array in arrays) or len(arrays) > 3:
         return None
     if any(value.WhichOneof("kind") != "int_value" for value in sent.call.parameters.values()):
         return None
     edges = dict(zip(("prepend", "append"), arrays[1:], strict=False))
+    if "n" in options:  # NumPy goes on when no row is left
+        options["n"] = min(options["n"], 1 + sum(array.size for array in arrays))
     with np.errstate(all="ignore"):
         expected = np.diff(arrays[0], **options, **edges)
     result = np.frombuffer(data, to_dtype(kind.element_type)).reshape(kind.shape)

@@ -6,6 +6,7 @@ Everything is imported before the user changes: the interpreter may lie where ot
 from __future__ import annotations
 
 import concurrent.futures
+import encodings.ascii
 import encodings.idna
 import os
 import socket
@@ -18,13 +19,14 @@ import shardcall as sc
 import shardcall.segment
 import shardcall.shared_memory
 from shardcall import token_file
-from shardcall.v1 import server_info_service_pb2, server_info_service_pb2_grpc
+from shardcall.v1 import mesh_pb2, server_info_service_pb2, server_info_service_pb2_grpc
 
 __all__ = ["encodings", "shardcall"]
 
 
 def tell(*words: object) -> None:
-    print(*words, flush=True)
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
 
 
 def connect(address: str) -> None:
@@ -38,7 +40,7 @@ def connect(address: str) -> None:
 
 def connect_with_a_file_of_its_own(address: str) -> None:
     """The same, with a token file as a server of this user would have made it."""
-    path = f"/tmp/shardcall-other-user-{os.getpid()}"  # noqa: S108  # no folder of the test's may be entered
+    path = f"/tmp/shardcall-other-user-{os.getpid()}"  # no folder of the test's may be entered
     os.environ[token_file.FILE_VARIABLE] = path
     token_file.make_own(path)
     try:
@@ -59,9 +61,10 @@ def serve(path: str) -> None:
 
 
 class _Squatter(server_info_service_pb2_grpc.ServerInfoServiceServicer):
-    def GetServerInfo(self, request, context):  # noqa: N802
+    def GetServerInfo(self, request, context):
         tell("called with", *(name for name, _ in context.invocation_metadata()))
-        return server_info_service_pb2.GetServerInfoResponse()
+        mesh = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)], device_ids=[0])
+        return server_info_service_pb2.GetServerInfoResponse(default_mesh=mesh)
 
 
 def squat(_: str) -> None:

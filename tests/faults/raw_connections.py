@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = bytes(9)[:3] + b"\x04" + bytes(5)
@@ -99,10 +99,8 @@ def _address(text: str) -> str:
 
 def _connected(address: str, first_bytes: bytes) -> socket.socket:
     connection = socket.create_connection(port_of(address), timeout=30)
-    try:
+    with suppress(ConnectionError):  # refused already, which is what it may be there for
         connection.sendall(first_bytes)
-    except ConnectionError:  # refused already, which is what it may be there for
-        pass
     return connection
 
 

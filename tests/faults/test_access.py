@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import timeit
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import call, check, execute, open_channel, operand, token_of
+from end_to_end.processes import cpu_s
 from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -164,6 +166,22 @@ def test_a_private_server_knows_its_owner_alone():
         with pytest.raises(sc.AccessDeniedError) as caught:
             sc.connect(client.address)
     assert "this client showed the one of" in caught.value.message
+
+
+def test_wrong_tokens_without_end_fill_no_log_and_stop_nobody(own_server, tmp_path, times, figure):
+    server, attempts = own_server(log=tmp_path / "log"), times(10_000)
+    with sc.connect(server.address) as client, open_channel(server.address, token=WRONG) as channel:
+        client.diff([1.0, 4.0])
+        begin = channel.unary_unary("/shardcall.v1.KernelService/Execute")
+        before, began = cpu_s(server.process.pid), time.monotonic()
+        for _ in range(0, attempts, 50):
+            asked = [begin.future(b"", timeout=60) for _ in range(50)]
+            np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
+            assert {call.code() for call in asked} == {UNAUTHENTICATED}
+        spent_s, elapsed_s = cpu_s(server.process.pid) - before, time.monotonic() - began
+    told = (tmp_path / "log").read_text().count("callers were not let in")
+    figure(f"{attempts} wrong tokens in {elapsed_s:.1f} s, {spent_s / attempts * 1e3:.2f} ms of CPU each, {told} lines")
+    assert 1 <= told <= 2 + elapsed_s / 10
 
 
 def test_the_gate_costs_a_call_next_to_nothing(figure):

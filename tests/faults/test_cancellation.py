@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -124,7 +125,7 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, times, figure, pha
         stub = Stub(channel)
         list(streamed(stub, 512))
         list(streamed(stub, 1024))
-        moments = [chance.random() ** 3 * 0.05 for _ in range(times(1000))]
+        moments = [chance.random() ** 2 * 0.2 for _ in range(times(1000))]
         for one in [pool.submit(leave, stub, moment) for moment in moments]:
             one.result(120)
     canary.check()
@@ -136,26 +137,28 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, times, figure, pha
 def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_of_five(tmp_path, monkeypatch, times, figure):
     slow_kernel.install(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")])))
-    log, took = tmp_path / "log", []
+    log = tmp_path / "log"
     with (
         running_server(devices=1, log=log) as server,
         sc.connect(server.address) as client,
         sc.connect(server.address) as patient,
-        ThreadPoolExecutor(1) as pool,
+        ThreadPoolExecutor(11) as pool,
     ):
         first = pool.submit(patient.call, "slow_to_compile", X, timeout=120)
         until(lambda: patient.usage().calls == 1)
-        for _ in range(times(50)):
+
+        def hurry(_: int) -> float:
             began = time.monotonic()
             with pytest.raises(sc.DeadlineExceededError):
                 client.call("slow_to_compile", X, timeout=0.1)
-            took.append(time.monotonic() - began)
-        compiled_meanwhile = first.done()
+            return time.monotonic() - began
+
+        took = list(pool.map(hurry, range(times(50))))
         np.testing.assert_array_equal(first.result(120).array, X)
         assert client.call("slow_to_compile", X).plan.kernel == "slow_to_compile"
         until(lambda: is_quiet(client))
-    assert log.read_text().count('"kernel": "slow_to_compile"') == 1
-    assert not compiled_meanwhile or len(took) > 10
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [event["kernel"] for event in events if event["event"] == "compiled"] == ["slow_to_compile"]
     figure(
         f"{len(took)} answers, median {1e3 * np.median(took):.0f} ms, worst {1e3 * max(took):.0f} ms; one compilation"
     )
@@ -182,9 +185,8 @@ def test_many_stalled_uploads_and_requests_hold_up_nobody(own_server, times, fig
         stack.callback(ended.set)
         stub = Stub(channel)
         unary = channel.stream_unary("/shardcall.v1.KernelService/Execute")
-        stalled: list[grpc.Future] = []
-        for i in range(times(200)):
-            stalled.append(unary.future(silent(), timeout=60) if i % 4 == 0 else stub.ExecuteStream(slow(), timeout=60))
+        begin = [lambda: unary.future(silent(), timeout=60), *[lambda: stub.ExecuteStream(slow(), timeout=60)] * 3]
+        stalled = [begin[i % 4]() for i in range(times(200))]
         stack.callback(lambda: [one.cancel() for one in stalled])
         busy = canary_of(server, times)
         with sc.connect(server.address, token=token_of("guest")) as client:

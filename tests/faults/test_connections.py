@@ -164,6 +164,23 @@ def test_calls_above_those_of_a_connection_wait_at_the_client(strict):
     assert results == [[1.0] * 49] * 90
 
 
+def test_calls_that_are_begun_and_cancelled_at_once_hinder_nobody(unharmed, times, figure):
+    count, metadata = times(10_000), own_metadata()
+    with channel_to(unharmed.address) as channel:
+        plan = channel.unary_unary(PLAN)
+        for _ in range(count):
+            plan.future(b"", metadata=metadata).cancel()
+        with sc.connect(unharmed.address) as client:
+            assert client.kernels()
+    figure(f"{count} calls begun and cancelled at once")
+
+
+def test_calls_of_a_connection_leave_nothing_behind(strict):
+    with sc.connect(strict.address) as client:
+        for _ in range(100):  # twenty times as many as it may have at once
+            assert client.diff([1.0, 3.0]).array.tolist() == [2.0]
+
+
 def test_an_idle_connection_ends_and_its_client_goes_on(strict, idle_connection):
     with sc.connect(strict.address) as client:
         assert client.kernels()

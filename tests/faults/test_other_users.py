@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +54,11 @@ def test_another_user_does_not_get_through_a_socket_of_the_servers(own_server, t
     assert server.process.poll() is None
 
 
-def test_a_server_refuses_the_token_file_of_another_user(tmp_path):
-    path = os.environ["SHARDCALL_TOKEN_FILE"]
-    assert told("serve", path).startswith(f"SettingsError the token file {path} ")
+@pytest.mark.parametrize(("mode", "says"), [(0o600, "cannot be read: Permission denied"), (0o644, "belongs to user 0")])
+def test_a_server_refuses_the_token_file_of_another_user(mode, says):
+    with tempfile.NamedTemporaryFile() as file:  # not in the test's own folder, which others may not enter
+        os.chmod(file.name, mode)
+        assert told("serve", file.name).startswith(f"SettingsError the token file {file.name} {says}")
 
 
 def test_who_took_a_port_before_the_server_is_shown_no_token():

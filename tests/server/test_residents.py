@@ -349,3 +349,15 @@ def test_threads_together_take_no_more_than_there_is():
         sys.setswitchinterval(interval_s)
     assert max(most) <= MAX_BYTES
     assert (table.count, table.device_bytes, table.reserved_bytes, table.leases) == (0, 0, 0, 0)
+
+
+def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have_theirs():
+    table = Residents(1 << 30, 1 << 30, 60.0, lambda gone: None, max_client_bytes=100)
+    first, second = bytes(16), bytes(15) + b"1"
+    with table.reserve(first, 60, "somebody"):
+        with pytest.raises(CallError, match="the arrays of this client hold 60 of the 100") as caught:
+            table.reserve(second, 60, "somebody")
+        assert caught.value.reason is Reason.RESIDENT_LIMIT
+        assert caught.value.metadata["limit"] == "max_resident_bytes_per_client"
+        table.reserve(second, 60, "another").cancel()
+    table.reserve(second, 60, "somebody").cancel()

@@ -145,8 +145,8 @@ def test_a_worker_may_be_silent_while_it_starts_but_not_for_ever():
 
 def test_a_worker_that_stood_by_answers_at_once():
     session = Session(ready=False)
-    session.heard = 0
-    assert unheard(session, 3, stood_by=True) == Stop("the worker did not answer for 4 s")
+    assert session.heard == 1, "that it stood by"
+    assert unheard(session, 4, stood_by=True) == Stop("the worker did not answer for 4 s")
     assert unheard(session, 3) is None
 
 

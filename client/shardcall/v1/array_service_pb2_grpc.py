@@ -91,16 +91,18 @@ class ArrayServiceServicer(object):
         """Puts an array on the mesh.
 
         Before: the first request is the header; if its array is streamed, the
-        chunks follow, with index 0. Promise: acknowledged, the array stays. Not to
-        be repeated blindly: every call makes an array of its own.
+        chunks follow, with index 0. Promise: acknowledged, the array stays. May be
+        repeated by the same request id, as KernelService tells; by another one, or
+        by none, every call makes an array of its own.
 
         Errors:
         * INVALID_ARGUMENT: MALFORMED_REQUEST, INVALID_OPERAND, INVALID_SHAPE,
         SIZE_MISMATCH, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
-        NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG.
+        NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
+        REQUEST_ID_REUSED.
         * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
-        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, OUT_OF_HOST_MEMORY,
-        OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
+        OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         * CANCELLED: CANCELLED.
@@ -156,9 +158,11 @@ class ArrayServiceServicer(object):
         """Deletes arrays. Executions that were launched before still read them.
 
         Before: nothing. Promise: afterwards none of them is there; those that were
-        not there before are passed over. May be repeated.
+        not there before are passed over. May be repeated; by the same request id
+        with the same count.
 
-        Errors: as DescribeArray, without ARRAY_LOST.
+        Errors: as DescribeArray, without ARRAY_LOST, and
+        * INVALID_ARGUMENT: REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,16 +46,18 @@ class ArrayServiceStub:
     """Puts an array on the mesh.
 
     Before: the first request is the header; if its array is streamed, the
-    chunks follow, with index 0. Promise: acknowledged, the array stays. Not to
-    be repeated blindly: every call makes an array of its own.
+    chunks follow, with index 0. Promise: acknowledged, the array stays. May be
+    repeated by the same request id, as KernelService tells; by another one, or
+    by none, every call makes an array of its own.
 
     Errors:
     * INVALID_ARGUMENT: MALFORMED_REQUEST, INVALID_OPERAND, INVALID_SHAPE,
       SIZE_MISMATCH, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
-      NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG.
+      NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
+      REQUEST_ID_REUSED.
     * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
-    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, OUT_OF_HOST_MEMORY,
-      OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
+    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
+      OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     * CANCELLED: CANCELLED.
@@ -95,9 +97,11 @@ class ArrayServiceStub:
     """Deletes arrays. Executions that were launched before still read them.
 
     Before: nothing. Promise: afterwards none of them is there; those that were
-    not there before are passed over. May be repeated.
+    not there before are passed over. May be repeated; by the same request id
+    with the same count.
 
-    Errors: as DescribeArray, without ARRAY_LOST.
+    Errors: as DescribeArray, without ARRAY_LOST, and
+    * INVALID_ARGUMENT: REQUEST_ID_REUSED.
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.RenewLeaseRequest, _array_service_pb2.RenewLeaseResponse]
     """Makes a lease last `Limits.lease_seconds` from now; one that is unknown is
@@ -126,16 +130,18 @@ class ArrayServiceAsyncStub(ArrayServiceStub):
     """Puts an array on the mesh.
 
     Before: the first request is the header; if its array is streamed, the
-    chunks follow, with index 0. Promise: acknowledged, the array stays. Not to
-    be repeated blindly: every call makes an array of its own.
+    chunks follow, with index 0. Promise: acknowledged, the array stays. May be
+    repeated by the same request id, as KernelService tells; by another one, or
+    by none, every call makes an array of its own.
 
     Errors:
     * INVALID_ARGUMENT: MALFORMED_REQUEST, INVALID_OPERAND, INVALID_SHAPE,
       SIZE_MISMATCH, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
-      NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG.
+      NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
+      REQUEST_ID_REUSED.
     * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
-    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, OUT_OF_HOST_MEMORY,
-      OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
+    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
+      OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     * CANCELLED: CANCELLED.
@@ -175,9 +181,11 @@ class ArrayServiceAsyncStub(ArrayServiceStub):
     """Deletes arrays. Executions that were launched before still read them.
 
     Before: nothing. Promise: afterwards none of them is there; those that were
-    not there before are passed over. May be repeated.
+    not there before are passed over. May be repeated; by the same request id
+    with the same count.
 
-    Errors: as DescribeArray, without ARRAY_LOST.
+    Errors: as DescribeArray, without ARRAY_LOST, and
+    * INVALID_ARGUMENT: REQUEST_ID_REUSED.
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_array_service_pb2.RenewLeaseRequest, _array_service_pb2.RenewLeaseResponse]  # type: ignore[assignment]
     """Makes a lease last `Limits.lease_seconds` from now; one that is unknown is
@@ -209,16 +217,18 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         """Puts an array on the mesh.
 
         Before: the first request is the header; if its array is streamed, the
-        chunks follow, with index 0. Promise: acknowledged, the array stays. Not to
-        be repeated blindly: every call makes an array of its own.
+        chunks follow, with index 0. Promise: acknowledged, the array stays. May be
+        repeated by the same request id, as KernelService tells; by another one, or
+        by none, every call makes an array of its own.
 
         Errors:
         * INVALID_ARGUMENT: MALFORMED_REQUEST, INVALID_OPERAND, INVALID_SHAPE,
           SIZE_MISMATCH, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
-          NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG.
+          NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
+          REQUEST_ID_REUSED.
         * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
-        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, OUT_OF_HOST_MEMORY,
-          OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
+          OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY, RESIDENT_LIMIT.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         * CANCELLED: CANCELLED.
@@ -282,9 +292,11 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         """Deletes arrays. Executions that were launched before still read them.
 
         Before: nothing. Promise: afterwards none of them is there; those that were
-        not there before are passed over. May be repeated.
+        not there before are passed over. May be repeated; by the same request id
+        with the same count.
 
-        Errors: as DescribeArray, without ARRAY_LOST.
+        Errors: as DescribeArray, without ARRAY_LOST, and
+        * INVALID_ARGUMENT: REQUEST_ID_REUSED.
         """
 
     @_abc_1.abstractmethod

@@ -74,7 +74,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_OUT_OF_HOST_MEMORY: _ErrorReason.ValueType  # 20
     """RESOURCE_EXHAUSTED: the host could not give the memory for the arrays."""
     ERROR_REASON_OUT_OF_DEVICE_MEMORY: _ErrorReason.ValueType  # 21
-    """RESOURCE_EXHAUSTED: the devices could not give the memory for the kernel."""
+    """RESOURCE_EXHAUSTED: the devices cannot have the memory for this call, the
+    arrays that stay there counted. What would fit later waits instead.
+    """
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 22
     """DEADLINE_EXCEEDED: the deadline of the call passed. A compilation that it
     began goes on for later callers.
@@ -104,8 +106,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_SEGMENT_NOT_FOUND: _ErrorReason.ValueType  # 31
     """NOT_FOUND: no segment has this id, or it ended. Send the arrays as a stream."""
     ERROR_REASON_RESIDENT_LIMIT: _ErrorReason.ValueType  # 32
-    """RESOURCE_EXHAUSTED: the arrays that stay on the mesh are at the server's
-    limit. Delete some.
+    """RESOURCE_EXHAUSTED: the arrays that stay on the mesh are at the limit of
+    their lease, of their client or of the server. Delete some.
     """
     ERROR_REASON_TOKEN_REQUIRED: _ErrorReason.ValueType  # 33
     """UNAUTHENTICATED: the call brings no token, or one that this server does not
@@ -115,7 +117,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED: the token lacks the scope that the method needs."""
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 35
     """RESOURCE_EXHAUSTED: this caller has its share of calls, queued calls,
-    compilations, bytes or arrays, though the server has room for others. Wait
+    compilations, segments or bytes, though the server has room for others. Wait
     until some of them are done.
     """
     ERROR_REASON_EXECUTE_LIMIT: _ErrorReason.ValueType  # 36
@@ -196,7 +198,9 @@ ERROR_REASON_SERVER_BUSY: ErrorReason.ValueType  # 19
 ERROR_REASON_OUT_OF_HOST_MEMORY: ErrorReason.ValueType  # 20
 """RESOURCE_EXHAUSTED: the host could not give the memory for the arrays."""
 ERROR_REASON_OUT_OF_DEVICE_MEMORY: ErrorReason.ValueType  # 21
-"""RESOURCE_EXHAUSTED: the devices could not give the memory for the kernel."""
+"""RESOURCE_EXHAUSTED: the devices cannot have the memory for this call, the
+arrays that stay there counted. What would fit later waits instead.
+"""
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 22
 """DEADLINE_EXCEEDED: the deadline of the call passed. A compilation that it
 began goes on for later callers.
@@ -226,8 +230,8 @@ ended or the mesh restarted. Put it anew.
 ERROR_REASON_SEGMENT_NOT_FOUND: ErrorReason.ValueType  # 31
 """NOT_FOUND: no segment has this id, or it ended. Send the arrays as a stream."""
 ERROR_REASON_RESIDENT_LIMIT: ErrorReason.ValueType  # 32
-"""RESOURCE_EXHAUSTED: the arrays that stay on the mesh are at the server's
-limit. Delete some.
+"""RESOURCE_EXHAUSTED: the arrays that stay on the mesh are at the limit of
+their lease, of their client or of the server. Delete some.
 """
 ERROR_REASON_TOKEN_REQUIRED: ErrorReason.ValueType  # 33
 """UNAUTHENTICATED: the call brings no token, or one that this server does not
@@ -237,7 +241,7 @@ ERROR_REASON_SCOPE_MISSING: ErrorReason.ValueType  # 34
 """PERMISSION_DENIED: the token lacks the scope that the method needs."""
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 35
 """RESOURCE_EXHAUSTED: this caller has its share of calls, queued calls,
-compilations, bytes or arrays, though the server has room for others. Wait
+compilations, segments or bytes, though the server has room for others. Wait
 until some of them are done.
 """
 ERROR_REASON_EXECUTE_LIMIT: ErrorReason.ValueType  # 36

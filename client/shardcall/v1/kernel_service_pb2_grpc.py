@@ -37,6 +37,19 @@ class KernelServiceStub(object):
     and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
     stream whose sender or reader stalls past its deadline ends with CANCELLED
     and without details.
+
+    Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
+    64 letters, digits, dots, hyphens or underscores, chosen at random. A call
+    that is sent again keeps its id and its request. Where a call leaves something
+    behind, the server then gives the answer of the first, and waits for it if it
+    still runs: its effect comes once. It remembers some thousands of answers,
+    each for ten minutes at most and not over its own end; what failed had no
+    effect and is run again. The same id with another request is INVALID_ARGUMENT,
+    REQUEST_ID_REUSED. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
+    as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
+    no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
+    UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one
+    request; a stream is better sent anew by its sender.
     """
 
     def __init__(self, channel):
@@ -89,6 +102,19 @@ class KernelServiceServicer(object):
     and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
     stream whose sender or reader stalls past its deadline ends with CANCELLED
     and without details.
+
+    Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
+    64 letters, digits, dots, hyphens or underscores, chosen at random. A call
+    that is sent again keeps its id and its request. Where a call leaves something
+    behind, the server then gives the answer of the first, and waits for it if it
+    still runs: its effect comes once. It remembers some thousands of answers,
+    each for ten minutes at most and not over its own end; what failed had no
+    effect and is run again. The same id with another request is INVALID_ARGUMENT,
+    REQUEST_ID_REUSED. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
+    as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
+    no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
+    UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one
+    request; a stream is better sent anew by its sender.
     """
 
     def ListKernels(self, request, context):
@@ -135,7 +161,8 @@ class KernelServiceServicer(object):
         UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG, UNKNOWN_STRATEGY,
         STRATEGY_UNSUPPORTED.
         * FAILED_PRECONDITION: COMPILE_FAILED.
-        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, OUT_OF_DEVICE_MEMORY.
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
+        OUT_OF_DEVICE_MEMORY.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED. The compilation goes on.
         * CANCELLED: CANCELLED.
@@ -163,11 +190,11 @@ class KernelServiceServicer(object):
 
         Before: operands are inline and together at most
         `Limits.max_inline_bytes`, or in a segment, or resident. Promise: the NumPy
-        result. May be repeated; with keep_results every repetition leaves results
-        of its own.
+        result. May be repeated; with keep_results by the same request id, or every
+        repetition leaves results of its own.
 
         Errors: as Plan, and
-        * INVALID_ARGUMENT: SIZE_MISMATCH.
+        * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED.
         * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
         * FAILED_PRECONDITION: STREAM_REQUIRED. Nothing was run.
         * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details where the message
@@ -249,6 +276,19 @@ class KernelService(object):
     and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
     stream whose sender or reader stalls past its deadline ends with CANCELLED
     and without details.
+
+    Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
+    64 letters, digits, dots, hyphens or underscores, chosen at random. A call
+    that is sent again keeps its id and its request. Where a call leaves something
+    behind, the server then gives the answer of the first, and waits for it if it
+    still runs: its effect comes once. It remembers some thousands of answers,
+    each for ten minutes at most and not over its own end; what failed had no
+    effect and is run again. The same id with another request is INVALID_ARGUMENT,
+    REQUEST_ID_REUSED. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
+    as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
+    no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
+    UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one
+    request; a stream is better sent anew by its sender.
     """
 
     @staticmethod

@@ -58,12 +58,12 @@ class ProfileServiceServicer(object):
 
         Before: no recording runs. Promise: what the mesh does from the answer on is
         in the trace. A recording that nobody stops is thrown away after
-        `max_seconds`, or when the mesh restarts. Not to be repeated without a look
-        at the answer.
+        `max_seconds`, or when the mesh restarts. May be repeated by the same request
+        id, as KernelService tells.
 
         Errors:
         * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
-        * INVALID_ARGUMENT: MALFORMED_REQUEST.
+        * INVALID_ARGUMENT: MALFORMED_REQUEST, REQUEST_ID_REUSED.
         * FAILED_PRECONDITION: PROFILE_STATE.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
@@ -80,6 +80,7 @@ class ProfileServiceServicer(object):
 
         Errors:
         * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE; the recording is thrown away.
         * FAILED_PRECONDITION: PROFILE_STATE.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.

@@ -40,12 +40,12 @@ class ProfileServiceStub:
 
     Before: no recording runs. Promise: what the mesh does from the answer on is
     in the trace. A recording that nobody stops is thrown away after
-    `max_seconds`, or when the mesh restarts. Not to be repeated without a look
-    at the answer.
+    `max_seconds`, or when the mesh restarts. May be repeated by the same request
+    id, as KernelService tells.
 
     Errors:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
-    * INVALID_ARGUMENT: MALFORMED_REQUEST.
+    * INVALID_ARGUMENT: MALFORMED_REQUEST, REQUEST_ID_REUSED.
     * FAILED_PRECONDITION: PROFILE_STATE.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
@@ -58,6 +58,7 @@ class ProfileServiceStub:
 
     Errors:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
+    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE; the recording is thrown away.
     * FAILED_PRECONDITION: PROFILE_STATE.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
@@ -75,12 +76,12 @@ class ProfileServiceAsyncStub(ProfileServiceStub):
 
     Before: no recording runs. Promise: what the mesh does from the answer on is
     in the trace. A recording that nobody stops is thrown away after
-    `max_seconds`, or when the mesh restarts. Not to be repeated without a look
-    at the answer.
+    `max_seconds`, or when the mesh restarts. May be repeated by the same request
+    id, as KernelService tells.
 
     Errors:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
-    * INVALID_ARGUMENT: MALFORMED_REQUEST.
+    * INVALID_ARGUMENT: MALFORMED_REQUEST, REQUEST_ID_REUSED.
     * FAILED_PRECONDITION: PROFILE_STATE.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
@@ -93,6 +94,7 @@ class ProfileServiceAsyncStub(ProfileServiceStub):
 
     Errors:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
+    * RESOURCE_EXHAUSTED: CALL_TOO_LARGE; the recording is thrown away.
     * FAILED_PRECONDITION: PROFILE_STATE.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
@@ -113,12 +115,12 @@ class ProfileServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Before: no recording runs. Promise: what the mesh does from the answer on is
         in the trace. A recording that nobody stops is thrown away after
-        `max_seconds`, or when the mesh restarts. Not to be repeated without a look
-        at the answer.
+        `max_seconds`, or when the mesh restarts. May be repeated by the same request
+        id, as KernelService tells.
 
         Errors:
         * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
-        * INVALID_ARGUMENT: MALFORMED_REQUEST.
+        * INVALID_ARGUMENT: MALFORMED_REQUEST, REQUEST_ID_REUSED.
         * FAILED_PRECONDITION: PROFILE_STATE.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
@@ -137,6 +139,7 @@ class ProfileServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE; the recording is thrown away.
         * FAILED_PRECONDITION: PROFILE_STATE.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.

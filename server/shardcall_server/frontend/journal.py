@@ -11,7 +11,7 @@ import structlog
 from shardcall_server.errors import Reason, shorten
 from shardcall_server.frontend.access.refusals import Refusals
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.metrics import Metrics
+from shardcall_server.frontend.metrics import Metrics, known_method
 
 _WORTH_A_WARNING = frozenset(
     {
@@ -69,6 +69,7 @@ class Journal:
             code: its status.
             reason: why.
         """
+        method = known_method(method)
         self._metrics.count(method, code, reason, None)
         # A socket's address would be a path of the client's.
         self._refusals.note(method, "unix" if caller.startswith("unix:") else caller, reason)
@@ -88,24 +89,18 @@ class Journal:
             code: its status.
             reason: why it failed; None where it did not.
         """
-        if call is not None:
-            call.finish()
+        if call is None:
+            self.refused(method, "", code, reason or Reason.INTERNAL)
+            return
+        call.finish()
         self._metrics.count(method, code, reason, call)
-        if self._tracer is not None and call is not None:
+        if self._tracer is not None:
             self._tracer.record(method, call, code, reason)
-        if reason is None:
-            self._access(method, call)
-        else:
-            self._failure(method, call, code, reason)
-
-    def _access(self, method: str, call: Call | None) -> None:
-        if call is not None and self._log.is_enabled_for(logging.DEBUG):
+        if reason is not None:
+            tell = self._log.warning if reason in _WORTH_A_WARNING else self._log.info
+            tell("call failed", **_facts(method, call), code=code.name, reason=reason.value)
+        elif self._log.is_enabled_for(logging.DEBUG):
             self._log.debug("call", **_facts(method, call), received_bytes=call.received_bytes, key=call.key[:12])
-
-    def _failure(self, method: str, call: Call | None, code: grpc.StatusCode, reason: Reason) -> None:
-        tell = self._log.warning if reason in _WORTH_A_WARNING else self._log.info
-        facts = _facts(method, call) if call is not None else {"method": method}
-        tell("call failed", **facts, code=code.name, reason=reason.value)
 
 
 def _facts(method: str, call: Call) -> dict[str, object]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
+from shardcall_server.frontend.memory.residents import Residents
 from shardcall_server.frontend.waiting_line import WaitingLine
+from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.settings import Settings, memory_bytes
 
 
 class Turn:
@@ -55,6 +59,24 @@ class _Waiter:
         self.turn: Turn | None = None
         self.refusal: CallError | None = None
         self.told: Future[None] = Future()
+
+
+def make_queue(settings: Settings, session: Callable[[], MeshSession | None], residents: Residents) -> MeshQueue:
+    """The queue of a server, whose devices have the memory that was set, or that the platform or the host has.
+
+    Args:
+        settings: the server's.
+        session: the mesh's present session; None while there is none.
+        residents: the arrays that stay.
+    """
+    host_bytes = memory_bytes()
+
+    def limit_bytes() -> int:
+        present = session()
+        return settings.max_device_bytes or (present.device_bytes if present else 0) or host_bytes
+
+    budget = DeviceBudget(limit_bytes, lambda: residents.device_bytes)
+    return MeshQueue(settings.max_launched_calls, settings.queued_calls, settings.queued_calls_per_client, budget)
 
 
 class MeshQueue:

@@ -57,6 +57,11 @@ class CallFacts(Protocol):
     shared_bytes: int
 
 
+def known_method(name: str) -> str:
+    """A method's name, and one for all that are none: whoever is turned away could make names without end."""
+    return name if name in _METHODS else OTHER
+
+
 class Metrics:
     """Counts calls; everything else is read off the objects that know it when somebody asks (`metrics_state.py`).
 
@@ -106,7 +111,7 @@ class Metrics:
             reason: why it failed; None where it did not, or where that is only gRPC's to say.
             call: the call; None where it was refused before it was one.
         """
-        method = method if method in _METHODS else OTHER  # whoever is turned away could make names without end
+        method = known_method(method)
         ends = self._by_end.get((method, code))
         if ends is None:  # looking labels up anew would be the largest part of the cost
             ends = self._by_end[method, code] = self._calls.labels(method, code.name)

@@ -15,6 +15,7 @@ from shardcall.v1 import profile_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.profile_folder import ProfileFolder, remove_abandoned
+from shardcall_server.frontend.repeats import Repeats
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
@@ -82,11 +83,13 @@ class ProfileServicer:
 
     Args:
         supervisor: keeps the mesh; asked for when calls come, which is after it was made.
+        repeats: of calls that change something.
         settings: the server's.
     """
 
-    def __init__(self, supervisor: Callable[[], MeshSupervisor], settings: Settings) -> None:
+    def __init__(self, supervisor: Callable[[], MeshSupervisor], repeats: Repeats, settings: Settings) -> None:
         self._supervisor = supervisor
+        self._repeats = repeats
         self._settings = settings
         self._lock = threading.Lock()
         self._recording: Recording | None = None
@@ -97,6 +100,11 @@ class ProfileServicer:
         self, request: profile_service_pb2.StartProfileRequest, call: Call
     ) -> profile_service_pb2.StartProfileResponse:
         """Begins to record."""
+        return self._repeats.once(call, request, lambda: self._start(request, call))
+
+    def _start(
+        self, request: profile_service_pb2.StartProfileRequest, call: Call
+    ) -> profile_service_pb2.StartProfileResponse:
         max_s = self._check_seconds(request.max_seconds)
         recording = self._begin(self._supervisor().mesh(call).session)
         try:

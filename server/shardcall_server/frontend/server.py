@@ -43,9 +43,8 @@ from shardcall_server.frontend.execution import Execution
 from shardcall_server.frontend.info_servicer import ServerInfoServicer
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.kernel_servicer import KernelServicer
-from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.memory.holdings import Holdings
-from shardcall_server.frontend.mesh_queue import MeshQueue
+from shardcall_server.frontend.mesh_queue import make_queue
 from shardcall_server.frontend.metrics_state import Sources
 from shardcall_server.frontend.observation import Observation
 from shardcall_server.frontend.profile_servicer import ProfileServicer
@@ -62,7 +61,7 @@ from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_server.frontend.workers.workers import Workers
-from shardcall_server.settings import Settings, SettingsError, client_share, memory_bytes
+from shardcall_server.settings import Settings, SettingsError, client_share
 from shardcall_server.telemetry import configure_logging
 from shardcall_worker.v1 import link_pb2
 
@@ -94,6 +93,8 @@ def grpc_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
         # A client that comes near to it sees UNAVAILABLE; our own limits are far below, and say what they are.
         ("grpc.max_concurrent_streams", settings.max_streams_per_connection),
+        # Else calls that their callers have cancelled count until their handlers have ended, and new ones are refused.
+        ("grpc.http.overload_protection", 0),
         # Above these, 1000 and 3000 as gRPC has them, calls are CANCELLED at random before we see them.
         ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
@@ -101,9 +102,9 @@ def grpc_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", round(settings.handshake_timeout_s * 1000)),
         ("grpc.max_connection_idle_ms", round(settings.max_connection_idle_s * 1000)),
         ("grpc.http2.max_frame_size", (1 << 24) - 1),
-        # Reads of 4 MiB: a stream of 128 MiB arrives 15 % sooner.
-        ("grpc.experimental.tcp_read_chunk_size", 4 << 20),
-        ("grpc.experimental.tcp_min_read_chunk_size", 4 << 20),
+        # Reads grow to 4 MiB where much comes: a stream of 128 MiB arrives 15 % sooner. They begin small, since each
+        # connection has memory for one, touched, before it brings anything.
+        ("grpc.experimental.tcp_read_chunk_size", 64 << 10),
         ("grpc.experimental.tcp_max_read_chunk_size", 4 << 20),
         ("grpc.so_reuseport", 0),
         ("grpc.keepalive_time_ms", 60_000),
@@ -147,15 +148,10 @@ class FrontEnd:
         self._measurer = _measurer(settings)
         self._disk_use = DiskUse()
         self._holdings = Holdings(settings, lambda: self._supervisor.session)
-        self._profiles = ProfileServicer(lambda: self._supervisor, settings)
-        self._host_bytes = memory_bytes()
+        self._repeats = Repeats()
+        self._profiles = ProfileServicer(lambda: self._supervisor, self._repeats, settings)
         self._programs: ProgramCache | None = None
-        self._queue = MeshQueue(
-            settings.max_launched_calls,
-            settings.queued_calls,
-            settings.queued_calls_per_client,
-            DeviceBudget(self._device_bytes, lambda: self._holdings.residents.device_bytes),
-        )
+        self._queue = make_queue(settings, lambda: self._supervisor.session, self._holdings.residents)
         self._supervisor = MeshSupervisor(
             Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
             partial(_open_session, settings, Blame(), self._warmer.program_dir),
@@ -173,17 +169,13 @@ class FrontEnd:
         self._holdings.residents.end_epoch(epoch)
         self._profiles.end_epoch()
 
-    def _device_bytes(self) -> int:
-        session = self._supervisor.session
-        return self._settings.max_device_bytes or (session and session.device_bytes) or self._host_bytes
-
     def _register(self) -> ServerInfoServicer:
         holdings, settings = self._holdings, self._settings
         queue = self._queue
         execution = Execution(self._supervisor, queue, settings)
         # Our servicers take a Call where the generated base classes take gRPC's context: the interceptor
         # makes the one of the other.
-        repeats = Repeats()
+        repeats = self._repeats
         kernels = KernelServicer(self._supervisor, execution, holdings.stores, holdings.residents, repeats, settings)
         kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
             cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), self._server

@@ -126,7 +126,8 @@ def _details(error: CallError, retry_ms: int | None) -> list[Any]:
 def _subject(error: CallError) -> str:
     """Whose limit it is, and which."""
     whose = "client" if error.reason is Reason.QUOTA_EXCEEDED else "server"
-    return f"{whose}:{_fit(error.metadata.get('limit', error.reason.value.lower()), _MAX_VALUE_BYTES)}"
+    limit = error.metadata.get("limit", "")
+    return f"{whose}:{error.reason.value.lower() if not limit or limit.isdigit() else _fit(limit, _MAX_VALUE_BYTES)}"
 
 
 def _fit(text: str, limit_bytes: int) -> str:

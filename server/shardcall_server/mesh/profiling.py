@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+from pathlib import Path
+
 import jax
+import structlog
 
 from shardcall_server.errors import CallError, Reason
 
@@ -11,7 +16,7 @@ class Profiler:
     """Starts and stops the one recording of this process."""
 
     def __init__(self) -> None:
-        self._recording = False
+        self._directory: Path | None = None
 
     def start(self, directory: str) -> None:
         """Begins to record.
@@ -22,22 +27,42 @@ class Profiler:
         Raises:
             CallError: a recording runs already.
         """
-        if self._recording:
+        if self._directory is not None:
             raise CallError(Reason.PROFILE_STATE, "a profile is being recorded already; repeat this when it has ended")
         options = jax.profiler.ProfileOptions()
         # Tracing every Python call would slow down the thread that launches, and show the server's own files.
         options.python_tracer_level = 0
         options.raise_error_on_start_failure = True
         jax.profiler.start_trace(directory, profiler_options=options)
-        self._recording = True
+        self._directory = Path(directory)
 
     def stop(self) -> None:
         """Ends the recording, and writes its files.
 
         Raises:
-            CallError: none runs.
+            CallError: none runs, or the files could not be written.
         """
-        if not self._recording:
+        if self._directory is None:
             raise CallError(Reason.PROFILE_STATE, "no profile is being recorded; start one first")
-        self._recording = False
+        directory, self._directory = self._directory, None
+        try:
+            jax.profiler.stop_trace()
+        except Exception as error:  # noqa: BLE001  # JAX tells of a full disk as of memory of the devices
+            structlog.get_logger().warning("a profile could not be written", reason=str(error))
+            _forget(directory)
+            raise CallError(
+                Reason.CALL_TOO_LARGE,
+                "the server could not write the profile, most likely for want of room, and it is thrown away; record "
+                "fewer calls, or tell the server's keeper to set TMPDIR to a place with more room",
+            ) from None
+
+
+def _forget(directory: Path) -> None:
+    """Has JAX end a recording whose files it could not write; until then it begins no other.
+
+    What it writes now is all but empty, and needs no more than the room of what it wrote before.
+    """
+    for written in directory.glob("*"):
+        shutil.rmtree(written, ignore_errors=True)
+    with contextlib.suppress(Exception):
         jax.profiler.stop_trace()

@@ -8,7 +8,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
 from shardcall_server.settings import memory_bytes
-from shardcall_server.wire import MAX_SPAN_BYTES
+from shardcall_server.wire import MAX_SPAN_BYTES, about
 
 
 def check_size(problem: Problem, max_call_bytes: int, max_device_bytes: int) -> None:
@@ -43,8 +43,8 @@ def check_placed(array: ArrayType, spec: Spec, mesh: MeshAxes) -> int:
     if padded.span_bytes > MAX_SPAN_BYTES:
         raise CallError(
             Reason.INVALID_SHAPE,
-            f"{shorten(str(array))}, split as {shorten(format_spec(spec))}, spans {padded.span_bytes:.3g} bytes, "
-            f"sizes of 0 counted as 1; at most {MAX_SPAN_BYTES:.3g} are allowed",
+            f"{shorten(str(array))}, split as {shorten(format_spec(spec))}, spans {about(padded.span_bytes)} bytes, "
+            f"sizes of 0 counted as 1; at most {about(MAX_SPAN_BYTES)} are allowed",
             field="operands",
         )
     return ArrayType(block_shape(array.shape, spec, mesh), array.dtype).nbytes * mesh.device_count

@@ -23,8 +23,10 @@ _T = TypeVar("_T")
 _OURS = "/shardcall.v1."
 _HEALTH = "/grpc.health.v1."
 _QUESTION_S = 2.0  # for a question to arrive and be answered
-_DIALOGUE_S = 30.0
-_MAX_OPEN = 64
+_DIALOGUE_S = 10.0
+_MAX_QUESTIONS = 64
+_MAX_DIALOGUES = 8
+_MAX_WATCHES = 64
 _MALFORMED = object()
 
 
@@ -41,8 +43,11 @@ class SideCalls(grpc.ServerInterceptor):
     def __init__(self, threads: CallThreads) -> None:
         self._threads = threads
         self._alarms = Alarms()
-        self._watches = threading.BoundedSemaphore(_MAX_OPEN)
-        self._rooms = {True: _Room(16, "health"), False: _Room(4, "reflection")}
+        self._watches = threading.BoundedSemaphore(_MAX_WATCHES)
+        self._rooms = {
+            True: _Room(16, _MAX_QUESTIONS, "health"),
+            False: _Room(_MAX_DIALOGUES, _MAX_DIALOGUES, "reflection"),
+        }
 
     def intercept_service(
         self,
@@ -106,15 +111,16 @@ class SideCalls(grpc.ServerInterceptor):
 class _Room(ThreadPoolExecutor):
     """Threads for one kind of call, with a count of those that have or await one."""
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(self, threads: int, most: int, name: str) -> None:
         super().__init__(threads, thread_name_prefix=name)
+        self._most = most
         self._count_lock = threading.Lock()
         self._taken = 0
 
     @property
     def full(self) -> bool:
         """Whether no more are taken."""
-        return self._taken >= _MAX_OPEN
+        return self._taken >= self._most
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
         """Has a thread do something; as its base class does."""
@@ -158,5 +164,5 @@ def _whole(request: Any, context: grpc.ServicerContext) -> Any:
 
 
 def _busy() -> CallStatus:
-    error = CallError(Reason.SERVER_BUSY, f"{_MAX_OPEN} questions of this kind are open already; ask again later")
+    error = CallError(Reason.SERVER_BUSY, "too many questions of this kind are open already; ask again later")
     return CallStatus(error, timing_pb2.Timing())

@@ -46,7 +46,11 @@ class Holdings:
         self.segments = Segments(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
         self.companion = make_companion() if settings.segments else None
         self.residents = Residents(
-            settings.max_resident_bytes, settings.max_resident_bytes_per_lease, settings.lease_s, self._delete
+            settings.max_resident_bytes,
+            settings.max_resident_bytes_per_lease,
+            settings.lease_s,
+            self._delete,
+            max_client_bytes=settings.max_resident_bytes_per_client,
         )
         self.stores = Stores(self.arena, self.segments)
         self._lease_timer = LeaseTimer(self.residents)

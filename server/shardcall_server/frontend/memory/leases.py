@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,10 @@ from shardcall_server.kernels.layout import ArrayType
 MAX_LEASE_ARRAYS = 1 << 12
 """So many can be told of in one message, unless their mesh has many axes of long names."""
 
+MAX_ARRAYS = 1 << 14
+"""Arrays of no bytes take memory too, some 20 KiB of the server's, and whoever wants may have many leases."""
+
+MAX_CLIENT_ARRAYS = MAX_ARRAYS * 3 // 4
 _LEASE_ID_BYTES = range(16, 65)
 
 
@@ -67,7 +72,7 @@ class Room:
         setting: what sets the bytes.
     """
 
-    def __init__(self, whose: str, max_arrays: int, max_bytes: int, setting: str) -> None:
+    def __init__(self, whose: str, max_arrays: int, max_bytes: float, setting: str) -> None:
         self._whose = whose
         self._max_arrays = max_arrays
         self._max_bytes = max_bytes
@@ -115,6 +120,7 @@ class Lease:
         owner: the principal whose it is; empty where nobody is asked who they are.
         lease_id: what its client calls it.
         room: counts its arrays, and those on their way.
+        client: counts those of all leases of its owner; None where nobody is asked who they are.
         arrays: its arrays by handle, oldest first.
         ends: when it is over, by the clock.
     """
@@ -122,8 +128,14 @@ class Lease:
     owner: str
     lease_id: bytes
     room: Room
+    client: Room | None = None
     arrays: dict[bytes, Resident] = field(default_factory=dict)
     ends: float = 0.0
+
+    @property
+    def rooms(self) -> tuple[Room, ...]:
+        """All that count its arrays, but for the server's own."""
+        return (self.room,) if self.client is None else (self.room, self.client)
 
 
 class Leases:
@@ -133,11 +145,16 @@ class Leases:
         lease_s: how long a lease lasts after it was last renewed.
         max_bytes: the most bytes on the devices of one lease's arrays.
         clock: seconds that never go back.
+        max_client_bytes: the most of all leases of one owner.
     """
 
-    def __init__(self, lease_s: float, max_bytes: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, lease_s: float, max_bytes: int, clock: Callable[[], float], max_client_bytes: float = math.inf
+    ) -> None:
         self.lease_s = lease_s
         self._max_bytes = max_bytes
+        self._max_client_bytes = max_client_bytes
+        self._clients: dict[str, Room] = {}  # of principals: as many as there are tokens
         self._clock = clock
         # By owner and id. All last equally long: the first ends first.
         self._leases: OrderedDict[tuple[str, bytes], Lease] = OrderedDict()
@@ -157,10 +174,17 @@ class Leases:
         key = (owner, lease_id)
         if key not in self._leases:
             room = Room("the arrays of this lease", MAX_LEASE_ARRAYS, self._max_bytes, "max_resident_bytes_per_lease")
-            self._leases[key] = Lease(owner, lease_id, room)
+            self._leases[key] = Lease(owner, lease_id, room, self._client(owner))
         lease = self._leases[key]
         self.renew(lease)
         return lease
+
+    def _client(self, owner: str) -> Room | None:
+        if owner and owner not in self._clients:
+            self._clients[owner] = Room(
+                "the arrays of this client", MAX_CLIENT_ARRAYS, self._max_client_bytes, "max_resident_bytes_per_client"
+            )
+        return self._clients.get(owner)
 
     def renew(self, lease: Lease) -> None:
         """Makes a lease that is there last its full time from now."""

@@ -7,6 +7,7 @@ order of launches.
 from __future__ import annotations
 
 import itertools
+import math
 import secrets
 import threading
 import time
@@ -20,16 +21,13 @@ import structlog
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.memory.leases import Lease, Leases, Resident, Room, check_lease_id
+from shardcall_server.frontend.memory.leases import MAX_ARRAYS, Lease, Leases, Resident, Room, check_lease_id
 from shardcall_server.kernels.layout import ArrayType
 
 __all__ = ["LeaseTimer", "Reservation", "Resident", "Residents", "array_lost"]
 
 HANDLE_BYTES = 16
 MAX_DELETED = 1024
-MAX_ARRAYS = 1 << 14
-"""Arrays of no bytes take memory too, some 20 KiB of the server's, and whoever wants may have many leases."""
-
 _TOLD_DIGITS = 8  # who has a handle may use it, so no message tells all of it
 _MAX_ENDED_EPOCHS = 1024  # no call lasts through so many restarts
 
@@ -51,6 +49,7 @@ class Residents:
         on_delete: told which arrays were deleted, or ended with their lease; those of an epoch that ended are not
             told. Called without the table's lock, by whichever thread noticed.
         clock: seconds that never go back.
+        max_client_bytes: the most of all leases of one principal.
     """
 
     def __init__(
@@ -60,12 +59,13 @@ class Residents:
         lease_s: float,
         on_delete: Callable[[Sequence[Resident]], None],
         clock: Callable[[], float] = time.monotonic,
+        max_client_bytes: float = math.inf,
     ) -> None:
         self._on_delete = on_delete
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._by_handle: dict[bytes, Resident] = {}
-        self._leases = Leases(lease_s, max_lease_bytes, clock)
+        self._leases = Leases(lease_s, max_lease_bytes, clock, max_client_bytes)
         self._room = Room("the arrays of all leases", MAX_ARRAYS, max_bytes, "max_resident_bytes")
         self._device_bytes = 0
         self._ended_epochs: deque[int] = deque(maxlen=_MAX_ENDED_EPOCHS)
@@ -230,13 +230,13 @@ class Residents:
             self._leases.drop_if_empty(lease)
 
     def _take_room(self, lease: Lease, nbytes: int) -> None:
-        for room in (lease.room, self._room):
+        for room in (*lease.rooms, self._room):
             room.check(nbytes)
-        for room in (lease.room, self._room):
+        for room in (*lease.rooms, self._room):
             room.count(1, nbytes)
 
     def _give_room(self, lease: Lease, nbytes: int) -> None:
-        for room in (lease.room, self._room):
+        for room in (*lease.rooms, self._room):
             room.count(-1, -nbytes)
 
     @contextmanager

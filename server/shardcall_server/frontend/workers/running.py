@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -39,7 +40,9 @@ class Running:
         """Tells that the command is with a worker, and what its answer will be in."""
         self._session = session
         self._answer = answer
-        answer.add_done_callback(self._finished)
+        # A future keeps its callbacks, and this one that future: together they would keep the call, and gRPC's stream.
+        finished = weakref.WeakMethod(self._finished)
+        answer.add_done_callback(lambda _: told() if (told := finished()) is not None else None)
 
     def is_wanted(self) -> bool:
         """Whether anybody waits for the answer."""
@@ -113,6 +116,6 @@ class Running:
                 self._answer.add_done_callback(lambda _: session.tell(delete))
             raise
 
-    def _finished(self, _: Future[link_pb2.WorkerMessage]) -> None:
+    def _finished(self) -> None:
         self._answered = time.monotonic()
         self.advance(math.inf)

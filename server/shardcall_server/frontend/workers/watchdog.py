@@ -57,6 +57,7 @@ class Watch:
         self._cpu_ticks = 0
         self._silent_s = self._still_s = self._starting_s = self._run_s = self._unwanted_s = 0.0
         self._is_due = stood_by
+        self._beats_before_start = 1 if stood_by else 0
         self._head: Command | None = None
         self._compiling: dict[Command, float] = {}
 
@@ -81,7 +82,7 @@ class Watch:
         if self.session.heard != self._heard or self.session.unheard:
             self._heard, self._silent_s, self._still_s = self.session.heard, 0.0, 0.0
             # The devices' start may hold up every thread of the worker's: until it is ready, nothing is due again.
-            self._is_due = self.session.ready.done()
+            self._is_due = self.session.ready.done() or self._heard <= self._beats_before_start
         elif self._is_due:
             self._look_at_silence(passed_s)
         if self._still_s > self._limits.silence_s or self._silent_s > _MOST_SILENCE * self._limits.silence_s:

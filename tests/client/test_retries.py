@@ -1,0 +1,165 @@
+"""What the client repeats, how often and after how long."""
+
+import grpc
+import numpy as np
+import pytest
+
+import shardcall
+from shardcall.retries import NO_RETRIES, Retries
+
+LARGE = np.random.default_rng(0).integers(0, 255, 3 * 2**20, np.uint8)
+EXHAUSTED, UNAVAILABLE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE
+
+REPEATED = {
+    "busy": (EXHAUSTED, "SERVER_BUSY", 0.01),
+    "over quota": (EXHAUSTED, "QUOTA_EXCEEDED", 0.01),
+    "no mesh yet": (UNAVAILABLE, "MESH_NOT_READY", 0.01),
+    "draining": (UNAVAILABLE, "SERVER_DRAINING", 0),
+    "lost connection": (UNAVAILABLE, "", 0),
+}
+NOT_REPEATED = {
+    "too large for ever": (EXHAUSTED, "RESIDENT_LIMIT", shardcall.ResourceExhaustedError),
+    "restarted under the call": (UNAVAILABLE, "MESH_RESTARTED", shardcall.MeshRestartedError),
+    "a fault": (grpc.StatusCode.INTERNAL, "INTERNAL", shardcall.InternalServerError),
+    "a fault of gRPC's": (grpc.StatusCode.INTERNAL, "", shardcall.InternalServerError),
+    "unknown": (grpc.StatusCode.UNKNOWN, "", shardcall.InternalServerError),
+    "late": (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", shardcall.DeadlineExceededError),
+    "wrong": (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PARAMETER", shardcall.InvalidParameterError),
+}
+OPERANDS = pytest.mark.parametrize("operand", [np.arange(4.0), LARGE], ids=["unary", "stream"])
+
+
+@pytest.fixture
+def failing(server, abort):
+    """Makes calls fail so often; returns the metadata of every call that came."""
+
+    def fail(count, status, reason, retry_after_s=0.0):
+        answers, came = (server.execute, server.execute_stream), []
+
+        def refused(context):
+            came.append(dict(context.invocation_metadata()))
+            if len(came) > count:
+                return
+            if reason:
+                abort(context, status, reason, retry_after_s=retry_after_s)
+            context.abort(status, "told by gRPC")
+
+        def execute(request, context):
+            refused(context)
+            return answers[0](request, context)
+
+        def execute_stream(requests, context):
+            refused(context)
+            yield from answers[1](requests, context)
+
+        server.execute, server.execute_stream = execute, execute_stream
+        return came
+
+    return fail
+
+
+@OPERANDS
+@pytest.mark.parametrize(("status", "reason", "after_s"), REPEATED.values(), ids=REPEATED)
+def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, operand, status, reason, after_s):
+    came = failing(2, status, reason, after_s)
+    np.testing.assert_array_equal(client.call("echo", operand).array, operand)
+    assert len(came) == 3
+    assert len({metadata["shardcall-request-id"] for metadata in came}) == 1
+    timeouts = [float(metadata["shardcall-timeout"]) for metadata in came]
+    assert timeouts == sorted(timeouts, reverse=True)
+    assert timeouts[0] > timeouts[-1]
+
+
+@OPERANDS
+@pytest.mark.parametrize(("status", "reason", "error"), NOT_REPEATED.values(), ids=NOT_REPEATED)
+def test_all_else_is_told_at_once(client, failing, operand, status, reason, error):
+    came = failing(9, status, reason)
+    with pytest.raises(error):
+        client.call("echo", operand)
+    assert len(came) == 1
+
+
+@OPERANDS
+def test_a_call_is_repeated_four_times_at_most(client, failing, operand):
+    came = failing(9, EXHAUSTED, "SERVER_BUSY", 0.01)
+    with pytest.raises(shardcall.ResourceExhaustedError):
+        client.call("echo", operand)
+    assert len(came) == 5
+
+
+def test_a_wait_that_would_end_after_the_deadline_is_not_begun(client, failing):
+    came = failing(9, EXHAUSTED, "SERVER_BUSY", 60)
+    with pytest.raises(shardcall.ResourceExhaustedError) as caught:
+        client.call("echo", 1.0, timeout=30)
+    assert caught.value.retry_after_s == 60
+    assert len(came) == 1
+
+
+def test_nothing_is_repeated_where_that_is_not_wanted(server, failing):
+    came = failing(9, EXHAUSTED, "SERVER_BUSY", 0.01)
+    with shardcall.connect(server.address, retries=False) as client:
+        with pytest.raises(shardcall.ResourceExhaustedError):
+            client.call("echo", 1.0)
+        with pytest.raises(shardcall.ResourceExhaustedError):
+            client.call("echo", LARGE)
+    assert len(came) == 2
+
+
+def test_a_stream_that_was_answered_in_part_is_not_repeated(server, client, echo_stream):
+    came = []
+
+    def stop_early(requests, context):
+        came.append(requests)
+        yield next(echo_stream(requests, context))
+        context.abort(UNAVAILABLE, "gone")
+
+    server.execute_stream = stop_early
+    with pytest.raises(shardcall.ServerUnavailableError):
+        client.call("echo", LARGE)
+    assert len(came) == 1
+
+
+def test_each_call_has_an_id_of_its_own(client, failing):
+    came = failing(0, UNAVAILABLE, "")
+    for _ in range(3):
+        client.call("echo", 1.0)
+    assert len({metadata["shardcall-request-id"] for metadata in came}) == 3
+
+
+@OPERANDS
+def test_a_call_that_a_server_cancels_is_a_server_that_goes(client, failing, operand):
+    """So do servers of gRPC's to calls that meet them while they stop."""
+    came = failing(1, grpc.StatusCode.CANCELLED, "")
+    np.testing.assert_array_equal(client.call("echo", operand).array, operand)
+    assert len(came) == 2
+    failing(9, grpc.StatusCode.CANCELLED, "")
+    with pytest.raises(shardcall.ServerUnavailableError, match="ended the call unseen"):
+        client.call("echo", operand)
+
+
+def test_a_call_through_shared_memory_ends_with_its_connection(memory, abort, sharing):
+    """The server may still be writing there; a refusal says that it is not."""
+    calls = []
+
+    def lose(request, context):
+        calls.append(request)
+        if len(calls) == 1:
+            abort(context, EXHAUSTED, "SERVER_BUSY", retry_after_s=0.01)
+        context.abort(UNAVAILABLE, "gone")
+
+    memory.before = lose
+    with pytest.raises(shardcall.ServerUnavailableError):
+        sharing.call("echo", np.zeros(2**20))
+    assert len(calls) == 2
+
+
+def test_the_waits_grow_and_are_never_shorter_than_the_server_says():
+    lost = shardcall.ServerUnavailableError("gone", status=UNAVAILABLE)
+    waits = [[Retries().wait_s(lost, repeated) for _ in range(100)] for repeated in range(4)]
+    assert [min(wait) >= 0.1 * 2**i for i, wait in enumerate(waits)] == [True] * 4
+    assert [max(wait) <= 0.15 * 2**i for i, wait in enumerate(waits)] == [True] * 4
+    assert all(len(set(wait)) > 50 for wait in waits)
+    busy = shardcall.ResourceExhaustedError("busy", reason="SERVER_BUSY", status=EXHAUSTED, retry_after_s=3)
+    assert all(3 <= Retries().wait_s(busy, 0) <= 4.5 for _ in range(100))
+    assert NO_RETRIES.wait_s(busy, 0) is None
+    assert Retries().wait_s(busy, 4) is None

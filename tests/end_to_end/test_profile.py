@@ -1,0 +1,247 @@
+"""`with client.profile(…)`: a recording of what the devices do, fetched, and nothing left of it on the server."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from conftest import DEVICES, running_server
+from end_to_end.messages import check, details, open_channel, token_of
+from end_to_end.processes import until
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+import shardcall as sc
+from shardcall import aio
+from shardcall.v1 import profile_service_pb2, profile_service_pb2_grpc
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+import collective_matmul
+
+X = np.random.default_rng(0).standard_normal((512, 64))
+ACROSS = {"mesh": sc.Mesh(x=DEVICES), "spec": sc.P("x", None)}
+"""A call that cannot do without a collective."""
+
+
+def xplane():
+    """The class of an `.xplane.pb`: of its schema what names planes and events, since XProf is no dependency."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="xplane_parts.proto", package="parts", syntax="proto3")
+
+    def message(message_name, /, **fields):
+        made = file.message_type.add(name=message_name)
+        for field_name, (number, kind, is_repeated) in fields.items():
+            label = field.LABEL_REPEATED if is_repeated else field.LABEL_OPTIONAL
+            one = made.field.add(name=field_name, number=number, label=label)
+            one.type = field.TYPE_STRING if kind is str else field.TYPE_MESSAGE
+            if kind is not str:
+                one.type_name = f".parts.{kind}"
+
+    message("Metadata", name=(2, str, False))
+    message("Entry", value=(2, "Metadata", False))  # of a map: its key is left out
+    message("Plane", name=(2, str, False), event_metadata=(4, "Entry", True))
+    message("Space", planes=(1, "Plane", True))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("parts.Space"))
+
+
+def events(folder: Path) -> set[str]:
+    """The names of the events in a profile's two files, which must both hold some."""
+    (trace,), (plane,) = folder.glob("*.trace.json.gz"), folder.glob("*.xplane.pb")
+    shown = {
+        event["name"] for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"] if "name" in event
+    }
+    space = xplane().FromString(plane.read_bytes())
+    recorded = {entry.value.name for one in space.planes for entry in one.event_metadata}
+    assert any("CPU" in one.name for one in space.planes)
+    assert shown
+    assert recorded
+    return shown | recorded
+
+
+def left_on_the_server() -> list[str]:
+    return [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("shardcall_profile_")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_temporary_folder(tmp_path_factory):
+    """Servers of these tests make their folders here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    tempfile.tempdir = None
+
+
+@pytest.fixture(scope="module")
+def recorder(_own_temporary_folder):
+    with running_server() as running, sc.connect(running.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def profiles(recorder):
+    with open_channel(recorder.address) as channel:
+        yield profile_service_pb2_grpc.ProfileServiceStub(channel)
+
+
+def test_the_runs_of_collective_matmul_are_in_their_profiles(recorder, tmp_path):
+    """Each run of the notebook on collective matmul under a trace of its own."""
+    runs = {
+        "psum, psum_scatter and all_gather": lambda: collective_matmul.partial_sums(recorder),
+        "all_gather and rings": lambda: collective_matmul.gathered_lhs(recorder, 256, 32, 64),
+        "odd blocks": lambda: collective_matmul.gathered_lhs(recorder, 4 * 7, 32, 64),
+        "psum_scatter and its ring": lambda: collective_matmul.scattered_sums(recorder, 256, 32, 64),
+    }
+    expected = {"all_gather and rings": "ppermute", "psum_scatter and its ring": "(reduce|psum)_scatter"}
+    folders = set()
+    for name, run in runs.items():
+        with recorder.profile(tmp_path / "traces") as profile:
+            assert profile.path is None
+            assert all(run().values())
+        assert profile.path.parent == tmp_path / "traces" / "plugins" / "profile"
+        names = events(profile.path)
+        assert any(re.match(expected.get(name, "dot|psum|.*fusion"), event) for event in names), names
+        folders.add(profile.path)
+    assert len(folders) == len(runs)
+    assert left_on_the_server() == []
+
+
+def test_what_ran_before_is_not_in_it(recorder, tmp_path):
+    recorder.diff(X, axis=0, **ACROSS)
+    with recorder.profile(tmp_path) as profile:
+        recorder.diff(X, axis=0, **ACROSS)
+    quiet = recorder.profile(tmp_path)
+    with quiet:
+        pass
+    assert any("ppermute" in event for event in events(profile.path))
+    assert not any("ppermute" in event for event in events(quiet.path))
+
+
+def test_files_tell_neither_the_machine_nor_its_folders_by_name(recorder, tmp_path):
+    with recorder.profile(tmp_path / "traces") as profile:
+        recorder.diff(X, axis=0, **ACROSS)
+    assert {file.name for file in profile.path.iterdir()} == {"mesh.trace.json.gz", "mesh.xplane.pb"}
+    assert str(tmp_path).encode() not in (profile.path / "mesh.xplane.pb").read_bytes()
+
+
+def test_two_at_once_are_refused_and_the_first_goes_on(recorder, tmp_path):
+    with recorder.profile(tmp_path / "one") as first:
+        with (
+            pytest.raises(sc.InvalidRequestError, match="one at a time") as refused,
+            recorder.profile(tmp_path / "two"),
+        ):
+            raise AssertionError("it began")
+        recorder.diff(X, axis=0, **ACROSS)
+    assert refused.value.reason == "PROFILE_STATE"
+    assert any("ppermute" in event for event in events(first.path))
+    assert not list((tmp_path / "two").rglob("*"))
+
+
+def test_stopping_what_does_not_run_and_wrong_times_are_refused(profiles):
+    with pytest.raises(grpc.RpcError) as caught:
+        list(profiles.StopProfile(profile_service_pb2.StopProfileRequest(), timeout=60))
+    assert details(caught.value)["ErrorInfo"].reason == "PROFILE_STATE"
+    for seconds in (-1.0, float("nan"), float("inf"), 1e9):
+        request = profile_service_pb2.StartProfileRequest(max_seconds=seconds)
+        with pytest.raises(grpc.RpcError) as caught:
+            profiles.StartProfile(request, timeout=60)
+        check(caught.value, grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST", "max_seconds", "max_seconds is")
+
+
+def test_one_that_nobody_stops_is_thrown_away(recorder, profiles, tmp_path):
+    profiles.StartProfile(profile_service_pb2.StartProfileRequest(max_seconds=0.1), timeout=60)
+    until(lambda: left_on_the_server() == [])
+    with recorder.profile(tmp_path / "traces") as profile:
+        recorder.diff(X, axis=0, **ACROSS)
+    assert events(profile.path)
+
+
+def test_a_restart_of_the_mesh_throws_it_away(own_server, tmp_path):
+    running = own_server()
+    (worker,) = running.worker_pids()
+    with sc.connect(running.address) as client:
+        profile = client.profile(tmp_path / "traces")
+        profile.start()
+        assert len(left_on_the_server()) == 1
+        os.kill(worker, 9)
+        until(lambda: left_on_the_server() == [])
+        with pytest.raises(sc.InvalidRequestError) as refused:
+            profile.stop()
+        assert refused.value.reason == "PROFILE_STATE"
+        assert not [path for path in (tmp_path / "traces").rglob("*") if path.is_file()]
+        with client.profile(tmp_path / "traces") as again:
+            client.diff(X, axis=0, **ACROSS)
+        assert events(again.path)
+
+
+def test_the_end_of_the_server_throws_it_away(own_server, tmp_path):
+    running = own_server(devices=1)
+    with sc.connect(running.address) as client:
+        client.profile(tmp_path / "traces").start()
+        assert len(left_on_the_server()) == 1
+        running.process.terminate()
+        assert running.process.wait(60) == 0
+    assert left_on_the_server() == []
+
+
+def test_folders_of_servers_that_were_killed_are_removed(own_server, tmp_path):
+    running = own_server(devices=1)
+    with sc.connect(running.address) as client:
+        client.profile(tmp_path / "traces").start()
+        running.process.kill()
+        running.process.wait(60)
+    (left,) = left_on_the_server()
+    an_hour_ago = time.time() - 3600
+    os.utime(Path(tempfile.gettempdir(), left), (an_hour_ago, an_hour_ago))
+    own_server(devices=1)
+    assert left_on_the_server() == []
+
+
+def test_one_over_the_limit_is_thrown_away_whole(own_server, tmp_path):
+    with sc.connect(own_server("--max-profile-bytes", str(1 << 20)).address) as client:
+        profile = client.profile(tmp_path / "traces")
+        profile.start()
+        large = np.ones((64, 64), np.float32)
+        for _ in range(400):
+            client.matmul(large, large, mesh=sc.Mesh(x=DEVICES), lhs_spec=sc.P("x", None), out_spec=sc.P())
+        with pytest.raises(sc.ResourceExhaustedError, match="--max-profile-bytes"):
+            profile.stop()
+    assert left_on_the_server() == []
+    assert not [path for path in (tmp_path / "traces").rglob("*") if path.is_file()]
+
+
+def test_it_takes_the_scope_admin(server, tmp_path):
+    with (
+        sc.connect(server.address, token=token_of("keeper")) as client,
+        pytest.raises(sc.AccessDeniedError) as refused,
+        client.profile(tmp_path),
+    ):
+        raise AssertionError("it began")
+    assert refused.value.reason == "SCOPE_MISSING"
+
+
+def test_an_error_in_the_block_is_the_one_that_is_raised(recorder, tmp_path):
+    with pytest.raises(sc.AxisError), recorder.profile(tmp_path / "traces") as profile:
+        recorder.diff(X, axis=5)
+    assert events(profile.path)
+
+
+def test_it_can_be_awaited(own_server, tmp_path):
+    async def record(address: str) -> Path:
+        async with aio.connect(address) as client:
+            async with client.profile(tmp_path / "traces") as profile:
+                await client.diff(X, axis=0, **ACROSS)
+            return profile.path
+
+    assert events(asyncio.run(record(own_server().address)))

@@ -1,0 +1,227 @@
+"""Spans of calls, sent to a collector that listens here, as OpenTelemetry's own would."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from conftest import running_server
+from end_to_end.messages import execute, open_channel, operand
+from end_to_end.processes import until
+
+import shardcall as sc
+from shardcall.v1 import kernel_service_pb2_grpc
+
+trace = pytest.importorskip("opentelemetry.trace")
+collector_pb2 = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+
+X = np.arange(24.0).reshape(6, 4)
+PHASES = {"receive", "queue", "compile", "place", "execute", "gather", "send"}
+
+
+class Collector:
+    """Takes what is sent by OTLP over HTTP.
+
+    Attributes:
+        url: where it listens.
+        services: the names of the services that sent something.
+        spans: what they sent.
+    """
+
+    def __init__(self) -> None:
+        self.services, self.spans = set(), []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.headers.get("Content-Encoding") == "gzip":
+                    body = gzip.decompress(body)
+                collector.take(self.path, body)
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def take(self, path: str, body: bytes) -> None:
+        assert path == "/v1/traces"
+        for resource in collector_pb2.ExportTraceServiceRequest.FromString(body).resource_spans:
+            self.services |= {a.value.string_value for a in resource.resource.attributes if a.key == "service.name"}
+            self.spans += [span for scope in resource.scope_spans for span in scope.spans]
+
+    def of_trace(self, trace_id: int) -> list:
+        return [span for span in self.spans if int.from_bytes(span.trace_id, "big") == trace_id]
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    made = Collector()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def traced(collector) -> Iterator[sc.Client]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+        with (
+            running_server("--otel-endpoint", collector.url, devices=2) as running,
+            sc.connect(running.address, shared_memory=False) as client,
+        ):
+            yield client
+
+
+def in_a_span(call, *, sampled: bool = True) -> tuple[int, int]:
+    """Makes a call in a span of this process; returns the ids of its trace and of itself."""
+    flags = trace.TraceFlags(trace.TraceFlags.SAMPLED if sampled else trace.TraceFlags.DEFAULT)
+    context = trace.SpanContext(
+        int.from_bytes(os.urandom(16), "big") or 1,
+        int.from_bytes(os.urandom(8), "big") or 1,
+        is_remote=False,
+        trace_flags=flags,
+        trace_state=trace.TraceState([("vendor", "1")]),
+    )
+    with trace.use_span(trace.NonRecordingSpan(context)):
+        call()
+    return context.trace_id, context.span_id
+
+
+def attributes(span) -> dict[str, object]:
+    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in span.attributes}
+
+
+def root_of(spans: list, parent: int):
+    (root,) = [span for span in spans if int.from_bytes(span.parent_span_id, "big") == parent]
+    return root
+
+
+def test_a_call_is_a_span_that_continues_its_callers_trace(collector, traced):
+    trace_id, parent = in_a_span(lambda: traced.diff(X, axis=0))
+    until(lambda: len(collector.of_trace(trace_id)) > 1)
+    spans = collector.of_trace(trace_id)
+    call = root_of(spans, parent)
+    assert call.name == "shardcall.v1/Execute"
+    assert call.trace_state == "vendor=1"
+    told = attributes(call)
+    assert told["shardcall.kernel"] == "diff"
+    assert told["shardcall.strategy"]
+    assert told["shardcall.cache_hit"] is False
+    assert (told["shardcall.received_bytes"], told["shardcall.sent_bytes"]) == (X.nbytes, X[1:].nbytes)
+    assert told["rpc.grpc.status_code"] == 0
+    assert "shardcall" in collector.services
+
+
+def test_its_phases_are_spans_below_it_and_within_its_time(collector, traced):
+    trace_id, parent = in_a_span(lambda: traced.diff(X, n=2, axis=0))
+    until(lambda: len(collector.of_trace(trace_id)) > 1)
+    spans = collector.of_trace(trace_id)
+    call = root_of(spans, parent)
+    phases = [span for span in spans if span is not call]
+    assert {span.name for span in phases} <= PHASES
+    assert {"compile", "execute"} <= {span.name for span in phases}
+    for span in phases:
+        assert span.parent_span_id == call.span_id
+        assert call.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.end_time_unix_nano <= call.end_time_unix_nano
+    by_name = {span.name: span for span in phases}
+    assert by_name["compile"].end_time_unix_nano <= by_name["execute"].start_time_unix_nano
+
+
+def test_a_refused_call_is_a_span_with_its_reason(collector, traced):
+    errors = []
+
+    def refused() -> None:
+        with pytest.raises(sc.AxisError) as caught:
+            traced.diff(X, axis=7)
+        errors.append(caught.value)
+
+    trace_id, parent = in_a_span(refused)
+    until(lambda: bool(collector.of_trace(trace_id)))
+    call = root_of(collector.of_trace(trace_id), parent)
+    assert attributes(call)["shardcall.reason"] == "AXIS_OUT_OF_RANGE"
+    assert attributes(call)["shardcall.request_id"] == errors[0].request_id
+    assert call.status.code == call.status.STATUS_CODE_ERROR
+
+
+def test_a_stream_has_a_phase_of_sending(collector, traced):
+    large = np.zeros((512, 1024))
+    trace_id, parent = in_a_span(lambda: traced.copy(large))
+    until(lambda: len(collector.of_trace(trace_id)) > 1)
+    spans = collector.of_trace(trace_id)
+    assert root_of(spans, parent).name == "shardcall.v1/ExecuteStream"
+    assert {"receive", "send"} <= {span.name for span in spans}
+
+
+def test_a_trace_that_its_caller_does_not_keep_is_not_sent(collector, traced):
+    unsampled, _ = in_a_span(lambda: traced.diff(X, axis=0), sampled=False)
+    sampled, _ = in_a_span(lambda: traced.diff(X, axis=0))
+    until(lambda: bool(collector.of_trace(sampled)))
+    assert not collector.of_trace(unsampled)
+
+
+def test_a_call_without_a_trace_begins_one(collector, traced):
+    before = len(collector.spans)
+    traced.diff(X, axis=0)
+    until(lambda: len(collector.spans) > before)
+    roots = [span for span in collector.spans[before:] if not span.parent_span_id]
+    assert [span.name for span in roots] == ["shardcall.v1/Execute"]
+
+
+@pytest.mark.parametrize("parent", ["", "00", "00-" + "z" * 32 + "-" + "0" * 16 + "-01", "00-" + "0" * 500])
+def test_a_parent_that_is_none_does_no_harm(collector, traced, parent):
+    with open_channel(traced.address) as channel:
+        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+        answer = stub.Execute(execute(operand(np.arange(6.0))), timeout=60, metadata=[("traceparent", parent)])
+    assert np.frombuffer(answer.results[0].inline.data).tolist() == [1.0] * 5
+
+
+def test_a_collector_that_does_not_answer_holds_up_nobody():
+    with (
+        running_server("--otel-endpoint", "http://127.0.0.1:1", devices=1) as running,
+        sc.connect(running.address) as client,
+    ):
+        for _ in range(20):
+            assert client.diff(X, axis=0).array.tolist() == np.diff(X, axis=0).tolist()
+
+
+def test_a_client_whose_program_makes_no_spans_sends_none_and_imports_nothing():
+    code = (
+        "import sys\n"
+        "from shardcall.metadata import rpc_metadata\n"
+        "sent = dict(rpc_metadata(1.0, 'id'))\n"
+        "assert 'traceparent' not in sent, sent\n"
+        "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_missing_extra_is_named():
+    code = (
+        "import sys\n"
+        "sys.modules['opentelemetry.exporter.otlp.proto.http.trace_exporter'] = None\n"
+        "from shardcall_server.frontend.spans import make_spans\n"
+        "from shardcall_server.settings import SettingsError, load_settings\n"
+        "try:\n"
+        "    make_spans(load_settings({'otel_endpoint': 'http://localhost:4318'}))\n"
+        "except SettingsError as error:\n"
+        "    print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "pip install 'shardcall[server,otel]'" in said

@@ -1,0 +1,184 @@
+"""A mixed load with faults, for as long as it takes to see what leaks; and a build that leaks, which must be seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.processes import holds_nothing, until
+from faults.gauges import Allowed, Gauges, drift_told, growth
+
+import shardcall as sc
+
+pytestmark = pytest.mark.soak
+
+_CLIENTS = 2
+_EVERY_S = 0.5
+_KILL_EVERY_S = 60.0
+_LEAST_SAMPLES = 30  # a worker that was killed sooner tells nothing
+_TESTS = Path(__file__).parents[1]
+_FLAGS = ("--max-cached-programs", "48", "--lease-s", "5", "--trim-after-s", "1", "--log-level", "error")
+
+_LEAKS = """
+import os, sys, threading, time
+
+_kept, _last = [], [0.0]
+
+def _leak():
+    if time.monotonic() - _last[0] < 0.05:
+        return
+    _last[0] = time.monotonic()
+    _kept.append(b"x" * (1 << 19))
+    if "serve" in sys.orig_argv:
+        _kept.append(os.dup(0))
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+if {"serve", "shardcall_server.mesh.worker"} & {*sys.orig_argv}:
+    from shardcall_server import framing
+
+    _send = framing.Link.send
+
+    def send(self, *args, **kwargs):
+        _leak()
+        return _send(self, *args, **kwargs)
+
+    framing.Link.send = send
+"""
+"""A sitecustomize for a server that forgets something with every message between its processes."""
+
+
+@dataclass
+class Watch:
+    """What was seen of a server under load.
+
+    Attributes:
+        front_end: looks at the front end.
+        workers: looks at the worker of each epoch.
+        counts: what the clients did.
+        faults: what they saw that must not be.
+        kills: how often the worker was killed.
+    """
+
+    front_end: list[Gauges] = field(default_factory=list)
+    workers: dict[int, list[Gauges]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    kills: int = 0
+
+    def growth(self) -> list[str]:
+        """What grew, and where."""
+        found = [f"front end: {what}" for what in growth(self.front_end, Allowed())]
+        for samples in self.workers.values():
+            if len(samples) >= _LEAST_SAMPLES:
+                found += [f"worker: {what}" for what in growth(samples, Allowed())]
+        return found
+
+
+def _started(pid: int) -> int:
+    """When a process was started, in ticks since the system was."""
+    with suppress(FileNotFoundError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return sys.maxsize
+
+
+def _worker(server: ServerProcess) -> int | None:
+    """The worker that serves: the eldest child, since a spare one is started later."""
+    return min(server.worker_pids(), key=_started, default=None)
+
+
+@contextmanager
+def _load(address: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Clients in processes of their own, at work until the body ends; they then say what they saw."""
+    path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    script = str(Path(__file__).with_name("soak_load.py"))
+    clients = [
+        subprocess.Popen(
+            [sys.executable, script, address, str(seed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for seed in range(_CLIENTS)
+    ]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.kill()
+            client.wait()
+            assert client.stdin
+            assert client.stdout
+            client.stdin.close()
+            client.stdout.close()
+
+
+def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float]) -> Watch:
+    """Puts a load on a server for a time, kills its worker at some, and looks at it all the while."""
+    watch, began, never = Watch(), time.monotonic(), threading.Event()
+    with _load(server.address) as clients:
+        while (now := time.monotonic() - began) < duration_s:
+            watch.front_end.append(Gauges.of(server.process.pid, now))
+            pid = _worker(server)
+            with suppress(OSError, KeyError):  # it has just ended
+                if pid is not None:
+                    watch.workers.setdefault(pid, []).append(Gauges.of(pid, now))
+            if kill_at_s and now > kill_at_s[0] and pid is not None:
+                os.kill(pid, signal.SIGKILL)
+                watch.kills += 1
+                del kill_at_s[0]
+            assert all(client.poll() is None for client in clients), "a client ended"
+            never.wait(_EVERY_S)
+        for client in clients:
+            told = json.loads(client.communicate(timeout=120)[0])
+            watch.counts.update(told["counts"])
+            watch.faults += told["faults"]
+    return watch
+
+
+def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
+    duration_s = 1800.0 if full else 45.0
+    kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [15.0]
+    with running_server(*_FLAGS) as server:
+        watch = _watch(server, duration_s, kills)
+        longest = max(watch.workers.values(), key=len)
+        figure(
+            f"{duration_s:.0f} s, {watch.kills} kills: {', '.join(f'{n} {c}' for n, c in watch.counts.most_common())}"
+        )
+        figure(f"front end: {drift_told(watch.front_end)}")
+        figure(f"worker of the longest epoch: {drift_told(longest)}")
+        assert not watch.faults, watch.faults[:10]
+        assert watch.kills
+        assert watch.counts.keys() >= {"small", "streamed", "shared", "kept", "planned", "cancelled", "bad input"}
+        with sc.connect(server.address, shared_memory=False) as client:
+            until(lambda: holds_nothing(client))
+            usage = client.usage()
+            assert not usage.queued_calls
+            assert not usage.program_device_bytes
+        assert not watch.growth()
+
+
+def test_a_build_that_leaks_is_found_out(tmp_path, monkeypatch, figure):
+    (tmp_path / "sitecustomize.py").write_text(_LEAKS)
+    with monkeypatch.context() as environment:
+        before = os.environ.get("PYTHONPATH", "")
+        environment.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [before])]))
+        with running_server(*_FLAGS) as server:
+            environment.setenv("PYTHONPATH", before)
+            found = _watch(server, 20.0, []).growth()
+    figure("; ".join(found))
+    for leak in ("front end: memory_bytes", "front end: descriptors", "front end: threads", "worker: memory_bytes"):
+        assert any(what.startswith(leak) for what in found), (leak, found)

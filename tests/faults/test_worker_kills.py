@@ -1,0 +1,249 @@
+"""Workers that are killed: who takes over, how soon, and that nobody gets a wrong answer or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ServerProcess, start_server
+from end_to_end.processes import X, alive, holds_nothing, until
+
+import shardcall as sc
+
+CLIENTS = 20
+TIMEOUT_S = 120.0
+
+
+def works(client: sc.Client) -> None:
+    """Makes a small call, again if the mesh ended meanwhile, and looks at its result."""
+    while True:
+        try:
+            result = client.diff(X, axis=0, timeout=TIMEOUT_S).array
+        except sc.MeshRestartedError:
+            continue
+        np.testing.assert_array_equal(result, np.diff(X, axis=0))
+        return
+
+
+def worker_and_spare(server: ServerProcess, client: sc.Client) -> tuple[int, int]:
+    """The worker and the spare, once that stands by; it is the one without memory of calls or threads of XLA's."""
+    until(lambda: client.usage().mesh.spare_ready and len(server.worker_pids()) == 2)
+    by_threads = sorted(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
+    return by_threads[1], by_threads[0]
+
+
+def pss_mib(pid: int) -> float:
+    """The memory of a process, with what it shares counted in part."""
+    (line,) = [row for row in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if row.startswith("Pss:")]
+    return int(line.split()[1]) / 1024
+
+
+def test_a_spare_takes_over_and_another_stands_by(own_server, figure):
+    server = own_server("--spare-worker")
+    with sc.connect(server.address) as client:
+        works(client)
+        worker, spare = worker_and_spare(server, client)
+        figure(f"worker {pss_mib(worker):.0f} MiB, spare {pss_mib(spare):.0f} MiB (PSS)")
+        os.kill(worker, signal.SIGKILL)
+        works(client)
+        assert worker_and_spare(server, client)[0] == spare
+        assert not alive(worker)
+        works(client)
+
+
+def test_a_spare_that_died_first_is_missed_by_nobody(own_server):
+    server = own_server("--spare-worker")
+    with sc.connect(server.address) as client:
+        works(client)
+        for _ in range(2):
+            worker, spare = worker_and_spare(server, client)
+            os.kill(spare, signal.SIGKILL)
+            os.kill(worker, signal.SIGKILL)
+            works(client)
+        mesh = client.usage().mesh
+        assert (mesh.ready, mesh.restarts, mesh.last_end_reason) == (True, 2, "ended by signal 9 (SIGKILL)")
+        worker, spare = worker_and_spare(server, client)
+        os.kill(spare, signal.SIGKILL)
+        until(lambda: spare not in server.worker_pids())
+        assert worker_and_spare(server, client)[0] == worker
+        assert client.usage().mesh.restarts == 2
+
+
+def test_a_stopped_spare_does_not_keep_the_mesh_down(own_server):
+    server = own_server("--spare-worker", "--worker-silence-s", "3")
+    with sc.connect(server.address) as client:
+        works(client)
+        worker, spare = worker_and_spare(server, client)
+        os.kill(spare, signal.SIGSTOP)
+        os.kill(worker, signal.SIGKILL)
+        works(client)
+        assert not alive(spare)
+        assert client.usage().mesh.last_end_reason.startswith("the worker did not answer for ")
+
+
+def test_spares_end_with_their_front_end(own_server):
+    for end in ("killed", "drained"):
+        server = own_server("--spare-worker")
+        with sc.connect(server.address) as client:
+            pids = worker_and_spare(server, client)
+        if end == "killed":
+            server.process.kill()
+            server.process.wait(60)
+        else:
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(60) == 0
+        until(lambda pids=pids: not any(map(alive, pids)))
+
+
+def test_a_server_told_to_keep_none_has_no_spare(own_server):
+    server = own_server("--no-spare-worker")
+    with sc.connect(server.address) as client:
+        works(client)
+        os.kill(server.worker_pids()[0], signal.SIGKILL)
+        works(client)
+        assert len(server.worker_pids()) == 1
+        assert not client.usage().mesh.spare_ready
+
+
+@dataclass
+class Callers:
+    """Clients that call all the while, and what became of their calls.
+
+    Attributes:
+        address: the server's.
+        right: when each call began that was answered right, and when it ended.
+        told: when a call was told that the mesh restarted.
+        wrong: what should not be.
+    """
+
+    address: str
+    right: list[tuple[float, float]] = field(default_factory=list)
+    told: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def call_until_told(self, number: int) -> None:
+        x = np.random.default_rng(number).standard_normal((64, 16))
+        expected = np.diff(x, axis=0)
+        with sc.connect(self.address) as client:
+            while not self.stopping.is_set():
+                began = time.monotonic()
+                try:
+                    result = client.diff(x, axis=0, timeout=TIMEOUT_S).array
+                except sc.MeshRestartedError:
+                    self.told.append(time.monotonic())
+                except sc.ShardcallError as error:
+                    self.wrong.append(repr(error))
+                else:
+                    self.right.append((began, time.monotonic()))
+                    if not np.array_equal(result, expected):
+                        self.wrong.append(f"{number}: {result}")
+
+    def next_right(self, since: float) -> float | None:
+        """How long after a moment the first call was answered that began after it."""
+        return min((end - since for begin, end in self.right.copy() if begin >= since), default=None)
+
+
+def test_workers_killed_under_load_cost_no_right_answer(own_server, times, figure):
+    server = own_server("--spare-worker")
+    before = set(os.listdir("/dev/shm"))
+    callers = Callers(server.address)
+    killed: list[tuple[float, int]] = []
+    with sc.connect(server.address) as client, ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as stack:
+        calls = [pool.submit(callers.call_until_told, number) for number in range(CLIENTS)]
+        stack.callback(callers.stopping.set)
+        for _ in range(times(50)):
+            worker, _ = worker_and_spare(server, client)
+            killed.append((time.monotonic(), worker))
+            os.kill(worker, signal.SIGKILL)
+            until(lambda: callers.next_right(killed[-1][0]) is not None)
+        callers.stopping.set()
+        for call in calls:
+            call.result(TIMEOUT_S + 60)
+        assert callers.wrong == []
+        assert client.usage().mesh.restarts == len(killed)
+        until(lambda: holds_nothing(client))
+        pids = {*server.worker_pids(), *(pid for _, pid in killed)}
+        # Ended processes that nobody asked after would still be among the children.
+        assert not {pid for _, pid in killed} & set(server.worker_pids())
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(120) == 0
+    until(lambda: not any(map(alive, pids)))
+    assert {name for name in set(os.listdir("/dev/shm")) - before if "shardcall" in name} == set()
+    figure(_told(callers, [moment for moment, _ in killed]))
+
+
+def _told(callers: Callers, killed: list[float]) -> str:
+    told = [moment - max(kill for kill in killed if kill <= moment) for moment in callers.told]
+    again = [taken for kill in killed if (taken := callers.next_right(kill)) is not None]
+    worst = max(end - begin for begin, end in callers.right)
+    return (
+        f"{len(killed)} kills, {len(callers.right)} right answers, {len(told)} callers told after "
+        f"{_median(told):.3f} s, {max(told, default=0):.3f} s at most; next right answer after {_median(again):.2f} s, "
+        f"{max(again):.2f} s at most; the longest call took {worst:.2f} s"
+    )
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+def test_restarts_with_and_without_a_spare(own_server, times, figure):
+    """The next right answer of a single caller; the program is found on disk."""
+
+    def next_answers(flag: str, ready: Callable[[sc.Client], bool]) -> list[float]:
+        server, took = own_server(flag), []
+        with sc.connect(server.address) as client:
+            works(client)
+            for _ in range(times(10) + 2):
+                until(lambda: ready(client))
+                oldest = min(server.worker_pids(), key=lambda pid: -len(os.listdir(f"/proc/{pid}/task")))
+                began = time.monotonic()
+                os.kill(oldest, signal.SIGKILL)
+                until(lambda oldest=oldest: not alive(oldest))
+                works(client)
+                took.append(time.monotonic() - began)
+        return took
+
+    fresh = next_answers("--no-spare-worker", lambda client: client.usage().mesh.ready)
+    spare = next_answers("--spare-worker", lambda client: client.usage().mesh.spare_ready)
+    figure(f"median of {len(spare)}: {_median(spare):.2f} s with a spare, {_median(fresh):.2f} s without")
+
+
+@pytest.mark.parametrize("spare", ["--spare-worker", "--no-spare-worker"])
+def test_a_signal_during_a_restart_ends_cleanly(own_server, spare):
+    server = own_server(spare)
+    with sc.connect(server.address) as client:
+        works(client)
+        os.kill(server.worker_pids()[0], signal.SIGKILL)
+        until(lambda: not client.usage().mesh.ready)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(120) == 0
+
+
+def test_a_second_signal_during_a_restart_ends_at_once(tmp_path):
+    process = start_server("--devices", "8", "--spare-worker", log=tmp_path / "log")
+    try:
+        assert process.stdout is not None
+        assert "ready" in process.stdout.readline()
+        server = ServerProcess(process, "")
+        pids = server.worker_pids()
+        os.kill(pids[0], signal.SIGKILL)
+        process.send_signal(signal.SIGTERM)
+        until(lambda: "draining" in (tmp_path / "log").read_text() or process.poll() is not None)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) in (0, 128 + signal.SIGTERM)
+        until(lambda: not any(map(alive, pids)))
+    finally:
+        process.kill()
+        process.communicate()

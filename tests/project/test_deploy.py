@@ -1,0 +1,98 @@
+"""The files in deploy/ fit the metrics that a server has, and docs/telemetry.md tells of all of them."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import running_server
+from end_to_end.scraping import Scrape, metrics_url, scrape
+
+import shardcall as sc
+
+METRIC = re.compile(r"\b(?:shardcall|process)_[a-z_]+\b")
+OF_A_HISTOGRAM = re.compile(r"_(?:bucket|sum|count)$")
+FUNCTIONS = {"by", "sum", "rate", "increase", "histogram_quantile", "time", "label_values"}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
+    log = tmp_path_factory.mktemp("deploy") / "log"
+    with running_server("--metrics-port", "0", devices=1, log=log) as running:
+        with sc.connect(running.address) as client, pytest.raises(sc.AxisError):
+            client.diff([1.0, 2.0], axis=3)
+        return scrape(metrics_url(log))
+
+
+@pytest.fixture(scope="module")
+def dashboard(root: Path) -> dict[str, Any]:
+    return json.loads((root / "deploy/grafana-dashboard.json").read_text())
+
+
+def queries(dashboard: dict[str, Any]) -> Iterator[str]:
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+
+
+def metrics_of(query: str) -> set[str]:
+    return {OF_A_HISTOGRAM.sub("", name) for name in METRIC.findall(query)}
+
+
+def test_every_metric_of_the_dashboard_is_one_that_a_server_has(told: Scrape, dashboard: dict[str, Any]) -> None:
+    for query in queries(dashboard):
+        assert metrics_of(query), query
+        assert metrics_of(query) <= told.families, query
+
+
+def test_every_label_and_value_of_the_dashboard_is_one_that_a_server_has(
+    told: Scrape, dashboard: dict[str, Any]
+) -> None:
+    scraped = {"job", "instance", "le"}  # of Prometheus itself, and of histograms
+    for query in queries(dashboard):
+        grouped = [label for names in re.findall(r"by \(([^)]*)\)", query) for label in names.split(", ")]
+        matched = re.findall(r'(\w+)=~?"([^"]*)"', query)
+        for label in {*grouped, *(label for label, _ in matched)} - scraped:
+            assert told.values(label) or label == "reason", f"{label} in {query}"
+        for label, value in matched:
+            assert value.startswith("$") or value in told.values(label), f"{label}={value} in {query}"
+
+
+def test_queries_are_balanced_and_call_known_functions(dashboard: dict[str, Any]) -> None:
+    for query in queries(dashboard):
+        assert query.count("(") == query.count(")"), query
+        assert query.count("{") == query.count("}"), query
+        assert set(re.findall(r"\b([a-z_]+) ?\(", query)) <= FUNCTIONS, query
+
+
+def test_panels_have_a_place_of_their_own_and_show_what_matters(dashboard: dict[str, Any]) -> None:
+    places = [panel["gridPos"] for panel in dashboard["panels"]]
+    cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    shown = {name for query in queries(dashboard) for name in metrics_of(query)}
+    for what in ("calls_total", "phase_seconds", "queued_calls", "host_memory_bytes", "program_lookups_total"):
+        assert f"shardcall_{what}" in shown
+    assert "shardcall_mesh_restarts_total" in shown
+
+
+def test_the_scrape_config_asks_where_the_metrics_are(root: Path, told: Scrape) -> None:
+    config = yaml.safe_load((root / "deploy/prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    assert job["job_name"] == "shardcall"
+    assert job["metrics_path"] == "/metrics"
+    (target,) = job["static_configs"][0]["targets"]
+    port = target.removeprefix("localhost:")
+    assert f"--metrics-port {port}" in (root / "docs/telemetry.md").read_text()
+
+
+def test_the_docs_tell_of_every_metric_and_of_no_other(root: Path, told: Scrape) -> None:
+    rows = re.findall(r"^\| `(\w+)(?:\{[\w,]+\})?` \|", (root / "docs/telemetry.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(told.families)

@@ -1,0 +1,113 @@
+"""The table of answers: what is kept, for how long, and for whom."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from shardcall.v1 import array_service_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.repeats import Repeats
+
+REQUEST = array_service_pb2.RenewLeaseRequest(lease_id=b"1")
+OTHER = array_service_pb2.RenewLeaseRequest(lease_id=b"2")
+
+
+def call(request_id: str = "a", principal: str = "somebody") -> SimpleNamespace:
+    return SimpleNamespace(
+        request_id=request_id, principal_name=principal, wait=lambda shared, doing: shared.result(60)
+    )
+
+
+def counting(repeats: Repeats):
+    """Answers with how often anything was run."""
+    ran = []
+
+    def once(of=None, request=REQUEST) -> int:
+        def run() -> bytes:
+            ran.append(request)
+            return bytes([len(ran)])
+
+        return repeats.once(of or call(), request, run)[0]
+
+    return once
+
+
+def test_the_answer_of_the_first_is_given_again():
+    once = counting(Repeats())
+    assert [once(), once(), once()] == [1, 1, 1]
+
+
+def test_another_id_or_another_principal_is_another_call():
+    once = counting(Repeats())
+    assert [once(), once(call("b")), once(call("a", "else")), once()] == [1, 2, 3, 1]
+
+
+def test_another_request_by_the_same_id_is_refused():
+    once = counting(Repeats())
+    once()
+    with pytest.raises(CallError) as caught:
+        once(request=OTHER)
+    assert caught.value.reason is Reason.REQUEST_ID_REUSED
+    assert once() == 1
+
+
+def test_those_that_come_while_the_first_runs_wait_for_it():
+    repeats, begun, go_on = Repeats(), Event(), Event()
+
+    def run() -> bytes:
+        begun.set()
+        go_on.wait(60)
+        return b"answer"
+
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(repeats.once, call(), REQUEST, run)
+        assert begun.wait(60)
+        others = [pool.submit(repeats.once, call(), REQUEST, lambda: b"another") for _ in range(3)]
+        assert not any(other.done() for other in others)
+        go_on.set()
+        assert [item.result(60) for item in [first, *others]] == [b"answer"] * 4
+
+
+def test_what_failed_is_run_by_who_waited_for_it():
+    repeats, begun, go_on = Repeats(), Event(), Event()
+
+    def fail() -> bytes:
+        begun.set()
+        go_on.wait(60)
+        raise RuntimeError("the first")
+
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(repeats.once, call(), REQUEST, fail)
+        assert begun.wait(60)
+        others = [pool.submit(repeats.once, call(), REQUEST, lambda i=i: bytes([i])) for i in range(3)]
+        go_on.set()
+        with pytest.raises(RuntimeError, match="the first"):
+            first.result(60)
+        assert len({other.result(60) for other in others}) == 1
+
+
+@pytest.mark.parametrize("limits", [{"max_answers": 2}, {"max_bytes": 2}], ids=["count", "bytes"])
+def test_the_oldest_are_forgotten_when_there_are_too_many(limits):
+    once = counting(Repeats(**limits))
+    assert [once(call(i)) for i in "abc"] == [1, 2, 3]
+    assert [once(call(i)) for i in "cb"] == [3, 2]
+    assert once(call("a")) == 4
+
+
+def test_answers_are_forgotten_after_a_while():
+    now = [0.0]
+    once = counting(Repeats(keep_s=10, clock=lambda: now[0]))
+    assert once() == 1
+    now[0] = 9.0
+    assert once() == 1
+    now[0] = 11.0
+    assert once() == 2
+
+
+def test_an_answer_larger_than_all_that_is_kept_is_given_and_forgotten():
+    once = counting(Repeats(max_bytes=0))
+    assert [once(), once()] == [1, 2]

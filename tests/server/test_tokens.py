@@ -1,0 +1,106 @@
+"""Whose a token is, what the settings make of it, and how much the log says of callers that were not let in."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import structlog
+
+from shardcall import token_file
+from shardcall.token_file import Entry
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.gate import Gate
+from shardcall_server.frontend.access.principals import Scope
+from shardcall_server.frontend.access.refusals import Refusals
+from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tokens
+from shardcall_server.settings import SettingsError, load_settings
+
+ALICE, BOB = Entry.make("alice", ["run"]), Entry.make("bob", ["run", "admin"])
+EXECUTE = "/shardcall.v1.KernelService/Execute"
+
+
+def admit(tokens: Tokens | None, *metadata: tuple[str, str | bytes], method: str = EXECUTE):
+    return Gate(tokens).admit(method, metadata)
+
+
+def test_a_token_is_its_principals():
+    tokens = Tokens([ALICE, BOB])
+    assert tokens.find(ALICE.token).name == "alice"
+    assert tokens.find(BOB.token).scopes == {Scope.RUN, Scope.ADMIN}
+    for other in ("", ALICE.token[:-1], ALICE.token + "x", ALICE.token.lower(), "\udcff", "alice"):
+        assert tokens.find(other) is None
+
+
+def test_tokens_that_are_replaced_are_unknown_at_once():
+    tokens = Tokens([ALICE])
+    tokens.replace([BOB])
+    assert tokens.find(ALICE.token) is None
+    assert tokens.find(BOB.token).name == "bob"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_gate_knows_who_shows_a_token(scheme):
+    shown = ("authorization", f"{scheme} {ALICE.token}")
+    assert admit(Tokens([ALICE]), ("user-agent", "x"), shown).name == "alice"
+
+
+@pytest.mark.parametrize(
+    "metadata", [(), (("authorization-bin", b"Bearer"),), (("Authorization", "Bearer"),), (("authorization", b"x"),)]
+)
+def test_no_token_and_a_wrong_one_are_told_apart(metadata):
+    with pytest.raises(CallError) as caught:
+        admit(Tokens([ALICE]), *metadata)
+    assert (caught.value.reason, caught.value.metadata) == (Reason.TOKEN_REQUIRED, {"token": "missing"})
+    with pytest.raises(CallError) as caught:
+        admit(Tokens([ALICE]), ("authorization", f"Bearer {BOB.token}"))
+    assert (caught.value.reason, caught.value.metadata) == (Reason.TOKEN_REQUIRED, {"token": "unknown"})
+    assert BOB.token not in caught.value.message
+
+
+def test_nobody_is_asked_where_authentication_is_off(tmp_path):
+    assert open_tokens(load_settings({"auth": False, "token_file": str(tmp_path / "token")})) is None
+    assert not (tmp_path / "token").exists()
+    assert admit(None) is None
+
+
+def test_the_token_of_the_environment_comes_before_the_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHARDCALL_TOKEN", BOB.token)
+    settings = load_settings({"token_file": str(tmp_path / "token")})
+    tokens = open_tokens(settings)
+    assert tokens.find(BOB.token).name == token_file.own_name()
+    assert tokens.find(BOB.token).scopes == set(Scope)
+    assert not (tmp_path / "token").exists()
+    assert BOB.token not in f"{settings!r}{settings}{settings.model_dump()}"
+
+
+def test_no_place_for_a_token_file_is_told_with_what_to_do():
+    with pytest.raises(SettingsError, match=r"--token-file, .* SHARDCALL_TOKEN"):
+        open_tokens(load_settings({"token_file": ""}))
+
+
+def test_a_settings_file_holds_no_token(tmp_path):
+    config = tmp_path / "server.toml"
+    config.write_text(f'token = "{BOB.token}"')
+    with pytest.raises(SettingsError, match="by the environment alone, as SHARDCALL_TOKEN") as caught:
+        load_settings({}, config)
+    assert BOB.token not in str(caught.value)
+
+
+def test_a_file_is_made_once_and_tells_what_was_made(tmp_path):
+    path = str(tmp_path / "state" / "token")
+    with closing(FileTokens(path)) as first, closing(FileTokens(path)) as second:
+        assert first.made is not None
+        assert second.made is None
+        assert first.find(first.made.token) == second.find(first.made.token)
+
+
+def test_many_refusals_are_few_lines():
+    now = [0.0]
+    refusals = Refusals(lambda: now[0])
+    with structlog.testing.capture_logs() as lines:
+        for step in range(3000):
+            now[0] = step * 0.01
+            refusals.note("Execute", "ipv4:192.0.2.7:1", Reason.TOKEN_REQUIRED)
+    assert [line["count"] for line in lines] == [1, 1000, 1000]
+    assert lines[0]["last_reason"] == "TOKEN_REQUIRED"

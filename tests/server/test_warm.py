@@ -1,0 +1,184 @@
+"""Programs made ready on a mesh that answers when it is told to."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+import pytest
+from structlog.testing import capture_logs
+
+from shardcall.v1 import array_pb2, kernel_pb2, server_info_service_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.programs.disk_use import DiskCounts, DiskUse
+from shardcall_server.frontend.programs.found import CachedProgram, Found, call_digest
+from shardcall_server.frontend.programs.warm import Warmer
+from shardcall_server.frontend.workers.session import mesh_restarted
+from shardcall_server.settings import Settings, SettingsError
+from shardcall_worker.v1 import link_pb2
+
+OPERANDS = (array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),)
+FOUND = Found(
+    CachedProgram("key", "diff", {}, (), 1),
+    kernel_pb2.Plan(),
+    kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, from_disk=True),
+)
+
+
+class Mesh:
+    """Stands where session and programs do, since no real mesh compiles as slowly as a test needs."""
+
+    def __init__(self, answer) -> None:
+        self.ready: Future[link_pb2.Ready] = Future()
+        self.ready.set_result(link_pb2.Ready(platform="cpu", devices=[server_info_service_pb2.Device()] * 8))
+        self.ended = False
+        self.asked: list[str] = []
+        self.changed = threading.Condition()
+        self.answer = answer
+
+    def prepare_ahead(self, call, operands):
+        with self.changed:
+            self.asked.append(call.kernel)
+            self.changed.notify_all()
+        return self.answer(call)
+
+    def wait_for(self, count: int) -> list[str]:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.asked) >= count, 60)
+        return self.asked
+
+
+def done(outcome) -> Future[Found]:
+    future: Future[Found] = Future()
+    future.set_exception(outcome) if isinstance(outcome, Exception) else future.set_result(outcome)
+    return future
+
+
+def warmer(tmp_path, **settings) -> Warmer:
+    return Warmer(Settings(cache_dir=str(tmp_path / "cache"), **{"warm_s": 60.0, **settings}))
+
+
+@pytest.fixture
+def hot(tmp_path):
+    """A warmer of a server that was called before: of "a" most, of "e" least."""
+    made = warmer(tmp_path)
+    made.hot.devices = "cpu 8"
+    for times, kernel in enumerate("edcba", 1):
+        call = kernel_pb2.KernelCall(kernel=kernel)
+        for _ in range(times):
+            made.hot.note(call_digest(call, OPERANDS), call, OPERANDS)
+    yield made
+    made.close()
+
+
+def test_the_first_mesh_is_ready_when_all_that_was_hot_is(hot):
+    mesh = Mesh(lambda call: done(FOUND))
+    with capture_logs() as logs:
+        hot.prepare(mesh, mesh)
+    assert mesh.asked == list("abcde")
+    assert (logs[0]["count"], logs[0]["from_disk"], logs[0]["left"]) == (5, 5, 0)
+
+
+def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(hot):
+    answers: list[Future[Found]] = []
+    mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
+    thread = threading.Thread(target=hot.prepare, args=[mesh, mesh])
+    thread.start()
+    assert mesh.wait_for(2) == ["a", "b"]
+    answers[1].set_result(FOUND)
+    assert mesh.wait_for(3) == ["a", "b", "c"]
+    for made in range(3, 6):
+        mesh.wait_for(made)
+        answers[made - 1].set_result(FOUND)
+    answers[0].set_result(FOUND)
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(tmp_path, hot):
+    hot.close()
+    slow = warmer(tmp_path, warm_s=0.05)
+    answers: list[Future[Found]] = []
+    mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
+    slow.prepare(mesh, mesh)  # returns, with nothing made
+    for made in range(1, 6):
+        mesh.wait_for(made)
+        answers[made - 1].set_result(FOUND)
+    slow.close()
+
+
+def test_a_mesh_that_restarts_serves_at_once(hot):
+    first = Mesh(lambda call: done(FOUND))
+    hot.prepare(first, first)
+    answers: list[Future[Found]] = []
+    mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
+    hot.prepare(mesh, mesh)  # returns, though nothing is made
+    assert mesh.wait_for(2) == ["a", "b"]
+    for made in range(1, 6):
+        mesh.wait_for(made)
+        answers[made - 1].set_result(FOUND)
+
+
+def test_what_ended_a_mesh_is_not_made_ready_on_the_next(hot):
+    def fatal(call):
+        mesh.ended = call.kernel == "a"
+        return done(mesh_restarted()) if mesh.ended else done(FOUND)
+
+    mesh = Mesh(fatal)
+    hot.prepare(mesh, mesh)
+    assert mesh.asked[0] == "a"
+    assert [item.call.kernel for _, item in hot.hot.hottest()] == list("bcde")
+
+
+def test_nothing_is_made_ready_where_no_time_is_given_or_nothing_was_called(tmp_path):
+    mesh = Mesh(lambda call: done(FOUND))
+    for made in (warmer(tmp_path), warmer(tmp_path, warm_s=0.0)):
+        made.prepare(mesh, mesh)
+        made.close()
+    assert mesh.asked == []
+
+
+def test_a_call_of_a_file_that_its_kernel_refuses_is_told_and_the_rest_is_made(tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text("".join(f'[[call]]\nkernel = "{kernel}"\noperands = ["int8[8]"]\n' for kernel in ("dif", "diff")))
+    refused = CallError(Reason.KERNEL_NOT_FOUND, "there is no kernel 'dif'")
+    mesh = Mesh(lambda call: done(refused if call.kernel == "dif" else FOUND))
+    named = warmer(tmp_path, warm=str(file))
+    named.prepare(mesh, mesh)
+    assert mesh.asked == ["dif", "diff"]
+    with pytest.raises(SettingsError, match=r"keys.toml, call 1 \(dif\): there is no kernel 'dif'"):
+        named.check()
+    named.close()
+
+
+def test_a_call_of_a_file_that_could_not_be_made_just_now_does_not_keep_the_server_from_starting(tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text('[[call]]\nkernel = "diff"\noperands = ["int8[8]"]\n')
+    mesh = Mesh(lambda call: done(CallError(Reason.OUT_OF_DEVICE_MEMORY, "no room")))
+    named = warmer(tmp_path, warm=str(file))
+    with capture_logs() as logs:
+        named.prepare(mesh, mesh)
+    named.check()
+    assert logs[0]["log_level"] == "warning"
+    named.close()
+
+
+def test_a_call_of_a_file_without_a_mesh_is_made_for_the_servers_own(tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text('[[call]]\nkernel = "diff"\noperands = ["int8[8]"]\n')
+    seen: list[kernel_pb2.KernelCall] = []
+    mesh = Mesh(lambda call: seen.append(call) or done(FOUND))
+    for settings in ({}, {"mesh": "a=4,b=2"}):
+        named = warmer(tmp_path, warm=str(file), **settings)
+        named.prepare(mesh, mesh)
+        named.close()
+    assert [[(axis.name, axis.size) for axis in call.mesh.axes] for call in seen] == [[("x", 8)], [("a", 4), ("b", 2)]]
+
+
+def test_counts_of_workers_are_added_up_whichever_of_their_words_comes_first():
+    use = DiskUse()
+    use.note(1, link_pb2.ProgramStoreCounts(hits=3, misses=2))
+    use.note(1, link_pb2.ProgramStoreCounts(hits=2, misses=2))
+    use.note(2, link_pb2.ProgramStoreCounts(hits=1, damaged=1))
+    use.note(2, link_pb2.ProgramStoreCounts(hits=4, damaged=1, evicted=9))
+    assert use.counts == DiskCounts(hits=7, misses=2, damaged=1, evicted=9)
