@@ -1,6 +1,6 @@
 """What a server holds, as people read it."""
 
-from shardcall.usage import Usage
+from shardcall.usage import MeshState, Usage
 
 
 def test_usage_prints_as_a_table():
@@ -14,12 +14,26 @@ def test_usage_prints_as_a_table():
         arrays=5,
         array_bytes=2**20,
         descriptors=30,
+        calls=7,
+        queued_calls=3,
+        programs=6,
+        program_device_bytes=4096,
+        mesh=MeshState(
+            ready=True, ready_seconds=12.3, restarts=2, last_end_reason="it went", last_end_seconds=20, spare_ready=True
+        ),
     )
     assert str(usage).splitlines() == [
-        "calls         1 regions, 2 KiB kept warm",
+        "calls         7, 3 of them queued",
+        "regions       1, 2 KiB more kept warm",
         "memory        3 MiB, 1 GiB at most",
         "segments      4",
+        "programs      6, 4 KiB on the devices",
         "arrays        5, 1 MiB on the devices",
         "leases        2",
         "open files    30",
+        "mesh          ready for 12 s, a spare worker stands by, restarted 2 times; the last time 20 s ago: it went",
     ]
+
+
+def test_a_mesh_that_is_down_says_so():
+    assert str(MeshState()) == "not ready, no spare worker, restarted 0 times"

@@ -98,7 +98,9 @@ def test_a_stopped_worker_costs_its_callers_their_deadline_and_nobody_a_hang(rob
         for call in calls:
             with pytest.raises(sc.DeadlineExceededError) as caught:
                 call.result(120)
-            assert "running the kernel" in str(caught.value)
+            assert caught.value.reason == "DEADLINE_EXCEEDED"
+            doing = ("running the kernel", "waiting for the mesh")  # the mesh has some of them, the others are queued
+            assert any(words in str(caught.value) for words in doing)
         assert time.monotonic() - began < 18.0  # one after the other they would take 36
         assert client.server_info().platform == "cpu"  # what needs no mesh is answered meanwhile
         os.kill(worker, signal.SIGCONT)

@@ -94,7 +94,7 @@ def _address(text: str) -> str:
     packed, _, port = text.rpartition(":")
     words = [bytes.fromhex(packed[i : i + 8])[::-1] for i in range(0, len(packed), 8)]
     host = socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, b"".join(words))
-    return f"{host}:{int(port, 16)}"
+    return f"{host.removeprefix('::ffff:')}:{int(port, 16)}"  # gRPC takes IPv4 by sockets of IPv6
 
 
 def _connected(address: str, first_bytes: bytes) -> socket.socket:

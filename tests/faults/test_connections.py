@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 import shardcall as sc
 from shardcall import token_file
 from shardcall_server.certificate_authority import make_authority
+from shardcall_server.settings import Settings
 
 MIB = 1 << 20
 PLAN = "/shardcall.v1.KernelService/Plan"
@@ -153,7 +154,7 @@ def test_more_connections_than_allowed_are_closed_at_once(strict, unharmed):
 
 def test_a_connection_may_have_so_many_calls_and_so_much_metadata(server):
     told = raw.settings_of(server.address)
-    assert told[raw.MAX_CONCURRENT_STREAMS] == 64
+    assert told[raw.MAX_CONCURRENT_STREAMS] == Settings.model_fields["max_streams_per_connection"].default
     assert told[raw.MAX_HEADER_LIST_SIZE] == 16 << 10
 
 

@@ -103,9 +103,10 @@ def test_a_front_end_killed_in_a_call_takes_worker_and_spare_with_it(restarting)
     before = shared_memory_names()
     with sc.connect(restarting.address, connect_timeout=60) as client, ThreadPoolExecutor(1) as pool:
         client.diff(LARGE, axis=0)
-        until(lambda: len(restarting.children()) == 2)
+        until(lambda: client.usage().mesh.spare_ready)
         children = restarting.children()
-        for pid in children:  # whoever is stopped cannot see the end of its front end
+        assert len(children) == 2
+        for pid in children:  # stopped, they cannot see the end of their front end
             restarting.stop(pid)
         call = pool.submit(client.diff, LARGE, axis=0, timeout=60)
         restarting.kill()

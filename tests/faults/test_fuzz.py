@@ -65,7 +65,8 @@ class Outcomes:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {count}" for name, count in self.counts.most_common())
-        return f"seed {SEED}: {counts}; {self.checked} compared with NumPy; longest {self.worst_s:.2f} s (number {self.worst_number})"
+        longest = f"longest {self.worst_s:.2f} s (number {self.worst_number})"
+        return f"seed {SEED}: {counts}; {self.checked} compared with NumPy; {longest}"
 
 
 def _send(channel: grpc.Channel, request: Mutated) -> list[bytes]:

@@ -122,19 +122,27 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(own_server):
         yield header([4, 100])
         ended.wait(60)
 
-    with open_channel(server.address) as channel, open_channel(server.address, token=token_of("guest")) as others:
+    own = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+    with (
+        open_channel(server.address, own) as channel,
+        open_channel(server.address, own) as more,
+        open_channel(server.address, token=token_of("guest")) as others,
+    ):
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             next(stub.ExecuteStream(iter([header([MIB])]), timeout=60))
         assert told(caught.value) == ("CALL_TOO_LARGE", "server:call_too_large", "-1")
+        held: list[grpc.Future] = []
         with sc.connect(server.address) as client:
-            held = [stub.ExecuteStream(half(), timeout=60) for _ in range(6)]
-            until(lambda: client.usage().calls == 6)
-        with pytest.raises(grpc.RpcError) as caught:
-            small(channel)().result()
-        reason, subject, pushback = told(caught.value)
-        assert (reason, subject) == ("QUOTA_EXCEEDED", "client:max_concurrent_calls_per_client")
-        assert int(pushback) > 0
+            for one, whose, count in ((channel, "connection", 4), (more, "client", 6)):
+                stub = kernel_service_pb2_grpc.KernelServiceStub(one)
+                held += [stub.ExecuteStream(half(), timeout=60) for _ in range(count - len(held))]
+                until(lambda count=count: client.usage().calls == count)
+                with pytest.raises(grpc.RpcError) as caught:
+                    small(one)().result()
+                reason, subject, pushback = told(caught.value)
+                assert (reason, subject) == ("QUOTA_EXCEEDED", f"client:max_concurrent_calls_per_{whose}")
+                assert int(pushback) > 0
         # There is room for others.
         assert is_right(small(others)().result())
         for one in held:

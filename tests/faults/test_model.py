@@ -27,7 +27,7 @@ MESH = sc.Mesh(x=8)
 SIZES = (5, 8)  # one that the mesh does not divide
 SPECS = (P("x", None), P(None, "x"))
 STEPS = 50
-BETWEEN_KILLS, BETWEEN_RESTARTS = 20, 100  # operations at least: the model is about what comes between them
+BETWEEN_KILLS, BETWEEN_RESTARTS = 40, 200  # operations at least: the model is about what comes between them
 
 Value = TypeVar("Value")
 
@@ -190,7 +190,7 @@ class Model(RuleBasedStateMachine):
             except sc.MeshRestartedError:
                 assert kill
                 self.world.done["told of a restart"] += 1
-            self.world.count("cumsum")
+        self.world.count("call of all clients at once")
 
     @precondition(lambda self: self.world.since_kill >= BETWEEN_KILLS)
     @rule()

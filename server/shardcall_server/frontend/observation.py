@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import structlog
 from prometheus_client import disable_created_metrics
 
 from shardcall_server.frontend.journal import Journal
 from shardcall_server.frontend.metrics import Metrics
 from shardcall_server.frontend.metrics_server import MetricsServer
-from shardcall_server.frontend.metrics_state import Sources, StateCollector
+from shardcall_server.frontend.metrics_state import Sources, StateCollector, Usage
 from shardcall_server.frontend.programs.counts import ProgramCounts
+from shardcall_server.frontend.programs.disk_use import DiskUse
+from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.spans import make_spans
 from shardcall_server.settings import Settings
+
+_LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls", "max_resident_bytes"}
 
 
 class Observation:
@@ -37,13 +43,33 @@ class Observation:
         self.journal = Journal(self._metrics, self._spans)
         self.programs = ProgramCounts()
 
-    def expose(self, sources: Sources) -> None:
+    def expose(
+        self,
+        usage: Callable[[], Usage],
+        restarts: Callable[[], Mapping[str, int]],
+        disk: DiskUse,
+        measurer: Measurer | None,
+    ) -> None:
         """Shows the metrics, if anybody is to see them.
+
+        Args:
+            usage: what the server holds.
+            restarts: how often the mesh ended, by kind.
+            disk: what became of programs looked for on disk.
+            measurer: times strategies; None where that is not done.
 
         Raises:
             SettingsError: their address cannot be had.
         """
         settings = self._settings
+        sources = Sources(
+            usage=usage,
+            programs=self.programs,
+            disk=disk,
+            restarts=restarts,
+            strategies_timed=lambda: measurer.timed if measurer else 0,
+            limits=settings.model_dump(include=_LIMITS),
+        )
         self._metrics.registry.register(StateCollector(sources))
         if settings.metrics_port is not None:
             self._server = MetricsServer(settings.metrics_host, settings.metrics_port, self._metrics.registry)

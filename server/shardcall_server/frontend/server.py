@@ -45,7 +45,6 @@ from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.kernel_servicer import KernelServicer
 from shardcall_server.frontend.memory.holdings import Holdings
 from shardcall_server.frontend.mesh_queue import make_queue
-from shardcall_server.frontend.metrics_state import Sources
 from shardcall_server.frontend.observation import Observation
 from shardcall_server.frontend.profile_servicer import ProfileServicer
 from shardcall_server.frontend.programs.cache import ProgramCache
@@ -162,7 +161,7 @@ class FrontEnd:
             self._warmer.prepare,
         )
         info = self._register()
-        self._observation.expose(self._sources(info))
+        self._observation.expose(info.usage, self._supervisor.ends, self._disk_use, self._measurer)
         self._server.start()
 
     def _end_epoch(self, epoch: int) -> None:
@@ -202,22 +201,6 @@ class FrontEnd:
             names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
         return info
-
-    def _sources(self, info: ServerInfoServicer) -> Sources:
-        limits, measurer = self._settings, self._measurer
-        return Sources(
-            usage=info.usage,
-            programs=self._observation.programs,
-            disk=self._disk_use,
-            restarts=self._supervisor.ends,
-            strategies_timed=lambda: measurer.timed if measurer else 0,
-            limits={
-                "max_bytes_in_flight": limits.max_bytes_in_flight,
-                "max_cached_programs": limits.max_cached_programs,
-                "max_concurrent_calls": limits.max_concurrent_calls,
-                "max_resident_bytes": limits.max_resident_bytes,
-            },
-        )
 
     def _program_cache(self, session: MeshSession) -> ProgramCache:
         limits = self._settings

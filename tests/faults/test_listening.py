@@ -1,0 +1,71 @@
+"""What a server listens on: what was declared, and nothing else; and what it refuses to listen on."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+from faults import raw_connections as raw
+
+import shardcall as sc
+from shardcall_server.certificate_authority import make_authority
+from shardcall_server.frontend.access.ports import listen
+from shardcall_server.settings import SettingsError, load_settings
+
+SEGMENTS = r"unix .*/shardcall-[^/]+/segments"
+"""The companion, at which clients of the same user get their memory."""
+
+
+def all_pids(pid: int) -> list[int]:
+    """A process and all below it."""
+    children: list[int] = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as listed:
+            children += map(int, listed.read().split())
+    return [pid, *(found for child in children for found in all_pids(child))]
+
+
+@pytest.mark.parametrize("flags", [[], ["--metrics-port", "0"], ["--no-segments", "--unix-socket", "own.sock"]])
+def test_only_what_was_declared_listens(own_server, tmp_path, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    server = own_server(*flags, devices=1)
+    with sc.connect(server.address) as client:
+        assert client.diff([1.0, 3.0]).array.tolist() == [2.0]
+        found = raw.listening(all_pids(server.process.pid))
+    port = server.address.rpartition(":")[2]
+    declared = [rf"tcp 127\.0\.0\.1:{port}", rf"tcp ::1:{port}"]
+    declared += [] if "--no-segments" in flags else [SEGMENTS]
+    declared += [r"tcp 127\.0\.0\.1:\d+"] if "--metrics-port" in flags else []
+    declared += [rf"unix {tmp_path}/own\.sock"] if "--unix-socket" in flags else []
+    unmatched = sorted(found)
+    for pattern in declared:
+        one = next((socket for socket in unmatched if re.fullmatch(pattern, socket)), None)
+        assert one or "::1" in pattern, f"nothing listens at {pattern}: {found}"
+        unmatched = [socket for socket in unmatched if socket != one]
+    assert unmatched == []
+
+
+class _NoServer:
+    """Listens nowhere: refusals come before."""
+
+    def add_insecure_port(self, address: str) -> int:
+        raise AssertionError(f"it listened at {address}")
+
+    add_secure_port = add_insecure_port
+
+
+@pytest.mark.parametrize(
+    ("flags", "tls", "says"),
+    [
+        ({}, False, "lacks TLS; use localhost, make what TLS needs"),
+        ({"auth": False}, False, "lacks TLS and authentication; use localhost, make"),
+        ({"auth": False}, True, "lacks authentication; use localhost, leave out --no-auth, or add"),
+    ],
+)
+def test_other_machines_need_tls_and_a_known_caller(tmp_path, flags, tls, says):
+    if tls:
+        make_authority(tmp_path / "trust", [], 30)
+        flags = {**flags, "tls_cert": f"{tmp_path}/trust/server.pem", "tls_key": f"{tmp_path}/trust/server.key"}
+    with pytest.raises(SettingsError, match=says):
+        listen(_NoServer(), load_settings({"host": "0.0.0.0", **flags}))  # type: ignore[arg-type]

@@ -1,0 +1,103 @@
+"""The files of TLS: what is refused at the start, and what `shardcall certificates` makes."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+from cryptography import x509
+
+from shardcall_server.certificate_authority import CertificatesError, make_authority, renew
+from shardcall_server.frontend.access.certificates import Certificates, connect_arguments
+from shardcall_server.settings import SettingsError, load_settings
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make_authority(tmp_path / "trust", ["gpu.example.test", "192.0.2.7"], 30)
+    return tmp_path / "trust"
+
+
+def settings(folder, **others):
+    return load_settings({"tls_cert": f"{folder}/server.pem", "tls_key": f"{folder}/server.key", **others})
+
+
+def test_whole_files_are_taken(folder):
+    certificates = Certificates(settings(folder, tls_client_ca=f"{folder}/ca.pem"))
+    assert certificates.server_credentials() is not None
+    assert connect_arguments(settings(folder)) == f', ca_certificate="{folder}/ca.pem"'
+
+
+def test_a_key_that_others_may_read_is_refused(folder):
+    (folder / "server.key").chmod(0o640)
+    with pytest.raises(SettingsError, match=r"mode 0640.*chmod 600 .*server\.key"):
+        Certificates(settings(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("server.pem", b"", "holds no whole certificate"),
+        ("server.key", b"nothing", "holds no whole key"),
+        ("server.pem", None, "server.pem.*cannot be read"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_named(folder, name, content, says):
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(SettingsError, match=says):
+        Certificates(settings(folder))
+
+
+def test_the_key_of_another_certificate_is_refused(folder):
+    (folder / "server.key").write_bytes((folder / "client.key").read_bytes())
+    with pytest.raises(SettingsError, match="is not that of the certificate"):
+        Certificates(settings(folder))
+
+
+@pytest.mark.parametrize("flags", [{"tls_cert": "a"}, {"tls_key": "a"}, {"tls_client_ca": "a"}])
+def test_half_of_what_tls_needs_is_refused(flags):
+    with pytest.raises(SettingsError, match=r"without|needs TLS"):
+        load_settings(flags)
+
+
+def test_keys_are_this_user_s_alone_and_names_are_in(folder):
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(key.stat().st_mode) for key in folder.glob("*.key")} == {0o600}
+    made = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(name.value) for name in names] == ["localhost", "127.0.0.1", "::1", "gpu.example.test", "192.0.2.7"]
+
+
+def test_an_authority_is_not_lost_by_accident_and_renewal_keeps_it_and_the_names(folder):
+    authority, before = (folder / "ca.pem").read_bytes(), (folder / "server.pem").read_bytes()
+    with pytest.raises(CertificatesError, match=r"holds ca\.key, .*--renew.*--force"):
+        make_authority(folder, [], 30)
+    renew(folder, [], 30)
+    assert (folder / "ca.pem").read_bytes() == authority
+    renewed = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    first = x509.load_pem_x509_certificate(before)
+    kind = x509.SubjectAlternativeName
+    assert renewed.serial_number != first.serial_number
+    assert renewed.extensions.get_extension_for_class(kind) == first.extensions.get_extension_for_class(kind)
+    make_authority(folder, [], 30, replace=True)
+    assert (folder / "ca.pem").read_bytes() != authority
+
+
+@pytest.mark.parametrize("host", ["a b", "host:8470", ""])
+def test_what_is_no_host_is_refused(tmp_path, host):
+    with pytest.raises(CertificatesError, match="is neither a name nor an address"):
+        make_authority(tmp_path / "trust", [host], 30)
+
+
+def test_a_folder_that_is_open_to_others_is_refused(tmp_path):
+    (tmp_path / "open").mkdir(mode=0o755)
+    with pytest.raises(CertificatesError, match="chmod 700"):
+        make_authority(tmp_path / "open", [], 30)
+
+
+def test_renewal_needs_an_authority(tmp_path):
+    with pytest.raises(CertificatesError, match="leave out --renew"):
+        renew(tmp_path / "none", [], 30)
