@@ -23,7 +23,7 @@ PAIRS = [
     (aio.AsyncCompiledKernel, shardcall.CompiledKernel),
     (aio.AsyncRemoteArray, shardcall.RemoteArray),
 ]
-WITHOUT_WAITING = {"empty", "explain"}
+WITHOUT_WAITING = {"empty", "explain", "profile"}
 
 
 def public(kind):

@@ -6,6 +6,7 @@ import shardcall
 from shardcall.v1 import error_pb2, kernel_service_pb2
 
 REASONS = [name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.keys()][1:]  # noqa: SIM118
+ENDS = {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}  # the one is no failure, the other the caller's own
 
 
 def test_all_that_the_server_tells_is_on_the_error(server, client, abort):
@@ -66,13 +67,19 @@ def test_a_reason_of_a_newer_server_falls_back_to_the_status(server, client, abo
     assert caught.value.reason == "NOT_INVENTED"
 
 
-@pytest.mark.parametrize("status", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
+@pytest.mark.parametrize("status", [code for code in grpc.StatusCode if code not in ENDS])
 def test_a_status_without_reason_has_a_class_of_its_own(server, client, status):
     server.execute = lambda request, context: context.abort(status, "of a proxy")
     with pytest.raises(shardcall.ShardcallError) as caught:
         client.call("echo", 1.0)
     assert type(caught.value) is shardcall.status.ERRORS_BY_STATUS[status][0]
     assert (caught.value.reason, caught.value.status, caught.value.timing) == ("", status, None)
+
+
+def test_a_call_that_nobody_here_cancelled_met_a_server_that_shuts_down(server, client):
+    server.execute = lambda request, context: context.abort(grpc.StatusCode.CANCELLED, "of a server that ends")
+    with pytest.raises(shardcall.ServerUnavailableError, match="shuts down"):
+        client.call("echo", 1.0)
 
 
 def test_grpcs_own_words_are_metadata(server, client):

@@ -93,7 +93,7 @@ def _sources():
 
 
 def _field(name, reason):
-    return "" if reason == "ARRAY_LOST" else "handle" if "handle" in name else "operand 0"
+    return "" if reason == "ARRAY_LOST" else "operand 0"
 
 
 ROWS = [

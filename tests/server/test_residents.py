@@ -54,9 +54,9 @@ def commit(reservation: Reservation, nbytes: int | None = None, epoch: int = EPO
     return reservation.commit(epoch, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
 
 
-def refusal(do, *arguments) -> CallError:
+def refusal(do, *arguments, **named) -> CallError:
     with pytest.raises(CallError) as caught:
-        do(*arguments)
+        do(*arguments, **named)
     return caught.value
 
 
@@ -101,7 +101,7 @@ def test_a_lease_id_of_the_wrong_length_is_refused(length):
 def test_a_handle_of_the_wrong_length_is_refused_and_nothing_deleted(length):
     table = Table()
     kept = table.put()
-    error = refusal(table.residents.find, b"x" * length, "operand 1")
+    error = refusal(table.residents.find, b"x" * length, field="operand 1")
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 1")
     error = refusal(table.residents.delete, [kept.handle, b"x" * length])
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "handles")
@@ -120,7 +120,7 @@ def test_a_lost_array_is_told_in_one_sentence_without_its_whole_handle():
     table = Table()
     gone = table.put()
     table.residents.delete([gone.handle])
-    error = refusal(table.residents.find, gone.handle, "operand 0")
+    error = refusal(table.residents.find, gone.handle, field="operand 0")
     assert (error.reason, error.field) == (Reason.ARRAY_LOST, "operand 0")
     assert error.message == (
         f"no array on the mesh has the handle {gone.handle.hex()[:8]}…: it was deleted, its lease ended or the mesh "

@@ -86,7 +86,7 @@ def check_operand(
 
 
 def _resident(operand: kernel_service_pb2.Operand, field: str, residents: Residents, owner: str) -> Given:
-    resident = residents.find(operand.resident.handle, owner)
+    resident = residents.find(operand.resident.handle, owner, field)
     if operand.HasField("type") and decode_array_type(operand.type, field) != resident.type:
         raise CallError(
             Reason.INVALID_OPERAND,

@@ -98,10 +98,8 @@ class Commands:
                 self._planner.submit(self._text, message.call_id, message.get_compiled_text)
             case "evict":  # behind the Prepare commands that came before it; launches are before it anyway
                 self._planner.submit(self._evict, message.evict.key_digest)
-            case "attach_memory" if fd is not None:
-                self._memory.attach(message.attach_memory.memory_id, fd, message.attach_memory.size_bytes)
-            case "detach_memory":
-                self._memory.detach(message.detach_memory.memory_id)
+            case "attach_memory" | "detach_memory":
+                self._map(message, fd)
             case "put_array":
                 self._put(message.call_id, message.put_array)
             case "get_array":
@@ -118,6 +116,12 @@ class Commands:
             case "shutdown":
                 return False
         return True
+
+    def _map(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
+        if fd is not None:
+            self._memory.attach(message.attach_memory.memory_id, fd, message.attach_memory.size_bytes)
+        else:
+            self._memory.detach(message.detach_memory.memory_id)
 
     def close(self) -> None:
         """Waits for what was begun."""
