@@ -43,7 +43,8 @@ def connect(
         address: ``"host:port"``, or ``"unix:/path/to/socket"``.
         token: tells the server who calls; None for the one that the environment variable ``SHARDCALL_TOKEN`` holds,
             else, for a server of this user on this machine, the one of the user's own token file.
-        tls: whether to encrypt; None for: where a certificate is given. True alone trusts whom the system trusts.
+        tls: whether to encrypt; None for: where a certificate is given. True alone trusts whom the system trusts. False
+            is what a token takes that is to go unencrypted to another machine.
         ca_certificate: of the authority to trust, the path of a PEM file or what it holds; None for the file that
             the environment variable ``SHARDCALL_CA_CERTIFICATE`` names.
         client_certificate: where the server asks for one, likewise.
@@ -61,13 +62,14 @@ def connect(
 
     Raises:
         InvalidRequestError: if the address is none, or the token.
-        InvalidParameterError: if the arguments of TLS contradict each other, or a file is not there.
+        InvalidParameterError: if the arguments of TLS contradict each other, a file is not there, or a token would go
+            unencrypted to another machine without that having been asked for.
         AccessDeniedError: if the server does not know the token, or asks for one and none was found.
         ServerUnavailableError: if no server answers, TLS fails, or the mesh is not ready.
     """
     where = parse_address(address)
     encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
-    meters, shown = Meters(progress), find_token(where, token)
+    meters, shown = Meters(progress), find_token(where, token, encrypted=encryption is not None or tls is False)
 
     def begin(message_bytes: int) -> Transport:
         channel = open_channel(where, message_bytes, encryption)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from shardcall import listeners, token_file
 from shardcall.addresses import Address
-from shardcall.errors import InvalidRequestError
+from shardcall.errors import InvalidParameterError, InvalidRequestError
 
 _ASK_AGAIN_S = 1.0
 
@@ -48,7 +48,7 @@ class Token:
         return f"this client showed {self._told}" if self._value else f"this client found none: {self._told}"
 
 
-def find_token(address: Address, given: str | None) -> Token:
+def find_token(address: Address, given: str | None, *, encrypted: bool) -> Token:
     """The token for a server: as given, else that of the environment, else of this user's own file.
 
     That of the file is for this user's servers on this machine alone.
@@ -56,13 +56,22 @@ def find_token(address: Address, given: str | None) -> Token:
     Args:
         address: where the server is.
         given: by the caller; None for none.
+        encrypted: whether nobody can read it on its way, or the caller has said that all may.
 
     Raises:
         InvalidRequestError: what was given, or stands in the environment, is no token.
+        InvalidParameterError: it would go to another machine for all to read.
     """
+    variable = os.environ.get(token_file.TOKEN_VARIABLE, "")
+    if (given is not None or variable) and not (encrypted or address.is_local):
+        raise InvalidParameterError(
+            f"the token would go unencrypted to {address.target}, which is another machine; trust its server's "
+            "authority by ca_certificate= or SHARDCALL_CA_CERTIFICATE, or say tls=False on a network that you trust",
+            field="tls",
+        )
     if given is not None:
         return Token(_checked(given, "token"), "the token that it was given")
-    if variable := os.environ.get(token_file.TOKEN_VARIABLE, ""):
+    if variable:
         return Token(_checked(variable, token_file.TOKEN_VARIABLE), f"the one of {token_file.TOKEN_VARIABLE}")
     nothing = f"token= was not given, {token_file.TOKEN_VARIABLE} is not set"
     path = os.environ.get(token_file.FILE_VARIABLE, "") or token_file.usual_path()

@@ -72,23 +72,23 @@ def test_then_that_of_this_users_file(server, own):
 
 
 def test_the_files_token_stays_on_this_machine(own, listening):
-    assert find_token(LOCAL, None).show() == own
-    assert find_token(REMOTE, None).show() == ""
-    assert find_token(REMOTE, GIVEN).show() == GIVEN
+    assert find_token(LOCAL, None, encrypted=True).show() == own
+    assert find_token(REMOTE, None, encrypted=True).show() == ""
+    assert find_token(REMOTE, GIVEN, encrypted=True).show() == GIVEN
 
 
 def test_the_files_token_is_shown_to_this_users_programs_alone(own, listening):
     listening["own"] = False
-    token = find_token(LOCAL, None)
+    token = find_token(LOCAL, None, encrypted=True)
     assert token.show() == ""
     assert "not this user's program" in token.told
-    assert find_token(LOCAL, GIVEN).show() == GIVEN
+    assert find_token(LOCAL, GIVEN, encrypted=True).show() == GIVEN
 
 
 def test_who_listens_is_asked_anew_after_a_while(own, listening, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("shardcall.token.time.monotonic", lambda: now[0])
-    token = find_token(LOCAL, None)
+    token = find_token(LOCAL, None, encrypted=True)
     for _ in range(100):
         assert token.show() == own
     assert listening["asked"] == 1
@@ -173,3 +173,18 @@ def test_a_socket_file_is_its_owners(tmp_path):
         if os.geteuid() == 0:
             os.chown(path, 65534, -1)
             assert not listeners.is_own(parse_address(f"unix:{path}"))
+
+
+@pytest.mark.parametrize("by_environment", [True, False])
+def test_a_token_goes_unencrypted_to_another_machine_only_where_that_was_asked_for(by_environment, monkeypatch):
+    if by_environment:
+        monkeypatch.setenv("SHARDCALL_TOKEN", GIVEN)
+    given = None if by_environment else GIVEN
+    with pytest.raises(
+        shardcall.InvalidParameterError, match=r"go unencrypted to .*ca_certificate=.*tls=False"
+    ) as caught:
+        find_token(REMOTE, given, encrypted=False)
+    assert GIVEN not in str(caught.value)
+    assert find_token(LOCAL, given, encrypted=False).show() == GIVEN
+    with pytest.raises(shardcall.InvalidParameterError, match="unencrypted"):
+        shardcall.connect("gpu1.example.org:8470", token=given)

@@ -7,6 +7,13 @@ from typing import Annotated
 
 import typer
 
+Encrypted = Annotated[
+    bool | None,
+    typer.Option(
+        "--tls/--no-tls",
+        help="Encrypt, trusting whom the system trusts; or not, even where a token goes to another machine.",
+    ),
+]
 CaCertificate = Annotated[
     Path | None,
     typer.Option(

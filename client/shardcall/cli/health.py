@@ -9,7 +9,7 @@ import typer
 
 from shardcall.addresses import parse_address
 from shardcall.channel import open_channel
-from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey
+from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
 from shardcall.errors import ShardcallError
 from shardcall.handshake import explain
 from shardcall.tls import find_tls
@@ -23,6 +23,7 @@ _SERVING = b"\x08\x01"
 def health(
     address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
+    tls: Encrypted = None,
     ca_certificate: CaCertificate = None,
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
@@ -30,10 +31,8 @@ def health(
     """Tell whether a server is ready: exit status 0 if it is, 1 if not."""
     try:
         where = parse_address(address)
-        tls = find_tls(
-            where, ca_certificate=ca_certificate, client_certificate=client_certificate, client_key=client_key
-        )
-        with open_channel(where, tls=tls) as channel:
+        encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
+        with open_channel(where, tls=encryption) as channel:
             check = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
             answer = check(b"", timeout=timeout)
     except ShardcallError as error:
@@ -41,7 +40,7 @@ def health(
         raise typer.Exit(1) from None
     except grpc.RpcError as error:
         details = cast("grpc.Call", error).details() or ""
-        typer.echo(f"shardcall: {explain(details, where, tls) or f'no server answers at {address}'}", err=True)
+        typer.echo(f"shardcall: {explain(details, where, encryption) or f'no server answers at {address}'}", err=True)
         raise typer.Exit(1) from None
     typer.echo("ready" if answer == _SERVING else "not ready")
     raise typer.Exit(0 if answer == _SERVING else 1)

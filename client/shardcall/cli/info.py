@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shardcall
-from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey
+from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
 from shardcall.kernels import KernelTable
 from shardcall.server_info import ServerInfo
 
@@ -17,6 +17,7 @@ from shardcall.server_info import ServerInfo
 def info(
     address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
+    tls: Encrypted = None,
     ca_certificate: CaCertificate = None,
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
@@ -25,6 +26,7 @@ def info(
     try:
         connected = shardcall.connect(
             address,
+            tls=tls,
             ca_certificate=ca_certificate,
             client_certificate=client_certificate,
             client_key=client_key,

@@ -17,7 +17,7 @@ from rich.text import Text
 from shardcall import usage
 from shardcall.addresses import Address, parse_address
 from shardcall.channel import open_channel
-from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey
+from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
 from shardcall.client import ask_server_info
 from shardcall.connection import explained
 from shardcall.deadline import deadline
@@ -48,6 +48,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(help="Seconds between looks.", min=0.1)] = 2.0,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
+    tls: Encrypted = None,
     ca_certificate: CaCertificate = None,
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
@@ -55,8 +56,9 @@ def status(
     """Show whether a server serves and what it holds; needs a token of scope admin."""
     try:
         where = parse_address(address)
-        encryption = find_tls(where, None, ca_certificate, client_certificate, client_key)
-        transport = Transport(open_channel(where, tls=encryption), where.target, Meters(False), find_token(where, None))
+        encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
+        token = find_token(where, None, encrypted=encryption is not None or tls is False)
+        transport = Transport(open_channel(where, tls=encryption), where.target, Meters(False), token)
         look = _looker(transport, where, encryption, timeout)
         show = _show_json if as_json else Console(highlight=False).print
         try:

@@ -1,20 +1,14 @@
-"""The front end's process: brings up the mesh and the services, and ends them in order."""
+"""The front end: brings up the mesh and the services, and ends them in order."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import sys
 import threading
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
-from types import FrameType
 from typing import cast
 
 import grpc
-import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -31,7 +25,6 @@ from shardcall.v1 import (
     server_info_service_pb2_grpc,
 )
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen
 from shardcall_server.frontend.access.side_calls import SideCalls
@@ -40,6 +33,7 @@ from shardcall_server.frontend.admission import Admission
 from shardcall_server.frontend.array_servicer import ArrayServicer
 from shardcall_server.frontend.call_threads import CallThreads
 from shardcall_server.frontend.execution import Execution
+from shardcall_server.frontend.grpc_options import grpc_options
 from shardcall_server.frontend.info_servicer import ServerInfoServicer
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.kernel_servicer import KernelServicer
@@ -60,12 +54,9 @@ from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_server.frontend.workers.workers import Workers
-from shardcall_server.settings import Settings, SettingsError, client_share
-from shardcall_server.telemetry import configure_logging
+from shardcall_server.settings import Settings, client_share
 from shardcall_worker.v1 import link_pb2
 
-_MAX_METADATA_BYTES = 16 << 10
-_MAX_PENDING_CALLS = 16 << 10
 _MESH_END_S = 5.0
 _SENDING_S = 2.0  # what the last answers may take to be sent, their handlers being done
 _POLL_S = 0.2
@@ -80,37 +71,6 @@ _SERVICES = tuple(
     )
     for service in file.DESCRIPTOR.services_by_name.values()
 )
-
-
-def grpc_options(settings: Settings) -> list[tuple[str, int]]:
-    """GRPC's options: finite messages, large frames, keepalive as a pair, and no port shared unseen."""
-    return [
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", settings.max_message_bytes),
-        # The same twice: between the two gRPC refuses at random.
-        ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
-        # A client that comes near to it sees UNAVAILABLE; our own limits are far below, and say what they are.
-        ("grpc.max_concurrent_streams", settings.max_streams_per_connection),
-        # Else calls that their callers have cancelled count until their handlers have ended, and new ones are refused.
-        ("grpc.http.overload_protection", 0),
-        # Above these, 1000 and 3000 as gRPC has them, calls are CANCELLED at random before we see them.
-        ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
-        ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
-        ("grpc.max_allowed_incoming_connections", settings.max_connections),
-        ("grpc.server_handshake_timeout_ms", round(settings.handshake_timeout_s * 1000)),
-        ("grpc.max_connection_idle_ms", round(settings.max_connection_idle_s * 1000)),
-        ("grpc.http2.max_frame_size", (1 << 24) - 1),
-        # Reads grow to 4 MiB where much comes: a stream of 128 MiB arrives 15 % sooner. They begin small, since each
-        # connection has memory for one, touched, before it brings anything.
-        ("grpc.experimental.tcp_read_chunk_size", 64 << 10),
-        ("grpc.experimental.tcp_max_read_chunk_size", 4 << 20),
-        ("grpc.so_reuseport", 0),
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-    ]
 
 
 class FrontEnd:
@@ -307,70 +267,3 @@ def _watch_limits(settings: Settings) -> WatchLimits:
 
 def _measurer(settings: Settings) -> Measurer | None:
     return Measurer(Choices(settings.cache_dir), settings.max_timing_s) if settings.strategy == "measured" else None
-
-
-def serve(settings: Settings, end_with_stdin: bool = False) -> int:
-    """Serves until told to end; returns the process's exit status.
-
-    Prints one line on standard output when the server is ready. SIGTERM and SIGINT drain; a second one
-    ends the process at once.
-
-    Args:
-        settings: the server's.
-        end_with_stdin: whether the end of standard input is a signal to end, as for a server that belongs
-            to the program that started it.
-
-    Raises:
-        SettingsError: an address that cannot be had.
-    """
-    configure_logging(settings.log_level)
-    end = threading.Event()
-    _end_on_signals(end)
-    if end_with_stdin:
-        threading.Thread(target=_end_on_stdin, args=[end], name="stdin", daemon=True).start()
-    front_end = FrontEnd(settings)
-    try:
-        ready = front_end.wait_ready(end)
-    except CallError as error:
-        print(f"shardcall: the mesh could not be started: {error}", file=sys.stderr)  # noqa: T201
-        front_end.stop()
-        return 1
-    if ready is None:
-        front_end.stop()
-        return 0
-    try:
-        settings.check_mesh(len(ready.devices))
-        front_end.check_warm()
-    except ValueError as error:
-        front_end.stop()
-        raise SettingsError(str(error)) from None
-    address = front_end.address
-    # A wildcard is where others do not connect to.
-    reached = address.replace("0.0.0.0", socket.gethostname()).replace("[::]", socket.gethostname())
-    arguments = f'"{reached}"{connect_arguments(settings)}'
-    print(  # noqa: T201
-        f"shardcall ready at {address} ({len(ready.devices)} {ready.platform} devices); "
-        f"connect with: shardcall.connect({arguments})",
-        flush=True,
-    )
-    front_end.introduce(arguments)
-    end.wait()
-    structlog.get_logger().info("draining", limit_s=settings.drain_s)
-    front_end.drain()
-    return 0
-
-
-def _end_on_signals(end: threading.Event) -> None:
-    def handle(number: int, _: FrameType | None) -> None:
-        if end.is_set():
-            os._exit(128 + number)
-        end.set()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
-
-
-def _end_on_stdin(end: threading.Event) -> None:
-    while os.read(0, 4096):
-        pass
-    end.set()

@@ -1,0 +1,85 @@
+"""The front end's process: from its start to its end by a signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+
+import structlog
+
+from shardcall_server.errors import CallError
+from shardcall_server.frontend.access.certificates import connect_arguments
+from shardcall_server.frontend.server import FrontEnd
+from shardcall_server.settings import Settings, SettingsError
+from shardcall_server.telemetry import configure_logging
+
+
+def serve(settings: Settings, end_with_stdin: bool = False) -> int:
+    """Serves until told to end; returns the process's exit status.
+
+    Prints one line on standard output when the server is ready. SIGTERM and SIGINT drain; a second one
+    ends the process at once.
+
+    Args:
+        settings: the server's.
+        end_with_stdin: whether the end of standard input is a signal to end, as for a server that belongs
+            to the program that started it.
+
+    Raises:
+        SettingsError: an address that cannot be had.
+    """
+    configure_logging(settings.log_level)
+    end = threading.Event()
+    _end_on_signals(end)
+    if end_with_stdin:
+        threading.Thread(target=_end_on_stdin, args=[end], name="stdin", daemon=True).start()
+    front_end = FrontEnd(settings)
+    try:
+        ready = front_end.wait_ready(end)
+    except CallError as error:
+        print(f"shardcall: the mesh could not be started: {error}", file=sys.stderr)  # noqa: T201
+        front_end.stop()
+        return 1
+    if ready is None:
+        front_end.stop()
+        return 0
+    try:
+        settings.check_mesh(len(ready.devices))
+        front_end.check_warm()
+    except ValueError as error:
+        front_end.stop()
+        raise SettingsError(str(error)) from None
+    address = front_end.address
+    # A wildcard is where others do not connect to.
+    reached = address.replace("0.0.0.0", socket.gethostname()).replace("[::]", socket.gethostname())
+    arguments = f'"{reached}"{connect_arguments(settings)}'
+    print(  # noqa: T201
+        f"shardcall ready at {address} ({len(ready.devices)} {ready.platform} devices); "
+        f"connect with: shardcall.connect({arguments})",
+        flush=True,
+    )
+    front_end.introduce(arguments)
+    end.wait()
+    structlog.get_logger().info("draining", limit_s=settings.drain_s)
+    front_end.drain()
+    return 0
+
+
+def _end_on_signals(end: threading.Event) -> None:
+    def handle(number: int, _: FrameType | None) -> None:
+        if end.is_set():
+            os._exit(128 + number)
+        end.set()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def _end_on_stdin(end: threading.Event) -> None:
+    while os.read(0, 4096):
+        pass
+    end.set()
