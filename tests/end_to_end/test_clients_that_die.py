@@ -27,7 +27,8 @@ ROUNDS = pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[ServerProcess]:
     """A server whose places are all taken when all victims call."""
-    with running_server("--trim-after-s", "0.2", "--max-concurrent-calls", str(AT_ONCE), "--lease-s", "5") as server:
+    places = ("--max-concurrent-calls", str(AT_ONCE), "--max-concurrent-calls-per-client", str(AT_ONCE))
+    with running_server("--trim-after-s", "0.2", *places, "--lease-s", "5") as server:
         yield server
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
+from end_to_end.messages import token_of
 from end_to_end.processes import X, holds_nothing, is_busy, until
 
 import shardcall as sc
@@ -143,7 +144,7 @@ def test_many_threads_of_two_clients_with_different_shapes(tight: ServerProcess,
             for given, result, first in held:  # what came before is still as it was
                 np.testing.assert_array_equal(result, np.diff(given, axis=0, prepend=float(first)))
 
-    with sc.connect(tight.address) as second, ThreadPoolExecutor(8) as pool:
+    with sc.connect(tight.address, token=token_of("guest")) as second, ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(hammer, [sharing, second][i % 2], i) for i in range(8)]:
             done.result(60)
         assert sharing.usage().segments == 2
@@ -200,7 +201,7 @@ np.testing.assert_array_equal(1, 1)  # loads all that this user may read
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
-with sc.connect(sys.argv[1]) as client:
+with sc.connect(sys.argv[1], token=sys.argv[2]) as client:
     x = client.empty((1024, 1024))
     x[...] = np.arange(x.size).reshape(x.shape)
     np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
@@ -210,7 +211,7 @@ with sc.connect(sys.argv[1]) as client:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
 def test_of_another_user_arrays_are_streamed(own_server):
-    command = [sys.executable, "-c", _ANOTHER_USER, own_server(devices=1).address]
+    command = [sys.executable, "-c", _ANOTHER_USER, own_server(devices=1).address, token_of("guest")]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 COMPILE_S = 5
 
@@ -33,8 +36,9 @@ class Slow(own.Kernel):
 """
 
 
-def install(folder: Path) -> None:
-    """Makes a folder of packages that has the kernel; servers look there that have it in `PYTHONPATH`."""
+def install(folder: Path, environment: pytest.MonkeyPatch) -> None:
+    """Makes a folder of packages that has the kernel, which servers find that are started from now on."""
+    environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])))
     (folder / "slow_kernel_of_tests.py").write_text(_SOURCE)
     told = folder / "slow_kernel_of_tests-1.0.dist-info"
     told.mkdir(parents=True)

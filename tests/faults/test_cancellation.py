@@ -135,8 +135,7 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, times, figure, pha
 
 
 def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_of_five(tmp_path, monkeypatch, times, figure):
-    slow_kernel.install(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")])))
+    slow_kernel.install(tmp_path, monkeypatch)
     log = tmp_path / "log"
     with (
         running_server(devices=1, log=log) as server,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -81,23 +81,23 @@ def handle(keeper) -> Iterator[bytes]:
     assert keeper.delete(there) == 1
 
 
-def attempts(who: Stubs, handle: bytes) -> dict[str, grpc.Future]:
-    """Every way to use a handle, begun."""
+def attempts(who: Stubs, handle: bytes) -> dict[str, Callable[[], object]]:
+    """Every way to use a handle."""
     resident = kernel_service_pb2.Operand(resident=kernel_service_pb2.ResidentArray(handle=handle))
     execute = kernel_service_pb2.ExecuteRequest(call=call(), operands=[resident])
     stream = kernel_service_pb2.ExecuteStreamRequest(header=execute)
     return {
-        "describe": who.arrays.DescribeArray.future(array_service_pb2.DescribeArrayRequest(handle=handle), timeout=60),
-        "get": who.arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60),
-        "use": who.kernels.Execute.future(execute, timeout=60),
-        "use in a stream": who.kernels.ExecuteStream(iter([stream]), timeout=60),
+        "describe": lambda: who.arrays.DescribeArray(array_service_pb2.DescribeArrayRequest(handle=handle), timeout=60),
+        "get": lambda: next(who.arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60)),
+        "use": lambda: who.kernels.Execute(execute, timeout=60),
+        "use in a stream": lambda: next(who.kernels.ExecuteStream(iter([stream]), timeout=60)),
     }
 
 
-def refusal(begun) -> tuple[grpc.StatusCode, str, str, dict]:
+def refusal(attempt: Callable[[], object]) -> tuple[grpc.StatusCode, str, str, dict]:
     """How a call ended, with what differs between any two handles left out."""
     with pytest.raises(grpc.RpcError) as caught:
-        begun.result() if hasattr(begun, "result") and not hasattr(begun, "__next__") else next(begun)
+        attempt()
     info = details(caught.value)["ErrorInfo"]
     told = info.metadata["handle"]
     return caught.value.code(), info.reason, caught.value.details().replace(told, "…"), sorted(info.metadata)
@@ -105,8 +105,8 @@ def refusal(begun) -> tuple[grpc.StatusCode, str, str, dict]:
 
 def test_another_ones_handle_is_refused_like_one_that_never_was(guest, handle):
     unknown = attempts(guest, secrets.token_bytes(len(handle)))
-    for way, begun in attempts(guest, handle).items():
-        found = refusal(begun)
+    for way, attempt in attempts(guest, handle).items():
+        found = refusal(attempt)
         assert found[:2] == (NOT_FOUND, "ARRAY_LOST"), way
         assert found == refusal(unknown[way]), way
 
@@ -161,10 +161,8 @@ def test_no_guess_hits_a_handle(request, handle, times, figure, who):
     guessed = list(guesses(handle, times(10_000)))
     hits = sum(guesser.delete(*guessed[begin : begin + 1000]) for begin in range(0, len(guessed), 1000))
     for guess in guessed[::10]:
-        assert (
-            refusal(guesser.arrays.GetArray(array_service_pb2.GetArrayRequest(handle=guess), timeout=60))[0]
-            is NOT_FOUND
-        )
+        get = array_service_pb2.GetArrayRequest(handle=guess)
+        assert refusal(lambda get=get: next(guesser.arrays.GetArray(get, timeout=60)))[0] is NOT_FOUND
     figure(f"{hits} hits of {len(guessed)} guesses by {who}")
     assert hits == 0
 

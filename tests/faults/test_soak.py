@@ -45,7 +45,7 @@ def _leak():
         _kept.append(os.dup(0))
         threading.Thread(target=threading.Event().wait, daemon=True).start()
 
-if {"serve", "shardcall_server.mesh.worker"} & {*sys.orig_argv}:
+if {"serve", "shardcall_server.mesh.start"} & {*sys.orig_argv}:
     from shardcall_server import framing
 
     _send = framing.Link.send

@@ -12,6 +12,7 @@ import pytest
 from conftest import ServerProcess
 from end_to_end.messages import open_channel
 from end_to_end.processes import X, alive, computing, until
+from faults import slow_kernel
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import shardcall as sc
@@ -163,17 +164,19 @@ def test_a_program_that_crashes_its_worker_is_told_and_refused_after_three_times
         works(client)
 
 
-def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three_times(own_server):
+def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three_times(
+    own_server, tmp_path, monkeypatch
+):
+    slow_kernel.install(tmp_path, monkeypatch)
     server = own_server("--max-compile-s", "0.5", "--cache-dir", "", "--spare-worker")
-    shapes = [sc.Array((4096, 64), "float32")]
     with sc.connect(server.address) as client:
         for _ in range(3):
             with pytest.raises(sc.DeadlineExceededError, match="was compiled for over") as caught:
-                client.compile("diff", *shapes, axis=0, n=400, timeout=300)
+                client.compile("slow_to_compile", sc.Array(4), timeout=300)
             assert caught.value.reason == "COMPILE_LIMIT"
-            assert client.usage().mesh.last_end_reason == "compiling kernel diff took over 0.5 s"
+            assert client.usage().mesh.last_end_reason == "compiling kernel slow_to_compile took over 0.5 s"
         with pytest.raises(sc.ProgramRefusedError):
-            client.compile("diff", *shapes, axis=0, n=400, timeout=300)
+            client.compile("slow_to_compile", sc.Array(4), timeout=300)
         assert client.usage().mesh.restarts == 3
 
 

@@ -2,12 +2,11 @@
 
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-import shardcall as sc
+from conftest import ServerProcess
 
 Run = Callable[..., str]
 RunClient = Callable[[str], str]
@@ -50,12 +49,6 @@ def run_client(
 ) -> RunClient:
     lock = root / "requirements" / f"{request.param}.txt"
     return client_environment(run, wheel, lock, tmp_path_factory.mktemp("venv") / request.param)
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with sc.local(devices=4) as client:
-        yield client.address
 
 
 def test_the_wheel_holds_the_three_packages_and_nothing_else(contents: set[str]) -> None:
@@ -111,11 +104,11 @@ def test_the_client_says_that_no_server_answers(run_client: RunClient) -> None:
 
 
 def test_the_client_gets_what_numpy_computes_through_a_unary_call_and_a_stream(
-    run_client: RunClient, address: str
+    run_client: RunClient, server: ServerProcess
 ) -> None:
     run_client(
         "import sys, numpy as np, shardcall as sc\n"
-        f"with sc.connect({address!r}) as client:\n"
+        f"with sc.connect({server.address!r}) as client:\n"
         "    for rows in (4, 4095):\n"
         "        x = np.arange(rows * 64, dtype='float64').reshape(rows, 64) ** 2\n"
         "        result = client.diff(x, axis=0, mesh=sc.Mesh(x=4), spec=sc.P('x', None))\n"

@@ -14,8 +14,8 @@ from shardcall_server.frontend.status import CallStatus
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SPARE_THREADS = 8
-"""Health checks and questions about the server get through while every place for calls is taken."""
+SPARE_THREADS = 32
+"""Questions about the server and about arrays get through while every place for calls is taken."""
 
 _MAX_WAITING = 256  # calls that wait for a thread: most of those over a limit are refused in a moment
 _MAX_REFUSALS = 1024  # refusals that wait for theirs; whatever comes then gets gRPC's bare refusal

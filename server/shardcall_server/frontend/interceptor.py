@@ -101,12 +101,12 @@ class CallInterceptor(grpc.ServerInterceptor):
                 streaming = self._streaming(cast(Any, handler.stream_stream), begin, method, works)
                 return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
             case False, True:
-                streaming = self._streaming(self._single(cast(Any, handler.unary_stream)), begin, method, works)
+                streaming = self._streaming(self._single(cast(Any, handler.unary_stream), works), begin, method, works)
                 return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
             case True, False:
                 unary = self._unary(cast(Any, handler.stream_unary), begin, method, works)
                 return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
-        unary = self._unary(self._single(cast(Any, handler.unary_unary)), begin, method, works)
+        unary = self._unary(self._single(cast(Any, handler.unary_unary), works), begin, method, works)
         return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
 
     def _begin(self, name: str, context: grpc.ServicerContext) -> Call:
@@ -168,14 +168,17 @@ class CallInterceptor(grpc.ServerInterceptor):
         """
         return self._alarms.at(call.deadline + _GRACE_S, call.cut_off)
 
-    def _single(self, method: Callable[[Any, Call], T]) -> Callable[[Iterator[Any], Call], T]:
+    def _single(self, method: Callable[[Any, Call], T], works: bool) -> Callable[[Iterator[Any], Call], T]:
         """A method of one request, as one of a stream of requests: on the wire they are the same.
 
         gRPC would read the request before anybody has seen the call, on a thread that waits for it without end.
         """
 
         def first(requests: Iterator[Any], call: Call) -> T:
-            with self._alarms.at(min(call.deadline + _GRACE_S, time.monotonic() + _RECEIVE_S), call.cut_off):
+            until = min(call.deadline + _GRACE_S, time.monotonic() + _RECEIVE_S)
+            # Who has no place is bounded here: otherwise one client's calls without requests would hold every thread.
+            waiting = nullcontext() if works else self._admission.arriving(call)
+            with waiting, self._alarms.at(until, call.cut_off):
                 request = next(requests, None)
             return method(request if request is not None else _parsed(_Malformed()), call)
 

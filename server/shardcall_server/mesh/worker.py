@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import ctypes
 import os
-import signal
 import socket
-import sys
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 
@@ -27,22 +23,19 @@ from shardcall_server.mesh.sizes import device_bytes
 from shardcall_server.telemetry import configure_logging
 from shardcall_worker.v1 import link_pb2
 
-_PR_SET_PDEATHSIG = 1
 
+def run(link_fd: int, log_level: str) -> int:
+    """Runs a worker until the front end is gone; `start.py` has settled whom the process ends with.
 
-def main() -> int:
-    """Runs a worker on the link whose descriptor is given; returns when the front end is gone."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--link-fd", type=int, required=True)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--log-level", default="info")
-    arguments = parser.parse_args()
-    _end_with(arguments.parent_pid)
-    configure_logging(arguments.log_level)
-    # Ctrl-C and service managers signal the whole process group; the front end drains and then ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    link = Link(socket.socket(fileno=arguments.link_fd))
+    Args:
+        link_fd: the descriptor of its link.
+        log_level: the least level that it logs.
+
+    Returns:
+        The process's exit status.
+    """
+    configure_logging(log_level)
+    link = Link(socket.socket(fileno=link_fd))
     frames = link.frames()
     kernels = load_kernels()
     beat(link)  # a spare stands by from here on
@@ -140,18 +133,3 @@ def _ready(kernels: dict[str, Kernel]) -> link_pb2.Ready:
         kernels=[describe_kernel(kernel) for kernel in kernels.values()],
         device_bytes=device_bytes(),
     )
-
-
-def _end_with(parent_pid: int) -> None:
-    """Asks the kernel to end this process with the front end's thread that started it.
-
-    The end of the link says the same, but only to a process whose threads still run.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        sys.exit("the front end ended before its worker began")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

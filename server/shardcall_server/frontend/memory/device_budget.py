@@ -52,5 +52,13 @@ class DeviceBudget:
         )
 
     def fits(self, nbytes: int) -> bool:
-        """Whether there is room now."""
-        return not nbytes or nbytes + self.program_bytes + self._resident_bytes() <= self.limit_bytes()
+        """Whether there is room now for what `check` has let pass.
+
+        Beside no program there always is: what arrays that stay hold may change between the two, no end of a program
+        would come to let in whoever waited, and the devices would say so themselves.
+        """
+        return (
+            not nbytes
+            or not self.program_bytes
+            or nbytes + self.program_bytes + self._resident_bytes() <= self.limit_bytes()
+        )

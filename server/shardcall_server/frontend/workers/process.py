@@ -29,7 +29,7 @@ class WorkerProcess:
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "shardcall_server.mesh.worker"),
+                    *(sys.executable, "-m", "shardcall_server.mesh.start"),
                     *("--link-fd", str(theirs.fileno()), "--parent-pid", str(os.getpid())),
                     *("--log-level", log_level),
                 ],
