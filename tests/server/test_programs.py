@@ -107,6 +107,15 @@ def test_the_least_recently_used_goes_first_by_count_and_by_bytes():
     assert by_bytes.evicted == ["a"]
 
 
+def test_a_client_of_many_programs_loses_its_own_first():
+    session = Session(lambda message: prepared(message.prepare.call.strategy))
+    programs = cache(session, programs=4)
+    programs.find(call("kept"), OPERANDS, "quiet")
+    for number in range(6):
+        programs.find(call(f"greedy {number}"), OPERANDS, "greedy")
+    assert session.evicted == ["greedy 0", "greedy 1", "greedy 2"]
+
+
 def test_a_program_evicted_while_another_call_asks_for_it_is_asked_for_again():
     pending: Future[link_pb2.WorkerMessage] = Future()
     session = Session(lambda message: prepared(message.prepare.call.strategy))

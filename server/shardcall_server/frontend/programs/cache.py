@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 
@@ -15,6 +15,7 @@ from shardcall_server.frontend.programs.found import HIT, CachedProgram, Found, 
 from shardcall_server.frontend.programs.hot import HotCalls
 from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
+from shardcall_server.settings import client_share
 from shardcall_server.wire import decode_operand_types
 from shardcall_worker.v1 import link_pb2
 
@@ -28,6 +29,8 @@ _UNKNOWN = (kernel_pb2.KernelCall(), b"")
 
 class ProgramCache:
     """Least-recently-used programs of one session, bounded by count and bytes.
+
+    Where one client had more than three quarters of the programs compiled, it is its own that go first.
 
     The front end decides what the mesh forgets, and tells it in the order of launches; so a program found
     here and not evicted when its execution is sent is there when the execution arrives.
@@ -229,13 +232,13 @@ class ProgramCache:
             self._send(digest, preparation)
             return None
         preparation.give_reason(message.prepared.plan)
-        found = self._admit(message.prepared)
+        found = self._admit(message.prepared, preparation.owner)
         if self._decisions and self._decisions.hold(digest, preparation, found):
             return None
         self.name(digest, found)
         return found
 
-    def _admit(self, prepared: link_pb2.Prepared) -> Found:
+    def _admit(self, prepared: link_pb2.Prepared, owner: str) -> Found:
         if self._disk_use is not None and prepared.HasField("program_store"):
             self._disk_use.note(self._session.epoch, prepared.program_store)
         key = prepared.plan.key_digest
@@ -253,6 +256,7 @@ class ProgramCache:
                 results=tuple(r for r in results if r is not None),
                 program_bytes=prepared.program_bytes,
                 device_bytes=prepared.device_bytes,
+                owner=owner,
             )
             self._bytes += program.program_bytes
             if self._counts is not None:
@@ -260,8 +264,14 @@ class ProgramCache:
         self._by_key[key] = program
         self._by_key.move_to_end(key)
         while len(self._by_key) > self._max_programs or (self._bytes > self._max_bytes and len(self._by_key) > 1):
-            self._evict(next(iter(self._by_key.values())))
+            self._evict(self._least_wanted())
         return Found(program, prepared.plan, answer)
+
+    def _least_wanted(self) -> CachedProgram:
+        """The least recently used program, of a client that has more than its share if there is one."""
+        owner, count = Counter(program.owner for program in self._by_key.values()).most_common(1)[0]
+        has_too_many = count > client_share(len(self._by_key))
+        return next(p for p in self._by_key.values() if not has_too_many or p.owner == owner)
 
     def _forget_alias(self, program: CachedProgram, digest: bytes) -> None:
         program.aliases.pop(digest, None)

@@ -26,6 +26,7 @@ class CachedProgram:
         results: the types of its results.
         program_bytes: the memory that it takes, at a guess.
         device_bytes: what operands, results and what lies between take on the devices while it runs.
+        owner: the client that had it compiled; empty for the server itself.
         evicted: whether the mesh has been told to forget it; changes under the session's `order`.
         aliases: digests of the calls that find it, oldest first.
     """
@@ -36,6 +37,7 @@ class CachedProgram:
     results: tuple[ArrayType, ...]
     program_bytes: int
     device_bytes: int = 0
+    owner: str = ""
     evicted: bool = False
     aliases: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
