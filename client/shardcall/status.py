@@ -23,6 +23,7 @@ from shardcall.v1 import error_pb2, timing_pb2
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"
 _DETAILS_KEY = "grpc-status-details-bin"
+_WORTH_TELLING_S = 0.001
 _SERVERS_FAULT = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 _REASONS = {name.removeprefix("ERROR_REASON_"): code for name, code in error_pb2.ErrorReason.items()}
 
@@ -162,7 +163,7 @@ def to_error(
         details.metadata = {"grpc": message}
         message = sentence.format(address=address, timeout=f"{timeout_s:g} s", details=_plain(message))
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
-        message += _spent(spent)
+        message += _spent(spent, timeout_s)
     if status in _SERVERS_FAULT and request_id:
         message += f" (request {request_id})"
     return kind(
@@ -231,12 +232,17 @@ def _timing(packed: str | bytes | None, round_trip_s: float) -> Timing | None:
         return None
 
 
-def _spent(spent: Timing | None) -> str:
+def _spent(spent: Timing | None, timeout_s: float) -> str:
     if spent is None:
         return ""
     phases = [(field.name, getattr(spent, field.name)) for field in fields(spent) if field.name in timing.PHASES]
-    told = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in phases if seconds > 0)
-    return f" (the server's time: {told})" if told else ""
+    told = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in phases if seconds >= _WORTH_TELLING_S)
+    parts = [f"the server's time: {told}"] if told else []
+    # The server's sentence has what was left when the last attempt reached it, which may be next to nothing.
+    if spent.transport > timeout_s / 10:
+        went_by = f"{spent.transport:.3g} of the {timeout_s:g} s given"
+        parts.append(f"{went_by} went by in the client, on the way or in earlier attempts")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _plain(details: str) -> str:

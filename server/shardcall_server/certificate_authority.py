@@ -91,6 +91,16 @@ def renew(folder: Path, hosts: Sequence[str], days: int) -> None:
     _issue(folder, key, certificate, names, days)
 
 
+def host_of(certificate: Path) -> str | None:
+    """The first name or address in a server's certificate by which other machines may reach it; None without one."""
+    try:
+        names = _names_of(certificate)
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return None
+    hosts = [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)]
+    return next((host for host in hosts if host not in _ALWAYS and not host.startswith("*")), None)
+
+
 def _issue(
     folder: Path, key: ec.EllipticCurvePrivateKey, authority: x509.Certificate, names: list[x509.GeneralName], days: int
 ) -> None:

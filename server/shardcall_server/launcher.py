@@ -58,12 +58,20 @@ def worker_environment(environment: Mapping[str, str], platform: str = "") -> di
     return {**kept, "XLA_FLAGS": " ".join([*flags, environment.get("XLA_FLAGS", "")]).strip()}
 
 
-def ensure_allocator() -> None:
-    """Starts this very command again, in the same process, with the allocator set; returns if it is."""
+def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with gRPC's own log off, unless it is set there.
+
+    It would have lines for every TLS handshake that fails, as many as strangers like. gRPC reads it when imported.
+    """
+    return {"GRPC_VERBOSITY": "NONE", **environment}
+
+
+def ensure_environment() -> None:
+    """Starts this very command again, in the same process, with the allocator set and gRPC quiet; returns if so."""
     environment = dict(os.environ)
-    tuned = tuned_environment(environment)
-    if sys.platform == "linux" and tuned != environment:
-        os.execve(sys.executable, sys.orig_argv, tuned)  # noqa: S606  # this program again, as it was called
+    wanted = quiet_environment(tuned_environment(environment))
+    if sys.platform == "linux" and wanted != environment:
+        os.execve(sys.executable, sys.orig_argv, wanted)  # noqa: S606  # this program again, as it was called
 
 
 def _is_gpu(platforms: str) -> bool:

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.v1 import error_pb2, kernel_service_pb2
+from shardcall.status import to_error
+from shardcall.v1 import error_pb2, kernel_service_pb2, timing_pb2
 
 REASONS = [name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.keys()][1:]  # noqa: SIM118
 ENDS = {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}  # the one is no failure, the other the caller's own
@@ -119,6 +120,22 @@ def test_a_late_answer_tells_the_phases_that_took_the_time(server, client, abort
     )
     with pytest.raises(TimeoutError, match=r"^5 s have passed \(the server's time: receive 0.25 s, execute 0.5 s\)$"):
         client.call("echo", 1.0)
+
+
+def test_a_late_answer_tells_what_went_by_before_the_server_had_the_call():
+    class Late(grpc.RpcError):
+        code = staticmethod(lambda: grpc.StatusCode.DEADLINE_EXCEEDED)
+        details = staticmethod(lambda: "late")
+
+        def __init__(self, spent):
+            self.trailing_metadata = lambda: (("shardcall-timing-bin", spent.SerializeToString()),)
+
+    at_once = timing_pb2.Timing(receive_seconds=0.00002, total_seconds=0.00002)
+    told = to_error(Late(at_once), "host:1", 20.0, round_trip_s=20.0).message
+    assert told.endswith(" (20 of the 20 s given went by in the client, on the way or in earlier attempts)")
+    long_queued = timing_pb2.Timing(queue_seconds=19.0, total_seconds=19.0)
+    told = to_error(Late(long_queued), "host:1", 20.0, round_trip_s=20.0).message
+    assert told.endswith(" (the server's time: queue 19 s)")
 
 
 def test_a_message_over_grpcs_own_limit_is_explained(server, client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -181,6 +182,17 @@ def test_status_shows_what_the_server_is_and_holds(server, client):
     assert told["usage"]["mesh"]["ready"] is True
     assert told["usage"]["arrays"] >= 1
     assert told["server"]["devices"] == 8
+
+
+def test_status_that_watches_shows_every_look_in_a_pipe_too(server):
+    command = [sys.executable, "-m", "shardcall.cli", "status", server.address, "--watch", "--interval", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        looks = (line for line in watching.stdout if "spare worker" in line)
+        assert next(looks)
+        assert next(looks)
+        watching.send_signal(signal.SIGINT)
+    assert watching.returncode == 0
 
 
 def test_status_tells_why_the_mesh_ended_while_it_is_away(own_server):

@@ -26,8 +26,10 @@ CLIENTS = 8
 MESH = sc.Mesh(x=8)
 SIZES = (5, 8)  # one that the mesh does not divide
 SPECS = (P("x", None), P(None, "x"))
-STEPS = 50
-BETWEEN_KILLS, BETWEEN_RESTARTS = 40, 200  # operations at least: the model is about what comes between them
+STEPS = 200
+# Operations at least: the model is about what comes between them. Each run of the machine counts anew, so that it
+# does the same whenever Hypothesis replays it.
+BETWEEN_KILLS, BETWEEN_RESTARTS = 40, 100
 
 Value = TypeVar("Value")
 
@@ -83,25 +85,17 @@ class World:
         self.clients = clients
         self.pool = ThreadPoolExecutor(CLIENTS)
         self.done: Counter[str] = Counter()
-        self.since_kill = self.since_restart = 0
-
-    def count(self, what: str) -> None:
-        self.done[what] += 1
-        self.since_kill += 1
-        self.since_restart += 1
 
     def kill_worker(self) -> None:
         (worker,) = self.server.children()
         os.kill(worker, signal.SIGKILL)
         until(lambda: worker not in self.server.children())
-        self.count("worker killed")
-        self.since_kill = 0
+        self.done["worker killed"] += 1
 
     def restart(self) -> None:
         self.server.kill()
         self.server.start()
-        self.count("front end restarted")
-        self.since_kill = self.since_restart = 0
+        self.done["front end restarted"] += 1
 
 
 @pytest.fixture
@@ -123,13 +117,19 @@ class Model(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.kept: list[Kept] = []
+        self.since_kill = self.since_restart = 0
+
+    def count(self, what: str) -> None:
+        self.world.done[what] += 1
+        self.since_kill += 1
+        self.since_restart += 1
 
     @rule(client=CLIENT, size=SIZE, seed=PICK, spec=st.sampled_from(SPECS))
     def put(self, client: int, size: int, seed: int, spec: sc.P) -> None:
         values = np.random.default_rng(seed).integers(-9, 9, (size, size))
         array = self.world.clients[client].put(values, mesh=MESH, spec=spec)
         self.kept.append(Kept(array, values))
-        self.world.count("put")
+        self.count("put")
 
     @rule(
         client=CLIENT, name=st.sampled_from(sorted(KERNELS)), size=SIZE, picks=st.tuples(PICK, PICK), keep=st.booleans()
@@ -142,7 +142,7 @@ class Model(RuleBasedStateMachine):
         def run() -> sc.Result:
             return kernel.run(self.world.clients[client], *given, mesh=MESH, keep=keep)
 
-        self.world.count(name)
+        self.count(name)
         if any(isinstance(item, Kept) and not item.there for item in operands):
             self._must_be_lost(run)
             return
@@ -158,7 +158,7 @@ class Model(RuleBasedStateMachine):
     @rule(client=CLIENT, pick=PICK)
     def get(self, client: int, pick: int) -> None:
         item = self.kept[pick % len(self.kept)]
-        self.world.count("get")
+        self.count("get")
         if item.there:
             np.testing.assert_array_equal(self.world.clients[client].get(item.array), item.values)
         else:
@@ -170,12 +170,12 @@ class Model(RuleBasedStateMachine):
         item = self.kept[pick % len(self.kept)]
         assert self.world.clients[client].delete(item.array) == int(item.there)
         item.there = False
-        self.world.count("delete")
+        self.count("delete")
 
     @rule(size=SIZE, seed=PICK, kill=st.booleans())
     def call_all_at_once(self, size: int, seed: int, kill: bool) -> None:
         """Every client calls; where the worker is killed meanwhile, some are told so, and none gets anything wrong."""
-        kill = kill and self.world.since_kill >= BETWEEN_KILLS
+        kill = kill and self.since_kill >= BETWEEN_KILLS
         values = np.random.default_rng(seed).integers(-9, 9, (CLIENTS, size, size))
         calls = [
             self.world.pool.submit(client.cumsum, values[i], axis=1, mesh=MESH)
@@ -190,19 +190,20 @@ class Model(RuleBasedStateMachine):
             except sc.MeshRestartedError:
                 assert kill
                 self.world.done["told of a restart"] += 1
-        self.world.count("call of all clients at once")
+        self.count("call of all clients at once")
 
-    @precondition(lambda self: self.world.since_kill >= BETWEEN_KILLS)
+    @precondition(lambda self: self.since_kill >= BETWEEN_KILLS)
     @rule()
     def kill_worker(self) -> None:
         self.world.kill_worker()
         self._lose_all()
 
-    @precondition(lambda self: self.world.since_restart >= BETWEEN_RESTARTS)
+    @precondition(lambda self: self.since_restart >= BETWEEN_RESTARTS)
     @rule()
     def restart_front_end(self) -> None:
         self.world.restart()
         self._lose_all()
+        self.since_restart = 0
 
     def teardown(self) -> None:
         """Every array is looked at once more: it is there and as it was, or lost."""
@@ -224,6 +225,7 @@ class Model(RuleBasedStateMachine):
         return np.random.default_rng(pick).integers(-9, 9, (size, size))
 
     def _lose_all(self) -> None:
+        self.since_kill = 0
         for item in self.kept:
             item.there = False
 

@@ -7,7 +7,7 @@ import stat
 import pytest
 from cryptography import x509
 
-from shardcall_server.certificate_authority import CertificatesError, make_authority, renew
+from shardcall_server.certificate_authority import CertificatesError, host_of, make_authority, renew
 from shardcall_server.frontend.access.certificates import Certificates, connect_arguments
 from shardcall_server.settings import SettingsError, load_settings
 
@@ -84,6 +84,18 @@ def test_an_authority_is_not_lost_by_accident_and_renewal_keeps_it_and_the_names
     assert renewed.extensions.get_extension_for_class(kind) == first.extensions.get_extension_for_class(kind)
     make_authority(folder, [], 30, replace=True)
     assert (folder / "ca.pem").read_bytes() != authority
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host"), [(["gpu.example.test", "192.0.2.7"], "gpu.example.test"), (["*.example.test"], None), ([], None)]
+)
+def test_the_server_is_reached_by_a_name_that_its_certificate_has(tmp_path, hosts, host):
+    make_authority(tmp_path / "trust", hosts, 30)
+    assert host_of(tmp_path / "trust" / "server.pem") == host
+
+
+def test_without_a_certificate_there_is_no_name(tmp_path):
+    assert host_of(tmp_path / "server.pem") is None
 
 
 @pytest.mark.parametrize("host", ["a b", "host:8470", ""])

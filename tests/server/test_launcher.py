@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from shardcall_server import launcher
-from shardcall_server.launcher import tuned_environment, worker_environment
+from shardcall_server.launcher import quiet_environment, tuned_environment, worker_environment
 
 
 def test_the_allocator_is_set_once():
@@ -23,6 +23,11 @@ def test_the_allocator_is_set_once():
 def test_what_the_keeper_set_stays():
     tuned = tuned_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=4"})["GLIBC_TUNABLES"].split(":")
     assert [t for t in tuned if "arena_max" in t] == ["glibc.malloc.arena_max=4"]
+
+
+def test_grpc_s_own_log_is_off_unless_the_keeper_wants_it():
+    assert quiet_environment({})["GRPC_VERBOSITY"] == "NONE"
+    assert quiet_environment({"GRPC_VERBOSITY": "INFO"})["GRPC_VERBOSITY"] == "INFO"
 
 
 def test_flags_of_the_keeper_come_last_and_win():

@@ -116,6 +116,22 @@ def test_a_client_of_many_programs_loses_its_own_first():
     assert session.evicted == ["greedy 0", "greedy 1", "greedy 2"]
 
 
+def test_a_miss_tells_nothing_of_what_others_call():
+    def answer(message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
+        found = prepared(message.prepare.call.strategy)
+        found.result().prepared.plan.key.add(label="operands[0]", value=message.prepare.call.strategy)
+        return found
+
+    programs = cache(Session(answer))
+    told = {}
+    for name, owner in (("a", "one"), ("b", "other"), ("c", "one")):
+        found = programs.find(call(name), OPERANDS, owner)
+        assert isinstance(found, Future)
+        told[name] = found.result(0).answer.explanation
+    assert "no program" in told["b"]
+    assert "operands[0]: c here, a there" in told["c"]
+
+
 def test_a_program_evicted_while_another_call_asks_for_it_is_asked_for_again():
     pending: Future[link_pb2.WorkerMessage] = Future()
     session = Session(lambda message: prepared(message.prepare.call.strategy))

@@ -111,3 +111,14 @@ def test_answers_are_forgotten_after_a_while():
 def test_an_answer_larger_than_all_that_is_kept_is_given_and_forgotten():
     once = counting(Repeats(max_bytes=0))
     assert [once(), once()] == [1, 2]
+
+
+@pytest.mark.parametrize("limit", [{"max_answers": 4}, {"max_bytes": 4}])
+def test_a_principal_of_many_calls_makes_nobody_else_s_be_forgotten(limit):
+    once = counting(Repeats(**limit))
+    assert once(call("a", "quiet")) == 1
+    for number in range(20):
+        once(call(str(number), "greedy"))
+    assert once(call("a", "quiet")) == 1
+    assert once(call("19", "greedy")) == 21
+    assert once(call("0", "greedy")) == 22

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shardcall_server.certificate_authority import CertificatesError, make_authority, renew
+from shardcall_server.certificate_authority import CertificatesError, host_of, make_authority, renew
 
 _LINES = """\
 {folder} holds the authority (ca), and the certificates of a server and of a client, each with its key.
@@ -27,7 +27,8 @@ def certificates(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A name or address that clients reach the server by; may be repeated. Its own machine's are in."
+            help="A name or address that clients reach the server by; may be repeated. localhost, 127.0.0.1 and ::1 "
+            "are in."
         ),
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long they are good.")] = 365,
@@ -48,4 +49,4 @@ def certificates(
     except CertificatesError as error:
         typer.echo(f"shardcall: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(_LINES.format(folder=folder, host=hosts[0] if hosts else "localhost", days=days))
+    typer.echo(_LINES.format(folder=folder, host=host_of(folder / "server.pem") or "localhost", days=days))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shardcall_server.launcher import ensure_allocator
+from shardcall_server.launcher import ensure_environment
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError, load_settings
 
 
@@ -17,7 +17,7 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
     try:
         settings = load_settings({k: v for k, v in flags.items() if v is not None}, config)
         if settings.tune_allocator:
-            ensure_allocator()
+            ensure_environment()
         from shardcall_server.frontend.serving import serve as serve_until_told
 
         status = serve_until_told(settings, end_with_stdin=exit_with_stdin)

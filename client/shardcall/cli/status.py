@@ -99,7 +99,11 @@ def _watch(look: Callable[[], Look], address: str, interval_s: float, *, as_json
         while True:
             _show_json(told())
             time.sleep(interval_s)
-    with Live(told(), console=Console(highlight=False), auto_refresh=False) as live:
+    console = Console(highlight=False)
+    while not console.is_terminal:  # a pipe or a file has every look below the last
+        console.print(told())
+        time.sleep(interval_s)
+    with Live(told(), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval_s)
             live.update(told(), refresh=True)

@@ -6,6 +6,7 @@ import socket
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -14,10 +15,11 @@ from shardcall_server.settings import SettingsError
 
 PATH = "/metrics"
 _STALLED_S = 10.0
+_MOST_AT_ONCE = 16  # each has a thread and a descriptor, and nobody is asked who they are
 
 
 class MetricsServer:
-    """Answers with the metrics until it is closed.
+    """Answers with the metrics until it is closed, a few at a time; whoever comes beside them is hung up on.
 
     Args:
         host: the address to listen on.
@@ -38,6 +40,19 @@ class MetricsServer:
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
+            places = threading.BoundedSemaphore(_MOST_AT_ONCE)
+
+            def process_request(self, request: Any, client_address: Any) -> None:
+                if self.places.acquire(blocking=False):
+                    super().process_request(request, client_address)
+                else:
+                    self.shutdown_request(request)
+
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
+                try:
+                    super().process_request_thread(request, client_address)
+                finally:
+                    self.places.release()
 
             def handle_error(self, request: object, client_address: object) -> None:
                 structlog.get_logger().debug("metrics could not be sent", exc_info=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -51,8 +51,8 @@ class _First:
 class Repeats:
     """The answers of calls that change something, by request id, for when they are sent again.
 
-    What failed has changed nothing, so it is not kept: its repetition is run. The oldest answers go first when there
-    are too many.
+    What failed has changed nothing, so it is not kept: its repetition is run. When there are too many answers, those go
+    first of the principal who has most, the oldest of them first.
 
     Args:
         max_answers: how many are kept.
@@ -75,7 +75,8 @@ class Repeats:
         self._lock = threading.Lock()
         self._firsts: dict[_Key, _First] = {}
         self._done: OrderedDict[_Key, _First] = OrderedDict()
-        self._bytes = 0
+        self._counts: Counter[str] = Counter()  # by principal, as the next
+        self._bytes: Counter[str] = Counter()
 
     def once(self, call: Call, request: Message, run: Callable[[], Answer]) -> Answer:
         """The answer of a call: of its first sending, if this is another.
@@ -118,7 +119,7 @@ class Repeats:
         with self._lock:
             first.nbytes, first.done_at = _nbytes(answer), self._clock()
             self._done[key] = first
-            self._bytes += first.nbytes
+            self._add(key, 1, first.nbytes)
             self._forget_old()
         first.answer.set_result(answer)
         return answer
@@ -126,11 +127,27 @@ class Repeats:
     def _forget_old(self) -> None:
         while self._done:
             key, oldest = next(iter(self._done.items()))
-            is_over = self._clock() - oldest.done_at > self._keep_s
-            if not is_over and len(self._done) <= self._max_answers and self._bytes <= self._max_bytes:
-                return
-            del self._done[key], self._firsts[key]
-            self._bytes -= oldest.nbytes
+            if self._clock() - oldest.done_at <= self._keep_s:
+                if len(self._done) > self._max_answers:
+                    key = self._oldest_of_most(self._counts)
+                elif self._bytes.total() > self._max_bytes:
+                    key = self._oldest_of_most(self._bytes)
+                else:
+                    return
+            first = self._done.pop(key)
+            del self._firsts[key]
+            self._add(key, -1, -first.nbytes)
+
+    def _oldest_of_most(self, counts: Counter[str]) -> _Key:
+        """The oldest answer of the principal who has most: nobody makes others' calls be forgotten."""
+        ((greedy, _),) = counts.most_common(1)
+        return next(key for key in self._done if key.principal == greedy)
+
+    def _add(self, key: _Key, answers: int, nbytes: int) -> None:
+        self._counts[key.principal] += answers
+        self._bytes[key.principal] += nbytes
+        if not self._counts[key.principal]:
+            del self._counts[key.principal], self._bytes[key.principal]
 
 
 def _digest(request: Message) -> bytes:

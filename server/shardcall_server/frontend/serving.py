@@ -7,10 +7,12 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 
 import structlog
 
+from shardcall_server.certificate_authority import host_of
 from shardcall_server.errors import CallError
 from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.server import FrontEnd
@@ -55,7 +57,8 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
         raise SettingsError(str(error)) from None
     address = front_end.address
     # A wildcard is where others do not connect to.
-    reached = address.replace("0.0.0.0", socket.gethostname()).replace("[::]", socket.gethostname())
+    host = (host_of(Path(settings.tls_cert)) if settings.tls_cert else None) or socket.gethostname()
+    reached = address.replace("0.0.0.0", host).replace("[::]", host)
     arguments = f'"{reached}"{connect_arguments(settings)}'
     print(  # noqa: T201
         f"shardcall ready at {address} ({len(ready.devices)} {ready.platform} devices); "

@@ -35,7 +35,7 @@ def _end_with(parent_pid: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
-        sys.exit("the front end ended before its worker began")
+        sys.exit(1)  # the front end has ended, and has said why
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from urllib.parse import unquote
 
 import structlog
 
@@ -41,5 +42,9 @@ class Refusals:
                 return
             count, self._untold, self._told_at = self._untold, 0, now
         structlog.get_logger().warning(
-            "callers were not let in", count=count, last_method=method, last_caller=caller, last_reason=reason.value
+            "callers were not let in",
+            count=count,
+            last_method=method,
+            last_caller=unquote(caller),
+            last_reason=reason.value,
         )

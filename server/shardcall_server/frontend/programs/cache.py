@@ -246,7 +246,8 @@ class ProgramCache:
         if program is not None:  # known by other words, such as another strategy than "auto"
             answer = HIT
         else:
-            answer = miss(prepared.plan, reversed(self._by_key.values()))
+            # Those of its own client: what others call is not told.
+            answer = miss(prepared.plan, [known for known in reversed(self._by_key.values()) if known.owner == owner])
             answer.from_disk = prepared.from_disk
             results = decode_operand_types([result.type for result in prepared.plan.results])
             program = CachedProgram(

@@ -92,7 +92,7 @@ def miss(plan: kernel_pb2.Plan, cached: Iterable[CachedProgram]) -> kernel_pb2.C
 
     Args:
         plan: what was asked for.
-        cached: the programs that are there, those preferred among equally near ones first.
+        cached: the programs that are there and may be told of, those preferred among equally near ones first.
     """
     parts = {part.label: part.value for part in plan.key}
     nearest = min(
@@ -102,7 +102,9 @@ def miss(plan: kernel_pb2.Plan, cached: Iterable[CachedProgram]) -> kernel_pb2.C
     )
     return kernel_pb2.CacheAnswer(
         outcome=kernel_pb2.CACHE_OUTCOME_MISS,
-        explanation=f"no program of kernel {plan.kernel} was cached" if nearest is None else _told(parts, nearest),
+        explanation=f"no program of kernel {plan.kernel} was cached for this client"
+        if nearest is None
+        else _told(parts, nearest),
     )
 
 

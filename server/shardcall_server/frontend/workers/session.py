@@ -234,7 +234,7 @@ def mesh_restarted() -> CallError:
     return CallError(
         Reason.MESH_RESTARTED,
         "the mesh restarted while it worked on this call, and its result is lost; "
-        "repeat the call if that is right for you",
+        "the call may be repeated, since kernels change nothing",
     )
 
 
