@@ -306,9 +306,11 @@ def hand_over(
     storage.hold()
 
     def answered(_: object = None) -> None:
-        storage.close()
-        if turn is not None:
-            turn.end()
+        try:
+            storage.close()
+        finally:
+            if turn is not None:
+                turn.end()
 
     try:
         answer = session.command(message, storage.memory, running.advance, running.is_wanted)

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.workers.command import head
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
@@ -86,7 +87,7 @@ class Running:
                 self._account()
 
     def _account(self) -> None:
-        """Adds the worker's phases; what it did not use was waiting for the mesh."""
+        """Adds the worker's phases; what it did not use was waiting for the mesh, unless it is at work still."""
         worked_s, answered = 0.0, min(self._answered, time.monotonic())
         if self._answer.done() and self._answer.exception() is None:
             answer = self._answer.result()
@@ -97,7 +98,12 @@ class Running:
                 self._call.add(phase, seconds, answered - worked_s)
                 worked_s += seconds
         waited_s = max(0.0, answered - self._began - worked_s)
-        self._call.add("queue", waited_s, self._began + waited_s)
+        self._call.add("execute" if self._is_under_way() else "queue", waited_s, self._began + waited_s)
+
+    def _is_under_way(self) -> bool:
+        """Whether the worker is at this very command; since when, only it knows."""
+        now = head(self._session.commands()) if self._session is not None else None
+        return now is not None and now.answer is self._answer
 
     @property
     def epoch(self) -> int:
