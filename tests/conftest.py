@@ -43,6 +43,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
 
 
+@pytest.hookimpl(trylast=True)  # after the order was drawn
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the files first that take longest, so that none is waited for at the end."""
+    items.sort(key=lambda item: item.path.parent.name not in {"faults", "end_to_end"})
+
+
 def pytest_configure() -> None:
     """Ctrl-C interrupts, also where a shell has started the tests in the background and so ignores it for them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

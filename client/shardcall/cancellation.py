@@ -97,6 +97,16 @@ def watch(call: Cancellable) -> None:
         around.watch(call)
 
 
+def check() -> None:
+    """Lets nothing more begin inside a `Cancellation` that was cancelled.
+
+    Raises:
+        CallCancelledError: if it was.
+    """
+    if (around := _current.get()) is not None:
+        around.check()
+
+
 def pause(seconds: float) -> None:
     """Waits, unless the `Cancellation` around the caller ends it.
 
@@ -105,8 +115,8 @@ def pause(seconds: float) -> None:
     """
     pausing = _Pause()
     watch(pausing)
-    if pausing.cancelled.wait(seconds) and (around := _current.get()) is not None:
-        around.check()
+    if pausing.cancelled.wait(seconds):
+        check()
 
 
 class _Pause:

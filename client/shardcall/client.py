@@ -46,6 +46,7 @@ class Client(KernelMethods[Result], ArrayMethods):
     """
 
     def __init__(self, transport: Transport, info: ServerInfo, sharing: Sharing | None = None) -> None:
+        transport.keep_to(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
         self._info = info
         self._sharing = sharing

@@ -39,6 +39,7 @@ class Limits:
         lease_seconds: how long arrays stay after their client was last heard of.
         max_resident_bytes: arrays of one client that stay, on the devices.
         max_concurrent_calls_per_client: calls of one client that the server works on at once.
+        max_concurrent_calls_per_connection: those of one connection; a `shardcall.Client` has more wait for their turn.
         max_queued_calls: calls that wait for the mesh.
         max_device_bytes: arrays that stay and programs that run, on the devices.
         max_execute_seconds: the longest run of one program.
@@ -62,6 +63,7 @@ class Limits:
     max_device_bytes: int = 0
     max_execute_seconds: float = 0.0
     max_compile_seconds: float = 0.0
+    max_concurrent_calls_per_connection: int = 0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -17,6 +17,7 @@ from shardcall.download import ArrayMessage, CallMessage
 from shardcall.errors import ClientClosedError, ServerUnavailableError, ShardcallError
 from shardcall.interrupts import CancelOnInterrupt
 from shardcall.metadata import new_request_id, rpc_metadata
+from shardcall.places import Places
 from shardcall.progress import Meter, Meters
 from shardcall.retries import NO_RETRIES, Attempt, Messages, Retries
 from shardcall.token import Token
@@ -70,6 +71,11 @@ class Transport:
         self._channel = channel
         self._token = token or Token()
         self._retries = retries
+        self._places = Places()
+        # What the server counts; questions about it are answered at any time.
+        self._works = frozenset(
+            {self.kernels.Plan, self.kernels.Compile, self.kernels.Execute, self.segments.OpenSegment}
+        )
         self._closed = False
         # Those that carry chunks take and give the bytes of their messages.
         self._execute_stream: _ExecuteStream = channel.stream_stream(
@@ -87,6 +93,10 @@ class Transport:
             None,
             array_service_pb2.PutArrayResponse.FromString,
         )
+
+    def keep_to(self, most_calls: int) -> None:
+        """Has no more calls at the server at once; those above wait here. 0 for any number."""
+        self._places = Places(most_calls)
 
     def close(self) -> None:
         """Closes the channel; calls in flight are cancelled."""
@@ -120,7 +130,7 @@ class Transport:
         def send(attempt: Attempt) -> _Response:
             return cancellation.call_unary(method, request, attempt.timeout_s, attempt.metadata)
 
-        return self._send(send, deadline, kernel, shares=shares, repeats=repeats)
+        return self._send(send, deadline, kernel, shares=shares, repeats=repeats, works=method in self._works)
 
     def execute_stream(
         self,
@@ -171,22 +181,32 @@ class Transport:
         """Ends the recording of a profile; arguments and errors as of `execute_stream`."""
         request = profile_service_pb2.StopProfileRequest()
         stop = self.profiles.StopProfile
-        return self._stream(lambda _: (stop, request), lambda messages, _: read(messages), deadline, repeats=False)
+        return self._stream(
+            lambda _: (stop, request), lambda messages, _: read(messages), deadline, repeats=False, works=False
+        )
 
     def _send(
-        self, send: Callable[[Attempt], _Value], deadline: Deadline, kernel: str, *, shares: bool, repeats: bool = True
+        self,
+        send: Callable[[Attempt], _Value],
+        deadline: Deadline,
+        kernel: str,
+        *,
+        shares: bool,
+        repeats: bool,
+        works: bool,
     ) -> _Value:
         """Sends an RPC, and again as `Retries` say, within the deadline; a part of an answer is the end of that."""
         request_id, repeated = new_request_id(), 0
         while True:
-            server_timeout_s, timeout_s = deadline.rpc_timeout()
-            attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, self._token.show()))
             try:
-                with self._translated(deadline, kernel, request_id):
-                    return send(attempt)
+                with self._places.one(deadline) if works else nullcontext():
+                    server_timeout_s, timeout_s = deadline.rpc_timeout()
+                    attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, self._token.show()))
+                    with self._translated(deadline, kernel, request_id):
+                        return send(attempt)
             except ShardcallError as error:
                 wait_s = self._retries.wait_s(error, repeated, refused_only=shares)
-                if not repeats or attempt.answered or wait_s is None or wait_s >= deadline.remaining_s():
+                if not repeats or wait_s is None or wait_s >= deadline.remaining_s() or attempt.answered:
                     raise
             cancellation.pause(wait_s)
             repeated += 1
@@ -200,6 +220,7 @@ class Transport:
         *,
         shares: bool = False,
         repeats: bool = True,
+        works: bool = True,
     ) -> _Value:
         def send(attempt: Attempt) -> _Value:
             # The meter within: Ctrl-C does not come between it and the terminal.
@@ -214,7 +235,7 @@ class Transport:
                     call.cancel()  # also ends gRPC's thread that reads the requests
                     raise
 
-        return self._send(send, deadline, kernel, shares=shares, repeats=repeats)
+        return self._send(send, deadline, kernel, shares=shares, repeats=repeats, works=works)
 
     @contextmanager
     def _translated(self, deadline: Deadline, kernel: str, request_id: str) -> Iterator[None]:

@@ -271,6 +271,11 @@ class Settings(BaseSettings):
         return self.max_concurrent_calls_per_client or client_share(self.max_concurrent_calls)
 
     @property
+    def calls_per_connection(self) -> int:
+        """The most calls of one connection at once."""
+        return client_share(self.calls_per_client)
+
+    @property
     def queued_calls(self) -> int:
         """The most calls that wait for the mesh."""
         return self.max_queued_calls or self.max_concurrent_calls

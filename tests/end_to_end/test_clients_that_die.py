@@ -27,7 +27,9 @@ ROUNDS = pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[ServerProcess]:
     """A server whose places are all taken when all victims call."""
-    places = ("--max-concurrent-calls", str(AT_ONCE), "--max-concurrent-calls-per-client", str(AT_ONCE))
+    of_all = str(AT_ONCE)
+    places = ("--max-concurrent-calls", of_all, "--max-concurrent-calls-per-client", of_all)
+    places += ("--max-launched-calls", of_all)
     with running_server("--trim-after-s", "0.2", *places, "--lease-s", "5") as server:
         yield server
 
@@ -114,7 +116,7 @@ def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, o
     before = settled(observer)
     for _ in range(rounds):
         with victims(shared_server, "call_by_segment") as pids, stopped_worker(shared_server):
-            until(lambda: is_busy(observer))
+            until(lambda: is_busy(observer, AT_ONCE))
             kill_all(pids)
             # The worker may still write there, so none of it may go yet.
             until(lambda: not is_busy(observer))

@@ -172,11 +172,11 @@ def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three
     with sc.connect(server.address) as client:
         for _ in range(3):
             with pytest.raises(sc.DeadlineExceededError, match="was compiled for over") as caught:
-                client.compile("slow_to_compile", sc.Array(4), timeout=300)
+                client.compile("slow_to_compile", sc.Array(4, "float64"), timeout=300)
             assert caught.value.reason == "COMPILE_LIMIT"
             assert client.usage().mesh.last_end_reason == "compiling kernel slow_to_compile took over 0.5 s"
         with pytest.raises(sc.ProgramRefusedError):
-            client.compile("slow_to_compile", sc.Array(4), timeout=300)
+            client.compile("slow_to_compile", sc.Array(4, "float64"), timeout=300)
         assert client.usage().mesh.restarts == 3
 
 

@@ -147,6 +147,7 @@ class Limits(_message.Message):
     MAX_CONCURRENT_CALLS_PER_CLIENT_FIELD_NUMBER: _builtins.int
     MAX_QUEUED_CALLS_FIELD_NUMBER: _builtins.int
     MAX_DEVICE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENT_CALLS_PER_CONNECTION_FIELD_NUMBER: _builtins.int
     max_message_bytes: _builtins.int
     """The largest message, in bytes, in either direction."""
     max_inline_bytes: _builtins.int
@@ -189,6 +190,8 @@ class Limits(_message.Message):
     """The most calls that wait for the mesh, of all callers."""
     max_device_bytes: _builtins.int
     """The most bytes on the devices, of arrays that stay and programs that run."""
+    max_concurrent_calls_per_connection: _builtins.int
+    """The most calls of one connection that the server works on at once."""
     def __init__(
         self,
         *,
@@ -209,10 +212,11 @@ class Limits(_message.Message):
         max_concurrent_calls_per_client: _builtins.int = ...,
         max_queued_calls: _builtins.int = ...,
         max_device_bytes: _builtins.int = ...,
+        max_concurrent_calls_per_connection: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_concurrent_calls_per_connection", b"max_concurrent_calls_per_connection", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -99,6 +99,7 @@ class ServerInfoServicer:
                 max_execute_seconds=settings.max_execute_s,
                 max_compile_seconds=settings.max_compile_s,
                 max_concurrent_calls_per_client=settings.calls_per_client,
+                max_concurrent_calls_per_connection=settings.calls_per_connection,
                 max_queued_calls=settings.queued_calls,
                 max_device_bytes=self._queue.budget.limit_bytes(),
             ),

@@ -54,7 +54,7 @@ from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_server.frontend.workers.workers import Workers
-from shardcall_server.settings import Settings, client_share
+from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
 _MESH_END_S = 5.0
@@ -90,7 +90,7 @@ class FrontEnd:
         self._health = health.HealthServicer()
         self._observation = Observation(settings)
         self._admission = Admission(
-            settings.max_concurrent_calls, settings.calls_per_client, client_share(settings.calls_per_client)
+            settings.max_concurrent_calls, settings.calls_per_client, settings.calls_per_connection
         )
         threads = CallThreads(settings.max_concurrent_calls)
         self._interceptor = CallInterceptor(

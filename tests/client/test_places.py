@@ -1,0 +1,108 @@
+"""How many calls of one client are with its server at once."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import shardcall
+from shardcall.cancellation import Cancellation
+from shardcall.deadline import Deadline
+from shardcall.places import Places
+
+LONG = Deadline(60.0)
+
+
+class Holder:
+    """A thread that has a place, or waits for one, until it is told to go."""
+
+    def __init__(self, places: Places, order: list[str], name: str) -> None:
+        self.inside, self.go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with places.one(LONG):
+                order.append(name)
+                self.inside.set()
+                self.go.wait(60)
+
+        self.thread = threading.Thread(target=hold, daemon=True)
+        self.thread.start()
+
+    def leave(self) -> None:
+        self.go.set()
+        self.thread.join(60)
+
+
+def waiting(places: Places, count: int) -> None:
+    """Waits until so many wait."""
+    while len(places._waiting) < count:
+        threading.Event().wait(0.001)
+
+
+def test_those_above_the_number_wait_and_come_in_the_order_of_their_coming():
+    places, order = Places(2), []
+    first, second = Holder(places, order, "first"), Holder(places, order, "second")
+    assert first.inside.wait(60)
+    assert second.inside.wait(60)
+    third = Holder(places, order, "third")
+    waiting(places, 1)
+    fourth = Holder(places, order, "fourth")
+    waiting(places, 2)
+    second.leave()
+    assert third.inside.wait(60)
+    assert not fourth.inside.is_set()
+    first.leave()
+    assert fourth.inside.wait(60)
+    assert order[2:] == ["third", "fourth"]
+    third.leave()
+    fourth.leave()
+    with places.one(LONG), places.one(LONG):
+        pass
+
+
+def test_who_waits_too_long_is_told_why_and_takes_nobodys_place():
+    places, order = Places(1), []
+    holder = Holder(places, order, "holder")
+    assert holder.inside.wait(60)
+    told = r"0\.01 s passed while it waited .* has 1 calls"
+    with pytest.raises(shardcall.DeadlineExceededError, match=told) as caught, places.one(Deadline(0.01)):
+        pass
+    assert caught.value.field == "timeout"
+    holder.leave()
+    with places.one(Deadline(0.01)):
+        pass
+
+
+def test_who_is_cancelled_waits_no_more():
+    places, order, cancellation = Places(1), [], Cancellation()
+    holder = Holder(places, order, "holder")
+    assert holder.inside.wait(60)
+
+    def wait() -> None:
+        with cancellation, places.one(LONG):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        cancelled = pool.submit(wait)
+        waiting(places, 1)
+        cancellation.cancel()
+        assert isinstance(cancelled.exception(60), shardcall.CallCancelledError)
+    holder.leave()
+    with places.one(Deadline(0.01)):
+        pass
+
+
+def test_no_number_is_no_limit():
+    places = Places()
+    with places.one(LONG), places.one(LONG), places.one(LONG):
+        pass
+
+
+def test_a_body_that_fails_gives_its_place_back():
+    places = Places(1)
+    with pytest.raises(ZeroDivisionError), places.one(LONG):
+        _ = 1 / 0
+    with places.one(Deadline(0.01)):
+        pass
