@@ -86,8 +86,23 @@ def test_many_channels_at_once(crowded, times, figure):
     settles(crowded)
 
 
-def test_a_thousand_calls_of_eight_mib_on_one_channel(crowded, times, figure):
+def test_a_thousand_threads_of_one_client_with_eight_mib_each(crowded, times, figure):
+    """The client keeps to what its connection may have: nobody is refused, and nothing is sent twice."""
     calls = times(1000)
+    with (
+        sc.connect(crowded.address, shared_memory=False, retries=False) as client,
+        ThreadPoolExecutor(calls) as pool,
+    ):
+        began = time.monotonic()
+        answers = list(pool.map(lambda _: client.diff(LARGE, timeout=600).array, range(calls)))
+        took_s = time.monotonic() - began
+    assert all(answer.tobytes() == DIFFERENCES for answer in answers)
+    figure(f"{calls} calls in {took_s:.1f} s: {calls} right, none refused")
+    settles(crowded)
+
+
+def test_calls_of_eight_mib_that_know_of_no_limit_are_refused_and_repeated(crowded, figure):
+    calls = 100
     with open_channel(crowded.address) as channel, ThreadPoolExecutor(calls) as pool:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         began = time.monotonic()
