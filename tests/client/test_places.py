@@ -6,13 +6,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from end_to_end.processes import until
 
 import shardcall
 from shardcall.cancellation import Cancellation
 from shardcall.deadline import Deadline
 from shardcall.places import Places
 
-LONG = Deadline(60.0)
+
+def long() -> Deadline:
+    return Deadline(60.0)
 
 
 class Holder:
@@ -22,7 +25,7 @@ class Holder:
         self.inside, self.go = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with places.one(LONG):
+            with places.one(long()):
                 order.append(name)
                 self.inside.set()
                 self.go.wait(60)
@@ -37,8 +40,7 @@ class Holder:
 
 def waiting(places: Places, count: int) -> None:
     """Waits until so many wait."""
-    while len(places._waiting) < count:
-        threading.Event().wait(0.001)
+    until(lambda: len(places._waiting) >= count)
 
 
 def test_those_above_the_number_wait_and_come_in_the_order_of_their_coming():
@@ -58,7 +60,7 @@ def test_those_above_the_number_wait_and_come_in_the_order_of_their_coming():
     assert order[2:] == ["third", "fourth"]
     third.leave()
     fourth.leave()
-    with places.one(LONG), places.one(LONG):
+    with places.one(long()), places.one(long()):
         pass
 
 
@@ -81,7 +83,7 @@ def test_who_is_cancelled_waits_no_more():
     assert holder.inside.wait(60)
 
     def wait() -> None:
-        with cancellation, places.one(LONG):
+        with cancellation, places.one(long()):
             pass
 
     with ThreadPoolExecutor(1) as pool:
@@ -96,13 +98,13 @@ def test_who_is_cancelled_waits_no_more():
 
 def test_no_number_is_no_limit():
     places = Places()
-    with places.one(LONG), places.one(LONG), places.one(LONG):
+    with places.one(long()), places.one(long()), places.one(long()):
         pass
 
 
 def test_a_body_that_fails_gives_its_place_back():
     places = Places(1)
-    with pytest.raises(ZeroDivisionError), places.one(LONG):
+    with pytest.raises(ZeroDivisionError), places.one(long()):
         _ = 1 / 0
     with places.one(Deadline(0.01)):
         pass

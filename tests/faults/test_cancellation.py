@@ -165,7 +165,7 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_of_five(tmp_path
 
 def test_many_stalled_uploads_and_requests_hold_up_nobody(own_server, times, figure):
     """Some send a byte of each array, and some not even their one message; then they leave."""
-    server = own_server(devices=2)
+    server = own_server("--max-concurrent-calls", "400", devices=2)  # all of them have places
     ended = threading.Event()
 
     def slow() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
@@ -195,7 +195,7 @@ def test_many_stalled_uploads_and_requests_hold_up_nobody(own_server, times, fig
 
 
 def test_many_dead_readers_hold_up_nobody(own_server, times, figure):
-    server = own_server(devices=2)
+    server = own_server("--max-concurrent-calls", "400", devices=2)  # all of them have places
     with open_channel(server.address) as channel, ExitStack() as stack:
         quiet = canary_of(server, times)
         stub, dead = Stub(channel), []
@@ -203,10 +203,9 @@ def test_many_dead_readers_hold_up_nobody(own_server, times, figure):
         for _ in range(times(100)):
             stream = streamed(stub, 1024)
             stack.callback(stream.cancel)
-            if has_begun(stream):
-                dead.append(stream)
+            assert has_begun(stream)
+            dead.append(stream)
         busy = canary_of(server, times)
-    assert dead
     figure(f"{len(dead)} readers dead: quiet {quiet}; beside them {busy}")
     settles(server)
 
