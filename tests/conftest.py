@@ -46,7 +46,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(trylast=True)  # after the order was drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the files first that take longest, so that none is waited for at the end."""
-    items.sort(key=lambda item: item.path.parent.name not in {"faults", "end_to_end"})
+    folders = ["faults", "end_to_end", "project"]  # the longest first
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        folder = item.path.parent.name
+        return item.get_closest_marker("soak") is None, folders.index(folder) if folder in folders else len(folders)
+
+    items.sort(key=place)
 
 
 def pytest_configure() -> None:

@@ -183,7 +183,7 @@ def test_many_keys_through_a_cache_of_twenty_leave_memory_flat(own_server, keys)
         assert client.plan("diff", sc.Array((keys + 7,), "float32"), mesh=sc.Mesh(x=1), spec=P("x")).cache_hit
         assert not client.plan("diff", sc.Array((8,), "float32"), mesh=sc.Mesh(x=1), spec=P("x")).cache_hit
     # 50 programs kept would add 10 MiB; 350 would add 75, and JAX's own traces of them 8.
-    assert sizes[-1] - sizes[min(149, keys // 2)] < 4 << 10
+    assert sizes[-1] - sizes[min(149, keys // 2)] < 6 << 10
 
 
 def test_the_cache_is_bounded_by_bytes_too(own_server):
