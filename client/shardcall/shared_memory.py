@@ -100,11 +100,6 @@ def round_up(nbytes: int, step: int = HUGE_PAGE_BYTES) -> int:
     return -(-nbytes // step) * step
 
 
-def address_of(array: npt.NDArray[np.generic]) -> int:
-    """Where an array's first element lies."""
-    return int(array.ctypes.data)
-
-
 @cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)

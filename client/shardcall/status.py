@@ -178,11 +178,6 @@ def to_error(
     )
 
 
-def reason_of(error: grpc.RpcError) -> str:
-    """Returns the reason that the server gave; empty where it gave none."""
-    return _details(cast("grpc.Call", error)).reason
-
-
 @dataclass
 class _Details:
     """What the server told besides status and message."""

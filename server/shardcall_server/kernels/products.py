@@ -190,11 +190,6 @@ def finish(total: jax.Array, dtype: np.dtype) -> jax.Array:
     return total > 0 if dtype == np.bool_ else element_types.narrow(total, dtype)
 
 
-def mask_contracting(lhs: jax.Array, rhs: jax.Array, length: jax.Array | int) -> tuple[jax.Array, jax.Array]:
-    """Zeroes what both hold at ``length`` and beyond along the contracting axis."""
-    return mask_from(lhs, lhs.ndim - 1, length), mask_from(rhs, 0, length)
-
-
 def mask_label(
     arrays: Sequence[jax.Array], contraction: Contraction, label: str, length: jax.Array | int
 ) -> list[jax.Array]:

@@ -41,11 +41,6 @@ class CachedProgram:
     evicted: bool = False
     aliases: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
-    @property
-    def result_bytes(self) -> int:
-        """Bytes of all results."""
-        return sum(result.nbytes for result in self.results)
-
 
 @dataclass(frozen=True)
 class Found:
