@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 FILE_VARIABLE = "SHARDCALL_TOKEN_FILE"
 TOKEN_VARIABLE = "SHARDCALL_TOKEN"  # noqa: S105  # a variable's name
-SCOPES = ("run", "arrays", "admin")
+SCOPES = ("run", "arrays", "admin", "host")
 
 _TOKEN_BYTES = 32
 _MAX_FILE_BYTES = 1 << 20

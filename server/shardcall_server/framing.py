@@ -56,6 +56,10 @@ class Link:
         self._lock = threading.Lock()
         self._closed = False
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so much more may be sent to a peer that does not read."""
+        return self._backlog_bytes + nbytes <= self._backlog_limit_bytes
+
     def send(self, body: bytes, fd: int | None = None) -> None:
         """Sends one message, after all those sent before.
 

@@ -54,7 +54,12 @@ def worker_environment(environment: Mapping[str, str], platform: str = "") -> di
     flags = [_LATE_MEETINGS, *([_WIDE_VECTORS] if _has_wide_vectors() else [])]
     if _is_gpu(platform or environment.get("JAX_PLATFORMS", "")):
         flags += _OVERLAP_ON_GPU
-    kept = {name: value for name, value in environment.items() if name != "SHARDCALL_TOKEN"}  # it asks nobody who calls
+    # It asks nobody who calls, and what JAX's processes say to each other goes by no proxy: one may make them hang.
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name != "SHARDCALL_TOKEN" and not name.lower().endswith("_proxy")
+    }
     return {**kept, "XLA_FLAGS": " ".join([*flags, environment.get("XLA_FLAGS", "")]).strip()}
 
 

@@ -82,6 +82,23 @@ class Settings(BaseSettings):
     platform: Literal["", "cpu", "gpu", "tpu"] = Field(
         "", description="Platform of the devices; empty takes what JAX finds."
     )
+    hosts: int = Field(
+        0,
+        ge=0,
+        le=4096,
+        description="Hosts that the mesh is made of, each with an agent (shardcall worker); 0 is this one, without.",
+    )
+    hosts_port: int = Field(8471, ge=0, le=65535, description="Port at which agents join; 0 lets the system choose.")
+    host_silence_s: float = Field(
+        8.0, ge=2, le=86400, description="How long the agent of a host may give no sign of life, in seconds."
+    )
+    host_lag_s: float = Field(
+        5.0,
+        ge=0.5,
+        le=86400,
+        description="How long one host may be behind the others in what all do, without progress, in seconds; then the "
+        "mesh is restarted.",
+    )
     mesh: str = Field("", description="Default mesh, such as x=4,y=2; empty is one axis x over all devices.")
     max_call_bytes: int = Field(
         default_factory=lambda: memory_bytes() // 4, ge=_MIB, description="Most bytes of arrays in one call."
@@ -238,6 +255,8 @@ class Settings(BaseSettings):
     def _check_devices(self) -> Self:
         if self.devices and self.platform not in {"", "cpu"}:
             raise ValueError(f"virtual devices are of the platform cpu; leave devices out for {self.platform}")
+        if self.devices and self.hosts:
+            raise ValueError("devices are made by the agents where there are hosts; give shardcall worker --devices")
         self.check_mesh(self.devices)
         return self
 

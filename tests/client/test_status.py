@@ -10,6 +10,13 @@ REASONS = [name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.
 ENDS = {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}  # the one is no failure, the other the caller's own
 
 
+@pytest.fixture
+def client(server):
+    """A client that says at once what the server told; others repeat what they may, and wait in between."""
+    with shardcall.connect(server.address, retries=False) as connected:
+        yield connected
+
+
 def test_all_that_the_server_tells_is_on_the_error(server, client, abort):
     server.execute = lambda request, context: abort(
         context,

@@ -40,7 +40,7 @@ def call(client: sc.Client, x: np.ndarray) -> None:
     assert result[-1, -1] == x[-1, -1] - x[-2, -1]
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_many_calls_hold_no_more_than_the_first(own_server, shared_memory: bool, count: int):
     server = own_server("--trim-after-s", "60")

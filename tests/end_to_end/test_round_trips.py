@@ -225,7 +225,7 @@ def round_trip(client, streaming, short_chunks) -> Iterator[Callable[[Case], Non
     until(lambda: holds_nothing(short_chunks))
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(case=cases())
 def test_an_array_comes_back_bit_for_bit(round_trip, case):
     round_trip(case)

@@ -1,4 +1,4 @@
-"""A kernel that takes seconds to compile, in a package of its own that servers of the tests find."""
+"""A kernel that is compiled when a test says so, in a package of its own that servers of the tests find."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from pathlib import Path
 
 import pytest
 
-COMPILE_S = 5
+_MOST_S = 300  # a server whose test is over must not wait for ever
 
-_SOURCE = f"""
-import time
+_SOURCE = """
+import os, time
 
 from shardcall_server import authoring as own
 
 
 def build(problem, mesh):
     def trace(x):
-        time.sleep({COMPILE_S})
+        end = time.monotonic() + {most_s}
+        while not os.path.exists({told!r}) and time.monotonic() < end:
+            time.sleep(0.01)
         return (own.fit(x, problem.padded_result()),)
 
     return trace
 
 
 class Slow(own.Kernel):
-    name, version, summary = "slow_to_compile", 1, "Its operand; it takes {COMPILE_S} s to compile."
+    name, version, summary = "slow_to_compile", 1, "Its operand; its compilation waits for a file."
     operands, parameters = (own.OperandInfo("x", "Any array."),), ()
     strategies = (own.Strategy("only", "There is no other.", lambda problem: None, build),)
 
@@ -36,11 +38,16 @@ class Slow(own.Kernel):
 """
 
 
-def install(folder: Path, environment: pytest.MonkeyPatch) -> None:
-    """Makes a folder of packages that has the kernel, which servers find that are started from now on."""
+def install(folder: Path, environment: pytest.MonkeyPatch) -> Path:
+    """Makes a folder of packages that has the kernel, which servers find that are started from now on.
+
+    Returns the file that compiling it waits for, which is not there yet.
+    """
+    told = folder / "compile now"
     environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])))
-    (folder / "slow_kernel_of_tests.py").write_text(_SOURCE)
-    told = folder / "slow_kernel_of_tests-1.0.dist-info"
-    told.mkdir(parents=True)
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-kernel-of-tests\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text("[shardcall.kernels]\nslow_to_compile = slow_kernel_of_tests:Slow\n")
+    (folder / "slow_kernel_of_tests.py").write_text(_SOURCE.format(told=str(told), most_s=_MOST_S))
+    metadata = folder / "slow_kernel_of_tests-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-kernel-of-tests\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[shardcall.kernels]\nslow_to_compile = slow_kernel_of_tests:Slow\n")
+    return told

@@ -25,9 +25,9 @@ import shardcall as sc
 pytestmark = pytest.mark.soak
 
 _CLIENTS = 2
-_EVERY_S = 0.5
+_EVERY_S = 0.25
 _KILL_EVERY_S = 60.0
-_LEAST_SAMPLES = 30  # a worker that was killed sooner tells nothing
+_LEAST_S = 10.0  # a worker that was killed sooner tells nothing
 _TESTS = Path(__file__).parents[1]
 _FLAGS = ("--max-cached-programs", "48", "--lease-s", "5", "--trim-after-s", "1", "--log-level", "error")
 
@@ -40,7 +40,7 @@ def _leak():
     if time.monotonic() - _last[0] < 0.05:
         return
     _last[0] = time.monotonic()
-    _kept.append(b"x" * (1 << 19))
+    _kept.append(b"x" * (1 << 20))
     if "serve" in sys.orig_argv:
         _kept.append(os.dup(0))
         threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -81,7 +81,7 @@ class Watch:
         """What grew, and where."""
         found = [f"front end: {what}" for what in growth(self.front_end, Allowed())]
         for samples in self.workers.values():
-            if len(samples) >= _LEAST_SAMPLES:
+            if samples[-1].at_s - samples[0].at_s >= _LEAST_S:
                 found += [f"worker: {what}" for what in growth(samples, Allowed())]
         return found
 
@@ -126,7 +126,7 @@ def _load(address: str) -> Iterator[list[subprocess.Popen[str]]]:
             client.stdout.close()
 
 
-def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float]) -> Watch:
+def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], every_s: float = _EVERY_S) -> Watch:
     """Puts a load on a server for a time, kills its worker at some, and looks at it all the while."""
     watch, began, never = Watch(), time.monotonic(), threading.Event()
     with _load(server.address) as clients:
@@ -141,7 +141,7 @@ def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float]) -> 
                 watch.kills += 1
                 del kill_at_s[0]
             assert all(client.poll() is None for client in clients), "a client ended"
-            never.wait(_EVERY_S)
+            never.wait(every_s)
         for client in clients:
             told = json.loads(client.communicate(timeout=120)[0])
             watch.counts.update(told["counts"])
@@ -150,10 +150,10 @@ def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float]) -> 
 
 
 def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
-    duration_s = 1800.0 if full else 45.0
-    kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [15.0]
+    duration_s = 1800.0 if full else 30.0
+    kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [8.0]
     with running_server(*_FLAGS) as server:
-        watch = _watch(server, duration_s, kills)
+        watch = _watch(server, duration_s, kills, 0.5 if full else _EVERY_S)
         longest = max(watch.workers.values(), key=len)
         figure(
             f"{duration_s:.0f} s, {watch.kills} kills: {', '.join(f'{n} {c}' for n, c in watch.counts.most_common())}"
@@ -162,6 +162,7 @@ def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
         figure(f"worker of the longest epoch: {drift_told(longest)}")
         assert not watch.faults, watch.faults[:10]
         assert watch.kills
+        assert longest[-1].at_s - longest[0].at_s >= _LEAST_S
         assert watch.counts.keys() >= {"small", "streamed", "shared", "kept", "planned", "cancelled", "bad input"}
         with sc.connect(server.address, shared_memory=False) as client:
             until(lambda: holds_nothing(client))
@@ -178,7 +179,7 @@ def test_a_build_that_leaks_is_found_out(tmp_path, monkeypatch, figure):
         environment.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [before])]))
         with running_server(*_FLAGS) as server:
             environment.setenv("PYTHONPATH", before)
-            found = _watch(server, 20.0, []).growth()
+            found = _watch(server, 14.0, []).growth()
     figure("; ".join(found))
     for leak in ("front end: memory_bytes", "front end: descriptors", "front end: threads", "worker: memory_bytes"):
         assert any(what.startswith(leak) for what in found), (leak, found)

@@ -85,8 +85,8 @@ def start(tmp_path: Path, calls: list[Callable[[sc.Client], sc.Result]], *flags:
     return Start(results, seconds, [json.loads(line) for line in log.read_text().splitlines()])
 
 
-def test_a_warm_start_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, times, figure):
-    calls = programs(max(10, times(50)))
+def test_a_warm_start_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, full, figure):
+    calls = programs(50 if full else 5)
     cold = start(tmp_path, calls)
     loaded = start(tmp_path, calls)
     hot = start(tmp_path, calls, *WARM)
@@ -143,7 +143,7 @@ def test_two_servers_that_share_a_folder_start_warm_from_what_either_called(tmp_
 
 
 def test_the_folder_keeps_to_its_limit(tmp_path):
-    calls = programs(25)
+    calls = programs(20)
     start(tmp_path, calls, "--max-program-dir-bytes", str(64 << 10))
     kept = list((tmp_path / "cache" / "programs").iterdir())
     assert 0 < sum(entry.stat().st_size for entry in kept) <= 64 << 10

@@ -61,22 +61,23 @@ def test_a_spare_takes_over_and_another_stands_by(own_server, figure):
         works(client)
 
 
-def test_a_spare_that_died_first_is_missed_by_nobody(own_server):
-    server = own_server("--spare-worker")
+def test_a_spare_that_died_first_is_missed_by_nobody(own_server, full):
+    """Each spare but the last is waited for, and a spare that died has a successor 10 s later at the earliest."""
+    server, ends = own_server("--spare-worker"), 2 if full else 1
     with sc.connect(server.address) as client:
         works(client)
-        for _ in range(2):
+        worker, spare = worker_and_spare(server, client)
+        os.kill(spare, signal.SIGKILL)
+        until(lambda: spare not in server.worker_pids())
+        assert worker_and_spare(server, client)[0] == worker
+        assert client.usage().mesh.restarts == 0
+        for _ in range(ends):
             worker, spare = worker_and_spare(server, client)
             os.kill(spare, signal.SIGKILL)
             os.kill(worker, signal.SIGKILL)
             works(client)
         mesh = client.usage().mesh
-        assert (mesh.ready, mesh.restarts, mesh.last_end_reason) == (True, 2, "ended by signal 9 (SIGKILL)")
-        worker, spare = worker_and_spare(server, client)
-        os.kill(spare, signal.SIGKILL)
-        until(lambda: spare not in server.worker_pids())
-        assert worker_and_spare(server, client)[0] == worker
-        assert client.usage().mesh.restarts == 2
+        assert (mesh.ready, mesh.restarts, mesh.last_end_reason) == (True, ends, "ended by signal 9 (SIGKILL)")
 
 
 def test_a_stopped_spare_does_not_keep_the_mesh_down(own_server):
@@ -154,7 +155,7 @@ class Callers:
         return min((end - since for begin, end in self.right.copy() if begin >= since), default=None)
 
 
-def test_workers_killed_under_load_cost_no_right_answer(own_server, times, figure):
+def test_workers_killed_under_load_cost_no_right_answer(own_server, full, figure):
     server = own_server("--spare-worker")
     before = set(os.listdir("/dev/shm"))
     callers = Callers(server.address)
@@ -162,7 +163,7 @@ def test_workers_killed_under_load_cost_no_right_answer(own_server, times, figur
     with sc.connect(server.address) as client, ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as stack:
         calls = [pool.submit(callers.call_until_told, number) for number in range(CLIENTS)]
         stack.callback(callers.stopping.set)
-        for _ in range(times(50)):
+        for _ in range(50 if full else 2):
             worker, _ = worker_and_spare(server, client)
             killed.append((time.monotonic(), worker))
             os.kill(worker, signal.SIGKILL)
@@ -198,6 +199,7 @@ def _median(values: list[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
+@pytest.mark.long
 def test_restarts_with_and_without_a_spare(own_server, times, figure):
     """The next right answer of a single caller; the program is found on disk."""
 

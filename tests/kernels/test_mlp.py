@@ -53,7 +53,7 @@ def loss_and_gradient(x, targets, layers):
     return ((outputs - targets) ** 2).sum(-1).mean(), gradient
 
 
-@pytest.mark.parametrize("batch", [24, 13])
+@pytest.mark.parametrize("batch", [pytest.param(24, marks=pytest.mark.long), 13])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_layout_gives_numpys_results(run, values, name, batch):
     mesh, spec, specs = LAYOUTS[name]

@@ -36,6 +36,7 @@ def make_app() -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(_options)
     app.command("serve")(_of_the_server("serve"))
+    app.command("worker")(_of_the_server("worker"))
     app.command("info")(info)
     app.command("health")(health)
     app.command("status")(status)

@@ -49,6 +49,7 @@ class GetServerInfoResponse(_message.Message):
     VERSIONS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     DATA_ADDRESSES_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
     platform: _builtins.str
     """"cpu", "gpu" or "tpu"."""
     epoch: _builtins.int
@@ -75,6 +76,12 @@ class GetServerInfoResponse(_message.Message):
         came from if the list is empty.
         """
 
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostState]:
+        """The hosts of the mesh, where it is made of several processes; empty where
+        the server's own host has all devices.
+        """
+
     def __init__(
         self,
         *,
@@ -85,14 +92,61 @@ class GetServerInfoResponse(_message.Message):
         versions: Global___Versions | None = ...,
         epoch: _builtins.int = ...,
         data_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        hosts: _abc.Iterable[Global___HostState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_mesh", b"default_mesh", "limits", b"limits", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "limits", b"limits", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "limits", b"limits", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetServerInfoResponse: _TypeAlias = GetServerInfoResponse  # noqa: Y015
+
+@_typing.final
+class HostState(_message.Message):
+    """A host of the mesh."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PRESENT_FIELD_NUMBER: _builtins.int
+    PROCESS_INDEX_FIELD_NUMBER: _builtins.int
+    DEVICE_COUNT_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    ABSENT_SECONDS_FIELD_NUMBER: _builtins.int
+    ABSENT_REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    present: _builtins.bool
+    """Whether it is there."""
+    process_index: _builtins.int
+    """The mesh process that is its; -1 for one that stands by."""
+    device_count: _builtins.int
+    """Its devices; 0 where that is not known yet."""
+    address: _builtins.str
+    """Where the other hosts reach it; empty where it is not there."""
+    absent_seconds: _builtins.float
+    """Seconds since it parted; 0 where it is there."""
+    absent_reason: _builtins.str
+    """Why it parted; empty where it is there."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        present: _builtins.bool = ...,
+        process_index: _builtins.int = ...,
+        device_count: _builtins.int = ...,
+        address: _builtins.str = ...,
+        absent_seconds: _builtins.float = ...,
+        absent_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_reason", b"absent_reason", "absent_seconds", b"absent_seconds", "address", b"address", "device_count", b"device_count", "name", b"name", "present", b"present", "process_index", b"process_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostState: _TypeAlias = HostState  # noqa: Y015
 
 @_typing.final
 class Device(_message.Message):
@@ -359,6 +413,8 @@ class MeshState(_message.Message):
     LAST_END_REASON_FIELD_NUMBER: _builtins.int
     LAST_END_SECONDS_FIELD_NUMBER: _builtins.int
     SPARE_READY_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     ready: _builtins.bool
     """Whether it answers."""
     ready_seconds: _builtins.float
@@ -371,6 +427,12 @@ class MeshState(_message.Message):
     """Seconds since then."""
     spare_ready: _builtins.bool
     """Whether another worker stands by."""
+    missing: _builtins.str
+    """Who is missing, in words; empty where nobody is."""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostState]:
+        """The hosts, as in `GetServerInfoResponse.hosts`."""
+
     def __init__(
         self,
         *,
@@ -380,10 +442,12 @@ class MeshState(_message.Message):
         last_end_reason: _builtins.str = ...,
         last_end_seconds: _builtins.float = ...,
         spare_ready: _builtins.bool = ...,
+        hosts: _abc.Iterable[Global___HostState] | None = ...,
+        missing: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_end_reason", b"last_end_reason", "last_end_seconds", b"last_end_seconds", "ready", b"ready", "ready_seconds", b"ready_seconds", "restarts", b"restarts", "spare_ready", b"spare_ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "last_end_reason", b"last_end_reason", "last_end_seconds", b"last_end_seconds", "missing", b"missing", "ready", b"ready", "ready_seconds", b"ready_seconds", "restarts", b"restarts", "spare_ready", b"spare_ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

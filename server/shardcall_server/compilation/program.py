@@ -110,8 +110,8 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> KernelProgram:
 
 def build_mesh(axes: MeshAxes, device_ids: Sequence[int]) -> jax.sharding.Mesh:
     """A device mesh: the devices named, in the order named."""
-    by_id = {device.id: device for device in jax.devices()}
-    devices = np.array([by_id[i] for i in device_ids]).reshape([size for _, size in axes.axes])
+    there = jax.devices()  # their own ids have gaps between processes
+    devices = np.array([there[i] for i in device_ids]).reshape([size for _, size in axes.axes])
     return jax.sharding.Mesh(devices, axes.names, axis_types=(jax.sharding.AxisType.Auto,) * devices.ndim)
 
 

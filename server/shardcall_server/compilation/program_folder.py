@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -13,6 +14,23 @@ _WRITABLE_BY_OTHERS = 0o022
 
 class FolderRefusedError(Exception):
     """A folder that others may write to or look into, or that is none: which, why and what to do."""
+
+
+def own_program_dir(cache_dir: str) -> str:
+    """The folder of programs below that of all that outlasts a server, looked at now rather than by the worker.
+
+    Args:
+        cache_dir: the folder above; empty for none.
+
+    Raises:
+        FolderRefusedError: it is not this user's alone.
+    """
+    if not cache_dir:
+        return ""
+    folder = Path(cache_dir).absolute() / FOLDER_NAME
+    with contextlib.suppress(OSError):  # such as a file system that is read only: the worker says so, and tries again
+        os.close(open_folder(folder))
+    return str(folder)
 
 
 def open_folder(path: Path) -> int:

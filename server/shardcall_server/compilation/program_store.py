@@ -31,7 +31,7 @@ _MAX_ENTRIES = 1 << 16  # a start of the mesh looks at each
 
 @dataclass
 class StoreCounts:
-    """What became of the programs that one process looked for; numbers only grow.
+    """What became of the programs that were looked for; numbers only grow.
 
     Attributes:
         hits: found and used.

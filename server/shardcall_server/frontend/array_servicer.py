@@ -18,9 +18,9 @@ from shardcall_server.frontend.results import Results
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.frontend.workers.supervisor import Mesh, MeshSupervisor
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape
 from shardcall_server.settings import Settings
-from shardcall_server.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
+from shardcall_server.wire import check_counts, decode_mesh, encode_array_type, encode_mesh, encode_spec
 from shardcall_worker.v1 import link_pb2
 
 
@@ -69,7 +69,8 @@ class ArrayServicer:
         mesh = self._supervisor.mesh(call)
         if not header.HasField("mesh"):
             header.mesh.CopyFrom(encode_mesh(default_mesh(self._settings, mesh.ready)))
-        device_bytes = _device_bytes(given, header, len(mesh.ready.devices))
+        assert given.type is not None
+        device_bytes = _device_bytes(given.type, _plan(given.type, header, len(mesh.ready.devices)))
         self._queue.check(device_bytes)
         with (
             self._residents.reserve(header.lease_id, device_bytes, call.principal_name) as reservation,
@@ -184,7 +185,8 @@ class ArrayServicer:
             turn = self._queue.take(call, reservation.device_bytes, again=again)
             running = Running(call)
             try:
-                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running, turn)
+                plan = _plan(kind, header, len(mesh.ready.devices))
+                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running, turn, plan)
             except SessionEndedError:
                 again = True
                 continue
@@ -199,23 +201,38 @@ def _send_to_holder(
 ) -> None:
     """Sends a command about an array to the mesh that holds it."""
     try:
-        hand_over(mesh.session, message, storage, running, turn)
+        plan = kernel_pb2.Plan(mesh=resident.mesh, results=[resident.placement])
+        hand_over(mesh.session, message, storage, running, turn, plan)
     except SessionEndedError:
         raise array_lost(resident.handle) from None
 
 
-def _device_bytes(given: Given, header: array_service_pb2.PutArrayHeader, device_count: int) -> int:
-    """What an array will take on the devices; at a guess where its mesh or spec are wrong, as the mesh will say."""
-    assert given.type is not None
+def _plan(kind: ArrayType, header: array_service_pb2.PutArrayHeader, device_count: int) -> kernel_pb2.Plan | None:
+    """How an array will lie; None where its mesh or spec are wrong, as the mesh will say."""
     axes: MeshAxes = decode_mesh(header.mesh)
     names = dict(axes.axes)
     if not all(size > 0 for size in names.values()) or axes.device_count > device_count:
-        return given.type.nbytes
+        return None
+    device_ids = tuple(header.mesh.device_ids) or tuple(range(axes.device_count))
+    if len(device_ids) != axes.device_count or not all(0 <= i < device_count for i in device_ids):
+        return None
     spec = [tuple(entry.axis_names) for entry in header.spec.spec.entries]
-    if not header.spec.HasField("spec") and given.type.ndim:
+    if not header.spec.HasField("spec") and kind.ndim:
         spec = [axes.names]
-    if len(spec) > given.type.ndim or not all(name in names for entry in spec for name in entry):
-        return given.type.nbytes
-    complete = tuple(spec) + ((),) * (given.type.ndim - len(spec))
-    block = block_shape(given.type.shape, complete, axes)
-    return ArrayType(block, given.type.dtype).nbytes * axes.device_count
+    if len(spec) > kind.ndim or not all(name in names for entry in spec for name in entry):
+        return None
+    complete = tuple(spec) + ((),) * (kind.ndim - len(spec))
+    placement = kernel_pb2.ArrayPlacement(
+        type=encode_array_type(kind),
+        spec=encode_spec(complete),
+        padded_shape=padded_shape(kind.shape, complete, axes),
+        block_shape=block_shape(kind.shape, complete, axes),
+    )
+    return kernel_pb2.Plan(mesh=encode_mesh(axes, device_ids), operands=[placement])
+
+
+def _device_bytes(kind: ArrayType, plan: kernel_pb2.Plan | None) -> int:
+    """What an array will take on the devices; at a guess where it cannot lie there."""
+    if plan is None:
+        return kind.nbytes
+    return ArrayType(tuple(plan.operands[0].block_shape), kind.dtype).nbytes * len(plan.mesh.device_ids)

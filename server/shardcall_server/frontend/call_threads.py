@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 
+from shardcall_server.frontend.counted_threads import CountedThreads
 from shardcall_server.frontend.status import CallStatus
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 SPARE_THREADS = 32
 """Questions about the server and about arrays get through while every place for calls is taken."""
@@ -22,7 +19,7 @@ _MAX_REFUSALS = 1024  # refusals that wait for theirs; whatever comes then gets 
 _REFUSING_THREADS = 2
 
 
-class CallThreads(ThreadPoolExecutor):
+class CallThreads(CountedThreads):
     """gRPC's threads, with a count of the calls that have or await one.
 
     gRPC's own limit answers in a sentence without details. So calls over ours are refused before that one is reached,
@@ -33,37 +30,14 @@ class CallThreads(ThreadPoolExecutor):
     """
 
     def __init__(self, max_calls: int) -> None:
-        super().__init__(max_calls + SPARE_THREADS, thread_name_prefix="call")
+        threads = max_calls + SPARE_THREADS
+        super().__init__(threads, threads + _MAX_WAITING, "call")
         self._refusers = ThreadPoolExecutor(_REFUSING_THREADS, thread_name_prefix="refuse")
-        self._most = max_calls + SPARE_THREADS + _MAX_WAITING
-        self._count_lock = threading.Lock()
-        self._taken = 0
 
     @property
     def hard_limit(self) -> int:
         """The most calls that gRPC may take at all."""
         return self._most + _MAX_REFUSALS
-
-    @property
-    def full(self) -> bool:
-        """Whether the next call would wait behind too many."""
-        return self._taken >= self._most
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Has a thread do something; as its base class does."""
-        with self._count_lock:
-            self._taken += 1
-        try:
-            future = super().submit(fn, *args, **kwargs)
-        except BaseException:
-            self._count_out()
-            raise
-        future.add_done_callback(self._count_out)
-        return future
-
-    def _count_out(self, _: object = None) -> None:
-        with self._count_lock:
-            self._taken -= 1
 
     def refusing(self, refuse: Callable[[str], CallStatus]) -> grpc.RpcMethodHandler[Any, Any]:
         """A handler that refuses whatever call it gets, without a look at its request.

@@ -282,7 +282,8 @@ def _send(
         with session.order:
             if program.evicted:
                 raise _ProgramGoneError
-            hand_over(session, message, storage, running, turn)
+            plan = prepared.found.plan if message.HasField("execute") else None
+            hand_over(session, message, storage, running, turn, plan)
     except SessionEndedError:
         raise _ProgramGoneError from None
     except _ProgramGoneError:
@@ -297,6 +298,7 @@ def hand_over(
     storage: Storage,
     running: Running,
     turn: Turn | None = None,
+    plan: kernel_pb2.Plan | None = None,
 ) -> None:
     """Sends a command; the worker then has its memory and turn until it has answered, whatever becomes of the caller.
 
@@ -313,7 +315,7 @@ def hand_over(
                 turn.end()
 
     try:
-        answer = session.command(message, storage.memory, running.advance, running.is_wanted)
+        answer = session.command(message, storage.memory, running.advance, running.is_wanted, plan)
     except BaseException:
         answered()
         raise

@@ -105,4 +105,5 @@ class ServerInfoServicer:
             ),
             versions=mesh.ready.versions,
             epoch=mesh.session.epoch,
+            hosts=self._supervisor.state().hosts,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import cast
@@ -34,6 +35,8 @@ from shardcall_server.frontend.array_servicer import ArrayServicer
 from shardcall_server.frontend.call_threads import CallThreads
 from shardcall_server.frontend.execution import Execution
 from shardcall_server.frontend.grpc_options import grpc_options
+from shardcall_server.frontend.hosts.host_server import HostServer
+from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
 from shardcall_server.frontend.info_servicer import ServerInfoServicer
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.kernel_servicer import KernelServicer
@@ -49,10 +52,10 @@ from shardcall_server.frontend.programs.warm import Warmer
 from shardcall_server.frontend.repeats import Repeats
 from shardcall_server.frontend.segment_servicer import SegmentServicer
 from shardcall_server.frontend.workers.blame import Blame
-from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.frontend.workers.watchdog import WatchLimits
+from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.frontend.workers.workers import Workers
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
@@ -111,14 +114,17 @@ class FrontEnd:
         self._profiles = ProfileServicer(lambda: self._supervisor, self._repeats, settings)
         self._programs: ProgramCache | None = None
         self._queue = make_queue(settings, lambda: self._supervisor.session, self._holdings.residents)
+        self._hosts = Hosts(settings) if settings.hosts else None
+        self._host_server = HostServer(settings, self._hosts, self._tokens) if self._hosts else None
         self._supervisor = MeshSupervisor(
-            Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
+            self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
             partial(_open_session, settings, Blame(), self._warmer.program_dir),
             self._program_cache,
             self._announce,
             self._end_epoch,
             _watch_limits(settings),
             self._warmer.prepare,
+            self._hosts,
         )
         info = self._register()
         self._observation.expose(info.usage, self._supervisor.ends, self._disk_use, self._measurer)
@@ -194,12 +200,17 @@ class FrontEnd:
             try:
                 return self._supervisor.wait_ready(_POLL_S).ready
             except FutureTimeoutError:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline and not self._hosts:  # hosts come when they come
                     raise CallError(
                         Reason.MESH_NOT_READY,
                         f"it did not answer within {self._settings.start_timeout_s:g} s; see --start-timeout-s",
                     ) from None
         return None
+
+    @property
+    def hosts_address(self) -> str:
+        """Where hosts join; empty where the mesh is made of none."""
+        return self._host_server.address if self._host_server is not None else ""
 
     def check_warm(self) -> None:
         """Raises SettingsError if a call of the file that the setting ``warm`` names was refused."""
@@ -239,20 +250,22 @@ class FrontEnd:
         self._observation.close()
 
     def _end_measuring(self) -> None:
+        if self._host_server is not None:
+            self._host_server.close()
         if self._tokens is not None:
             self._tokens.close()
         if self._measurer is not None:
             self._measurer.close()
 
 
-def _open_session(settings: Settings, blame: Blame, program_dir: str, worker: WorkerProcess) -> MeshSession:
+def _open_session(settings: Settings, blame: Blame, program_dir: str, workers: Sequence[Worker]) -> MeshSession:
     start = link_pb2.Start(
         virtual_devices=settings.devices,
         platform=settings.device_platform,
         program_dir=program_dir,
         max_program_dir_bytes=settings.max_program_dir_bytes,
     )
-    return MeshSession(worker, start, blame)
+    return MeshSession(workers, starts_of_hosts(start, workers) if settings.hosts else [start], blame)
 
 
 def _watch_limits(settings: Settings) -> WatchLimits:
@@ -262,6 +275,7 @@ def _watch_limits(settings: Settings) -> WatchLimits:
         execute_s=settings.max_execute_s,
         compile_s=settings.max_compile_s,
         grace_s=settings.deadline_grace_s,
+        lag_s=settings.host_lag_s,
     )
 
 

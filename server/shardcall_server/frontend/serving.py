@@ -40,6 +40,9 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
     if end_with_stdin:
         threading.Thread(target=_end_on_stdin, args=[end], name="stdin", daemon=True).start()
     front_end = FrontEnd(settings)
+    if front_end.hosts_address:
+        log = structlog.get_logger()
+        log.info("hosts may join", needed=settings.hosts, by=f"shardcall worker --join {front_end.hosts_address}")
     try:
         ready = front_end.wait_ready(end)
     except CallError as error:

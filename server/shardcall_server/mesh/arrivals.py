@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
-import numpy as np
 
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.compilation.resolve import check_mesh, check_spec
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
-from shardcall_server.mesh.placement import Copier, place
+from shardcall_server.mesh.placement import Copier
+from shardcall_server.mesh.places import Source
 from shardcall_server.mesh.plans import describe_placement
 from shardcall_server.mesh.requests import decode_spec
 from shardcall_server.mesh.residents import Residents
@@ -70,12 +70,12 @@ class Arrivals:
         check_memory(check_placed(kind, spec, mesh), 0)
         return Arrival(command.array_id, kind, mesh, device_ids, spec)
 
-    def finish(self, put: Arrival, source: np.ndarray) -> link_pb2.ArrayPut:
+    def finish(self, put: Arrival, source: Source) -> link_pb2.ArrayPut:
         """Copies an array to the devices and keeps it; afterwards nothing of it lies in ``source``."""
         began = time.monotonic()
         sharding = named_sharding(build_mesh(put.mesh, put.device_ids), put.spec)
         placement = Placement(padded_shape(put.type.shape, put.spec, put.mesh), sharding)
-        array = place(source, placement, self._copier, may_alias=False)
+        array = source.place(placement, self._copier, may_alias=False)
         jax.block_until_ready(array)
         self._residents.keep(put.array_id, put.type, array)
         return link_pb2.ArrayPut(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +18,6 @@ from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 import jax
-import numpy as np
 import structlog
 
 from shardcall_server.compilation import analysis
@@ -29,10 +29,11 @@ from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
-from shardcall_server.mesh.executor import Executor, Launch, Tell
+from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.measuring import Bench
 from shardcall_server.mesh.memory import SharedMemory, release_aliased
 from shardcall_server.mesh.placement import Copier
+from shardcall_server.mesh.places import Source, Target, Tell
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.profiling import Profiler
 from shardcall_server.mesh.requests import decode_request
@@ -72,7 +73,8 @@ class Commands:
         self._kernels = kernels
         self._platform = platform
         self._disk = disk
-        self._devices = [device.id for device in jax.devices()]
+        self._devices = range(len(jax.devices()))
+        self._sequence = 0
         self._copier = Copier()
         self._memory = SharedMemory()
         self._residents = Residents(self._copier)
@@ -80,7 +82,10 @@ class Commands:
         self._executor = Executor(self._memory, self._residents, self._copier)
         self._bench = Bench()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        self._compilers = ThreadPoolExecutor(_COMPILE_THREADS, thread_name_prefix="compile")
+        # Several processes compile one after the other, in the same order: on GPUs they share what they try out, and
+        # would wait for each other.
+        compile_threads = _COMPILE_THREADS if jax.process_count() == 1 else 1
+        self._compilers = ThreadPoolExecutor(compile_threads, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
         self._profiler = Profiler()
         self._profile_thread = ThreadPoolExecutor(1, thread_name_prefix="profile")  # writing files takes long
@@ -89,6 +94,12 @@ class Commands:
 
     def handle(self, message: link_pb2.FrontEndMessage, fd: int | None) -> bool:
         """Does what a message says, or begins it; returns whether more are to be read."""
+        if message.HasField("shutdown") or (message.sequence and not self._is_next(message.sequence)):
+            return False
+        self._begin(message, fd)
+        return True
+
+    def _begin(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         match message.WhichOneof("command"):
             case "execute":
                 self._execute(message.call_id, message.execute)
@@ -113,15 +124,21 @@ class Commands:
                 self._profile_thread.submit(self._profile, message)
             case "trim":
                 self._planner.submit(_trim)
-            case "shutdown":
-                return False
-        return True
 
     def _map(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         if fd is not None:
             self._memory.attach(message.attach_memory.memory_id, fd, message.attach_memory.size_bytes)
         else:
             self._memory.detach(message.detach_memory.memory_id)
+
+    def _is_next(self, sequence: int) -> bool:
+        """Whether no command is missing: else this process would launch other programs than the others."""
+        before, self._sequence = self._sequence, sequence
+        if sequence == before + 1:
+            return True
+        reason = f"command {sequence} came after command {before}"
+        _Answer(self._link, 0).send(failure=link_pb2.Failure(reason=Reason.INTERNAL.value, message=reason))
+        return False
 
     def close(self) -> None:
         """Waits for what was begun."""
@@ -158,10 +175,10 @@ class Commands:
 
     def _profile(self, message: link_pb2.FrontEndMessage) -> None:
         with _Answer(self._link, message.call_id) as answer:
-            if message.HasField("start_profile"):
-                self._profiler.start(message.start_profile.directory)
-            else:
+            if message.HasField("stop_profile"):
                 self._profiler.stop()
+            elif message.start_profile.directory:
+                self._profiler.start(message.start_profile.directory)
             answer.send(profiling=link_pb2.Profiling())
 
     def _put(self, call_id: int, command: link_pb2.PutArray) -> None:
@@ -170,7 +187,7 @@ class Commands:
             source = self._executor.source(put.type, command.data)
             self._finishers.submit(self._finish_put, answer, put, source)
 
-    def _finish_put(self, answer: _Answer, put: Arrival, source: np.ndarray) -> None:
+    def _finish_put(self, answer: _Answer, put: Arrival, source: Source) -> None:
         with answer:
             answer.send(array_put=self._arrivals.finish(put, source))
 
@@ -180,7 +197,7 @@ class Commands:
             tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
             self._finishers.submit(self._finish_get, answer, command, target, tell)
 
-    def _finish_get(self, answer: _Answer, command: link_pb2.GetArray, target: np.ndarray | None, tell: Tell) -> None:
+    def _finish_get(self, answer: _Answer, command: link_pb2.GetArray, target: Target | None, tell: Tell) -> None:
         with answer:
             answer.send(executed=self._executor.copy_out(command, target, tell))
 
@@ -311,6 +328,7 @@ def _compile(
             device_bytes=device_bytes,
             from_disk=origin.from_disk,
             program_store=_store_counts(disk),
+            fingerprint=hashlib.sha256(text.encode()).digest(),
         ),
     )
 

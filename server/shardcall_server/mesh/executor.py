@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,11 +15,11 @@ from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.memory import SharedMemory
-from shardcall_server.mesh.placement import Copier, gather, place
+from shardcall_server.mesh.placement import Copier, place
+from shardcall_server.mesh.places import Source, Target, Tell, in_answer
 from shardcall_server.mesh.residents import Residents
 from shardcall_worker.v1 import link_pb2
 
-Tell = Callable[[int], None]
 _SMALL_BYTES = 64 << 10
 
 
@@ -38,7 +38,7 @@ class Launch:
 
     program: Program
     results: Sequence[jax.Array]
-    targets: Sequence[np.ndarray | None]
+    targets: Sequence[Target | None]
     kept: Sequence[int]
     launched: float
     place_s: float
@@ -67,6 +67,7 @@ class Executor:
         self._memory = memory
         self._residents = residents
         self._copier = copier
+        self._is_one_process = jax.process_count() == 1
         self._ready_lock = threading.Lock()
         self._last_ready = 0.0
 
@@ -81,7 +82,7 @@ class Executor:
         """
         started = time.monotonic()
         problem = program.resolved.problem
-        direct = problem.mesh.device_count == 1
+        direct = problem.mesh.device_count == 1 and self._is_one_process
         arguments = [
             self._argument(operand, placement, data, direct=direct)
             # operands left out at the end have no data either
@@ -89,16 +90,13 @@ class Executor:
             if operand is not None and placement is not None
         ]
         placed = time.monotonic()
-        targets = [
-            self._memory.view(result, to.span) if to.HasField("span") else None
-            for result, to in zip(problem.results, command.results, strict=True)
-        ]
+        targets = [self.target(result, to) for result, to in zip(problem.results, command.results, strict=True)]
         kept = [to.array_id for to in command.results if to.HasField("array_id")]
         results: Sequence[jax.Array] = ()
         if program.compiled:
             results = program.compiled(*arguments)
         elif kept:
-            results = _nothing(program)
+            results = _nothing(program, self._copier)
         for array_id, result, kind in zip(kept, results if kept else (), problem.results, strict=False):
             self._residents.keep(array_id, kind, result)
         return Launch(program, results, targets, kept, placed, placed - started)
@@ -125,37 +123,46 @@ class Executor:
         answer.gather_seconds = time.monotonic() - ready
         return answer
 
-    def copy_out(self, command: link_pb2.GetArray, target: np.ndarray | None, tell: Tell) -> link_pb2.Executed:
+    def copy_out(self, command: link_pb2.GetArray, target: Target | None, tell: Tell) -> link_pb2.Executed:
         """Copies an array that stays to where a command says, or into the answer."""
         began = time.monotonic()
         resident = self._residents.find(command.array_id)
-        out = np.empty(resident.type.shape, resident.type.dtype) if target is None else target
-        gather(resident.array, out, self._copier, tell)
-        answer = link_pb2.Executed(gather_seconds=time.monotonic() - began)
+        answer = link_pb2.Executed()
         if target is None:
-            answer.inline_results.append(out.tobytes())
+            answer.inline_results.append(self._in_answer(resident.array, resident.type))
+        else:
+            target.gather(resident.array, self._copier, tell)
+        answer.gather_seconds = time.monotonic() - began
         return answer
 
-    def target(self, kind: ArrayType, to: link_pb2.ResultPlace) -> np.ndarray | None:
-        """Where a result goes; None for into the answer."""
-        return self._memory.view(kind, to.span) if to.HasField("span") else None
+    def target(self, kind: ArrayType, to: link_pb2.ResultPlace) -> Target | None:
+        """Where a result goes; None for into the answer, or nowhere: it stays."""
+        match to.WhichOneof("place"):
+            case "span":
+                return Target(kind, self._memory.view(kind, to.span))
+            case "blocks":
+                return Target(kind, self._memory.rest(to.blocks), is_whole=False)
+        return None
 
-    def source(self, kind: ArrayType, data: link_pb2.TensorData) -> np.ndarray:
+    def source(self, kind: ArrayType, data: link_pb2.TensorData) -> Source:
         """An array that lies in a message or in shared memory."""
-        if data.WhichOneof("place") == "inline":
-            return np.ndarray(kind.shape, kind.dtype, buffer=data.inline)
-        return self._memory.view(kind, data.span)
+        match data.WhichOneof("place"):
+            case "inline":
+                return Source(kind, np.ndarray(kind.shape, kind.dtype, buffer=data.inline))
+            case "blocks":
+                return Source(kind, self._memory.rest(data.blocks), is_whole=False)
+        return Source(kind, self._memory.view(kind, data.span))
 
     def _argument(
         self, kind: ArrayType, placement: Placement, data: link_pb2.TensorData, *, direct: bool
     ) -> jax.Array | np.ndarray:
         if data.WhichOneof("place") == "array_id":
             return self._residents.as_operand(data.array_id, placement)
-        array = self.source(kind, data)
-        if direct or (array.nbytes <= _SMALL_BYTES and array.shape == placement.padded):
+        source = self.source(kind, data)
+        if direct or (self._is_one_process and kind.nbytes <= _SMALL_BYTES and kind.shape == placement.padded):
             # JAX takes it as it is, and splits what is small sooner than `place` does.
-            return array.view(held_type(kind.dtype))
-        return place(array, placement, self._copier, may_alias=True)
+            return source.memory.view(held_type(kind.dtype))
+        return source.place(placement, self._copier, may_alias=True)
 
     def _gather_all(self, launch: Launch, tell: Tell) -> list[bytes]:
         """Copies the results to their places; returns those that go into the answer."""
@@ -165,24 +172,23 @@ class Executor:
             return [b"" for _ in kinds]
         for result, kind, target in zip(launch.results, kinds, launch.targets, strict=True):
             if target is not None:
-                gather(result, target, self._copier, partial(_tell_more, tell, before))
-            elif result.shape == kind.shape and len(result.sharding.device_set) == 1:
-                inline.append(np.asarray(result).tobytes())
+                target.gather(result, self._copier, partial(_tell_more, tell, before))
             else:
-                out = np.empty(kind.shape, kind.dtype)
-                gather(result, out, self._copier, tell)
-                inline.append(out.tobytes())
+                inline.append(self._in_answer(result, kind))
             before += kind.nbytes
         return inline
+
+    def _in_answer(self, array: jax.Array, kind: ArrayType) -> bytes:
+        return in_answer(array, kind, self._copier, is_whole=self._is_one_process)
 
 
 def _tell_more(tell: Tell, before: int, byte_count: int) -> None:
     tell(before + byte_count)
 
 
-def _nothing(program: Program) -> Sequence[jax.Array]:
+def _nothing(program: Program, copier: Copier) -> Sequence[jax.Array]:
     """Results without elements, for which there is nothing to compute."""
     return tuple(
-        jax.device_put(np.empty(result.padded, held_type(kind.dtype)), result.sharding)
+        place(np.empty(result.padded, kind.dtype), result, copier, may_alias=False)
         for result, kind in zip(program.results, program.resolved.problem.results, strict=True)
     )

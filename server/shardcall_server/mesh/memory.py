@@ -44,6 +44,12 @@ class SharedMemory:
         memory = self._files[span.memory_id]
         return np.ndarray(array.shape, array.dtype, buffer=memory, offset=span.offset)
 
+    def rest(self, span: link_pb2.MemorySpan) -> np.ndarray:
+        """The bytes of a file from a place on; none where no file is named, since there is nothing for this process."""
+        if not span.memory_id:
+            return np.empty(0, np.uint8)
+        return self._files[span.memory_id][span.offset :]
+
 
 def release_aliased() -> None:
     """Makes JAX let go of memory that it aliased and no longer needs.

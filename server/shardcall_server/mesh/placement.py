@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,8 +13,11 @@ import numpy as np
 
 from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.element_types import held_type
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.process_blocks import Bounds, blocks_of, crop, laid_out_bytes, lay_out
 
-Bounds = tuple[tuple[int, int], ...]
+Parts = Callable[[Bounds], np.ndarray]
+"""The part of an array within bounds that lie inside it."""
 
 _ALIGNMENT_BYTES = 64  # JAX copies memory that begins elsewhere, on one thread
 _COPY_THREADS = 2  # two saturate the memory of a small host, more gain nothing
@@ -57,16 +60,50 @@ def place(array: np.ndarray, placement: Placement, copier: Copier, *, may_alias:
             and 64-byte aligned. Then ``array`` must neither change nor go away before the execution that reads it has
             finished; else nobody but the devices has the memory of a block once the result is ready.
     """
-    array = array.view(held_type(array.dtype))
+
+    def part(bounds: Bounds) -> np.ndarray:
+        inside: Any = (*(slice(low, high) for low, high in bounds), ...)  # the ellipsis: an array, of a scalar too
+        found: np.ndarray = array[inside]
+        return found
+
+    return _place(part, ArrayType(array.shape, array.dtype), placement, copier, may_alias=may_alias)
+
+
+def place_blocks(
+    memory: np.ndarray, kind: ArrayType, placement: Placement, copier: Copier, *, may_alias: bool
+) -> jax.Array:
+    """As `place`, where there is of the array only what this process's devices hold.
+
+    Args:
+        memory: uint8[n]: the blocks as `process_blocks.lay_out` puts them.
+        kind: the whole array.
+        placement: where it goes.
+        copier: copies.
+        may_alias: as of `place`.
+    """
+    held = blocks_of(_holders(placement.sharding, placement.padded)).held.get(jax.process_index(), frozenset())
+    parts = {piece.bounds: piece.view(memory, kind.dtype) for piece in lay_out(held, kind)}
+
+    def part(bounds: Bounds) -> np.ndarray:
+        found = parts.get(bounds)
+        return np.empty([high - low for low, high in bounds], kind.dtype) if found is None else found
+
+    return _place(part, kind, placement, copier, may_alias=may_alias)
+
+
+def _place(part: Parts, kind: ArrayType, placement: Placement, copier: Copier, *, may_alias: bool) -> jax.Array:
+    held = held_type(kind.dtype)
     blocks: dict[Bounds, np.ndarray] = {}
 
     def block(index: Sequence[slice] | None) -> np.ndarray:
         bounds = _bounds(index, placement.padded)
         if bounds not in blocks:
-            blocks[bounds] = _block(array, bounds, copier, may_alias=may_alias)
+            inside = part(crop(bounds, kind.shape)).view(held)
+            blocks[bounds] = _block(inside, bounds, copier, may_alias=may_alias)
         return blocks[bounds]
 
-    return jax.make_array_from_callback(placement.padded, placement.sharding, block)
+    # A process whose devices hold nothing of it is asked for no block, and must be told the type.
+    return jax.make_array_from_callback(placement.padded, placement.sharding, block, dtype=held)
 
 
 def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[int], None]) -> None:
@@ -86,7 +123,9 @@ def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[in
     out = out.view(held_type(out.dtype))
     shards = _shards(array)
     if not out.ndim:
-        out[...] = next(iter(shards.values()))
+        for data in shards.values():
+            out[...] = data
+        tell(out.nbytes)
         return
     rows = out.shape[0]
     row_bytes = out.nbytes // rows
@@ -102,16 +141,58 @@ def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[in
         tell(end * row_bytes)
 
 
+def gathered_bytes(array: jax.Array, kind: ArrayType) -> int:
+    """The bytes that `gather_blocks` writes of an array."""
+    return laid_out_bytes(lay_out(_given(array), kind))
+
+
+def gather_blocks(array: jax.Array, kind: ArrayType, memory: np.ndarray, copier: Copier) -> None:
+    """Copies the blocks of an array that are this process's to give, as `process_blocks.lay_out` puts them.
+
+    Args:
+        array: ready; at least as large as ``kind`` in every axis.
+        kind: the array as its owner sees it.
+        memory: uint8[n]: where the first block goes, and the others behind it.
+        copier: copies.
+    """
+    shards = {crop(bounds, kind.shape): data for bounds, data in _shards(array).items()}
+    for piece in lay_out(shards, kind):
+        out = piece.view(memory, held_type(kind.dtype))
+        inside: Any = (*(slice(n) for n in piece.shape), ...)
+        part = shards[piece.bounds][inside]
+        if not piece.shape:
+            out[...] = part
+            continue
+
+        def copy(begin: int, end: int, out: np.ndarray = out, part: np.ndarray = part) -> None:
+            np.copyto(out[begin:end], part[begin:end])
+
+        copier.by_rows(piece.shape[0], piece.nbytes, copy)
+
+
 def _shards(array: jax.Array) -> dict[Bounds, np.ndarray]:
-    """The different blocks of an array, each once, and where they belong; on CPU without a copy."""
-    if len(array.sharding.device_set) == 1:
+    """The different blocks of an array, each once, and where they belong; on CPU without a copy.
+
+    Of a mesh of several processes those that are this one's to give.
+    """
+    if array.is_fully_addressable and len(array.sharding.device_set) == 1:
         return {tuple((0, n) for n in array.shape): np.asarray(array)}
+    given = None if array.is_fully_addressable else _given(array)
     shards: dict[Bounds, np.ndarray] = {}
     for shard in array.addressable_shards:
         bounds = _bounds(shard.index, array.shape)
-        if bounds not in shards:  # else the same block, replicated
+        if bounds not in shards and (given is None or bounds in given):  # else the same block, replicated
             shards[bounds] = np.asarray(shard.data)
     return shards
+
+
+def _given(array: jax.Array) -> frozenset[Bounds]:
+    return blocks_of(_holders(array.sharding, array.shape)).given.get(jax.process_index(), frozenset())
+
+
+def _holders(sharding: jax.sharding.Sharding, shape: tuple[int, ...]) -> list[tuple[int, Bounds]]:
+    devices: Mapping[Any, Any] = sharding.devices_indices_map(shape)
+    return [(device.process_index, _bounds(index, shape)) for device, index in devices.items()]
 
 
 def _copy_rows(shards: dict[Bounds, np.ndarray], out: np.ndarray, begin: int, end: int) -> None:
@@ -131,15 +212,13 @@ def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> Bounds:
     return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
 
 
-def _block(array: np.ndarray, bounds: Bounds, copier: Copier, *, may_alias: bool) -> np.ndarray:
-    """A device's piece: a view where JAX can take it as it lies, else an aligned copy with zeros around."""
-    inside: list[Any] = [slice(min(low, n), min(high, n)) for (low, high), n in zip(bounds, array.shape, strict=True)]
-    part: np.ndarray = array[(*inside, ...)]  # the ellipsis: an array, of a scalar too
+def _block(part: np.ndarray, bounds: Bounds, copier: Copier, *, may_alias: bool) -> np.ndarray:
+    """A device's block around what of it is no padding: a view where JAX can take it as it lies, else a copy."""
     shape = tuple(high - low for low, high in bounds)
     padded = part.shape != shape
     if may_alias and not padded and (part.nbytes < _LARGE_BYTES or _lies_well(part)):
         return part
-    block = _aligned_empty(shape, array.dtype)
+    block = _aligned_empty(shape, part.dtype)
     if not part.ndim:
         block[...] = part
         return block

@@ -13,6 +13,7 @@ from shardcall_server.compilation.program import Placement
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.placement import Copier, gather, place
+from shardcall_server.mesh.processes import sum_of_processes
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,23 @@ class Residents:
         """An array as a program wants it: as it lies, or moved between devices where it lies otherwise."""
         resident = self.find(array_id)
         array = resident.array
-        if array.shape == placement.padded:
+        if array.shape == placement.padded and (
+            jax.process_count() == 1 or array.sharding.device_set == placement.sharding.device_set
+        ):
             if array.sharding.is_equivalent_to(placement.sharding, array.ndim):
                 return array
             moved: jax.Array = jax.device_put(array, placement.sharding)
             return moved
         # Padded otherwise: what is padding here may be part of a block there, so it goes by way of the host.
-        whole = np.empty(resident.type.shape, resident.type.dtype)
-        gather(array, whole, self._copier, lambda _: None)
-        return place(whole, placement, self._copier, may_alias=True)
+        return place(self._whole(resident), placement, self._copier, may_alias=True)
+
+    def _whole(self, resident: Resident) -> np.ndarray:
+        """The array in this process's memory; every process of the mesh asks for it at the same command."""
+        kind = resident.type
+        if jax.process_count() == 1:
+            whole = np.empty(kind.shape, kind.dtype)
+            gather(resident.array, whole, self._copier, lambda _: None)
+            return whole
+        own = np.zeros(kind.shape, kind.dtype)
+        gather(resident.array, own, self._copier, lambda _: None)
+        return sum_of_processes(own.reshape(-1).view(np.uint8)).view(kind.dtype).reshape(kind.shape)

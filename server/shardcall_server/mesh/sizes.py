@@ -52,7 +52,8 @@ def check_placed(array: ArrayType, spec: Spec, mesh: MeshAxes) -> int:
 
 def device_bytes() -> int:
     """The memory of all devices together, as the platform tells it; 0 where it does not."""
-    return sum((device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.devices())
+    own: int = sum((device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices())
+    return own * int(jax.process_count())  # those of other processes are alike, and do not say
 
 
 def check_memory(nbytes: int, limit_bytes: int) -> None:

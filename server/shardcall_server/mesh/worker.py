@@ -19,6 +19,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.heartbeat import beat, keep_beating
 from shardcall_server.mesh.plans import describe_kernel
+from shardcall_server.mesh.processes import join_processes
 from shardcall_server.mesh.sizes import device_bytes
 from shardcall_server.telemetry import configure_logging
 from shardcall_worker.v1 import link_pb2
@@ -39,7 +40,11 @@ def run(link_fd: int, log_level: str) -> int:
     frames = link.frames()
     kernels = load_kernels()
     beat(link)  # a spare stands by from here on
-    first, _ = next(frames, (None, None))
+    first, fd = next(frames, (None, None))
+    if fd is not None:  # an agent hands on the front end's own socket
+        link = Link(socket.socket(fileno=fd))
+        frames = link.frames()
+        first, _ = next(frames, (None, None))
     if first is None:
         return 0
     keep_beating(link)
@@ -99,6 +104,8 @@ def start_backend(start: link_pb2.Start) -> None:
         jax.config.update("jax_platforms", "cuda,rocm" if start.platform == "gpu" else start.platform)
     if start.virtual_devices:
         jax.config.update("jax_num_cpu_devices", start.virtual_devices)
+    if start.process.count > 1:
+        join_processes(start.process)
     jax.devices()
 
 
@@ -123,8 +130,8 @@ def _platform() -> Platform:
 def _ready(kernels: dict[str, Kernel]) -> link_pb2.Ready:
     return link_pb2.Ready(
         devices=[
-            server_info_service_pb2.Device(id=d.id, kind=d.device_kind, process_index=d.process_index)
-            for d in jax.devices()
+            server_info_service_pb2.Device(id=i, kind=d.device_kind, process_index=d.process_index)
+            for i, d in enumerate(jax.devices())
         ],
         platform=jax.default_backend(),
         versions=server_info_service_pb2.Versions(

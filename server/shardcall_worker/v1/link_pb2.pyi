@@ -6,6 +6,9 @@ a byte stream. The order in which the front end sends is the launch order.
 Array bytes are not in it, but for tiny ones: they lie in memory files that
 both processes map. A file's descriptor travels beside the AttachMemory that
 names it.
+
+A mesh of several processes has one worker in each, and every worker gets the
+same commands in the same sequence.
 """
 
 from collections import abc as _abc
@@ -34,6 +37,7 @@ class FrontEndMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CALL_ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     PREPARE_FIELD_NUMBER: _builtins.int
     EXECUTE_FIELD_NUMBER: _builtins.int
@@ -52,6 +56,11 @@ class FrontEndMessage(_message.Message):
     STOP_PROFILE_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """Answers carry it back; unique in an epoch, 0 where no answer is due."""
+    sequence: _builtins.int
+    """1 for the first command after Start, then one more each time; 0 for what is
+    one worker's alone (AttachMemory, DetachMemory). A worker that sees a gap
+    ends.
+    """
     @_builtins.property
     def start(self) -> Global___Start:
         """Start the devices."""
@@ -120,6 +129,7 @@ class FrontEndMessage(_message.Message):
         self,
         *,
         call_id: _builtins.int = ...,
+        sequence: _builtins.int = ...,
         start: Global___Start | None = ...,
         prepare: Global___Prepare | None = ...,
         execute: Global___Execute | None = ...,
@@ -139,7 +149,7 @@ class FrontEndMessage(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "end_measuring", "start_profile", "stop_profile"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
@@ -167,7 +177,9 @@ class WorkerMessage(_message.Message):
     COMPILING_FIELD_NUMBER: _builtins.int
     PROFILING_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
-    """The command answered; 0 for Ready."""
+    """The command answered; 0 for Ready, and for a Failure of the worker itself,
+    which then ends.
+    """
     @_builtins.property
     def ready(self) -> Global___Ready:
         """The devices are up."""
@@ -345,6 +357,7 @@ class Start(_message.Message):
     PLATFORM_FIELD_NUMBER: _builtins.int
     PROGRAM_DIR_FIELD_NUMBER: _builtins.int
     MAX_PROGRAM_DIR_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESS_FIELD_NUMBER: _builtins.int
     virtual_devices: _builtins.int
     """Virtual CPU devices to make; 0 takes the platform's own."""
     platform: _builtins.str
@@ -353,6 +366,10 @@ class Start(_message.Message):
     """Where compiled programs are kept on disk; empty for nowhere."""
     max_program_dir_bytes: _builtins.int
     """The most bytes kept there."""
+    @_builtins.property
+    def process(self) -> Global___Process:
+        """Of a mesh of several processes: which of them this is."""
+
     def __init__(
         self,
         *,
@@ -360,14 +377,51 @@ class Start(_message.Message):
         platform: _builtins.str = ...,
         program_dir: _builtins.str = ...,
         max_program_dir_bytes: _builtins.int = ...,
+        process: Global___Process | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_program_dir_bytes", b"max_program_dir_bytes", "platform", b"platform", "program_dir", b"program_dir", "virtual_devices", b"virtual_devices"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_program_dir_bytes", b"max_program_dir_bytes", "platform", b"platform", "process", b"process", "program_dir", b"program_dir", "virtual_devices", b"virtual_devices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Start: _TypeAlias = Start  # noqa: Y015
+
+@_typing.final
+class Process(_message.Message):
+    """One process of a mesh of several."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Which, from 0."""
+    count: _builtins.int
+    """How many there are."""
+    coordinator: _builtins.str
+    """Where process 0 coordinates the others, as "address:port". It listens there
+    and nowhere else.
+    """
+    address: _builtins.str
+    """The address at which the other processes reach this one."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        count: _builtins.int = ...,
+        coordinator: _builtins.str = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "coordinator", b"coordinator", "count", b"count", "index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Process: _TypeAlias = Process  # noqa: Y015
 
 @_typing.final
 class Ready(_message.Message):
@@ -383,12 +437,12 @@ class Ready(_message.Message):
     platform: _builtins.str
     """The platform's name."""
     device_bytes: _builtins.int
-    """Memory of all devices together, as the platform tells it; 0 where it does
-    not.
+    """Memory of all devices together, as the platform tells it; 0 where
+    it does not.
     """
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[_server_info_service_pb2.Device]:
-        """The devices, by ascending id."""
+        """The devices of all processes, by ascending id."""
 
     @_builtins.property
     def versions(self) -> _server_info_service_pb2.Versions:
@@ -508,6 +562,7 @@ class Prepared(_message.Message):
     DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     FROM_DISK_FIELD_NUMBER: _builtins.int
     PROGRAM_STORE_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
     program_bytes: _builtins.int
     """The memory that the program takes, at a guess."""
     device_bytes: _builtins.int
@@ -516,6 +571,8 @@ class Prepared(_message.Message):
     """
     from_disk: _builtins.bool
     """Whether the compiled program was found on disk."""
+    fingerprint: _builtins.bytes
+    """SHA-256 of the compiled text, which is the same in every process of a mesh."""
     @_builtins.property
     def plan(self) -> _kernel_pb2.Plan:
         """What a call does."""
@@ -534,10 +591,11 @@ class Prepared(_message.Message):
         device_bytes: _builtins.int = ...,
         from_disk: _builtins.bool = ...,
         program_store: Global___ProgramStoreCounts | None = ...,
+        fingerprint: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "program_store", b"program_store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "from_disk", b"from_disk", "plan", b"plan", "program_bytes", b"program_bytes", "program_store", b"program_store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "fingerprint", b"fingerprint", "from_disk", b"from_disk", "plan", b"plan", "program_bytes", b"program_bytes", "program_store", b"program_store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -683,6 +741,7 @@ class TensorData(_message.Message):
     INLINE_FIELD_NUMBER: _builtins.int
     SPAN_FIELD_NUMBER: _builtins.int
     ARRAY_ID_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
     inline: _builtins.bytes
     """In this message; the front end sends at most 64 KiB in all this way."""
     array_id: _builtins.int
@@ -691,18 +750,26 @@ class TensorData(_message.Message):
     def span(self) -> Global___MemorySpan:
         """In a memory file."""
 
+    @_builtins.property
+    def blocks(self) -> Global___MemorySpan:
+        """In a memory file, and of the array only what this process's devices hold:
+        its different blocks without their padding, by ascending place in the
+        array, each at a multiple of 64 bytes.
+        """
+
     def __init__(
         self,
         *,
         inline: _builtins.bytes = ...,
         span: Global___MemorySpan | None = ...,
         array_id: _builtins.int = ...,
+        blocks: Global___MemorySpan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "inline", b"inline", "place", b"place", "span", b"span"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "inline", b"inline", "place", b"place", "span", b"span"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "inline", b"inline", "place", b"place", "span", b"span"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "inline", b"inline", "place", b"place", "span", b"span"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["inline", "span", "array_id"]  # noqa: Y015
+    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["inline", "span", "array_id", "blocks"]  # noqa: Y015
     _WhichOneofArgType_place: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_place) -> _WhichOneofReturnType_place | None: ...
 
@@ -716,23 +783,32 @@ class ResultPlace(_message.Message):
 
     SPAN_FIELD_NUMBER: _builtins.int
     ARRAY_ID_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
     array_id: _builtins.int
     """It stays on the mesh and is called this from now on."""
     @_builtins.property
     def span(self) -> Global___MemorySpan:
         """Into a memory file."""
 
+    @_builtins.property
+    def blocks(self) -> Global___MemorySpan:
+        """Into a memory file, and of the array only the blocks that are this
+        process's to give: those that no process before it holds. They lie as in
+        `TensorData.blocks`.
+        """
+
     def __init__(
         self,
         *,
         span: Global___MemorySpan | None = ...,
         array_id: _builtins.int = ...,
+        blocks: Global___MemorySpan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "place", b"place", "span", b"span"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "place", b"place", "span", b"span"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "place", b"place", "span", b"span"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "place", b"place", "span", b"span"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["span", "array_id"]  # noqa: Y015
+    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["span", "array_id", "blocks"]  # noqa: Y015
     _WhichOneofArgType_place: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_place) -> _WhichOneofReturnType_place | None: ...
 
@@ -952,7 +1028,10 @@ class Executed(_message.Message):
     """Shards into one array."""
     @_builtins.property
     def inline_results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """The results' bytes, if asked for in the answer."""
+        """The results' bytes, if asked for in the answer. Of a mesh of several
+        processes the blocks that are this one's to give, as in
+        `ResultPlace.blocks`.
+        """
 
     def __init__(
         self,
@@ -973,7 +1052,9 @@ Global___Executed: _TypeAlias = Executed  # noqa: Y015
 @_typing.final
 class Measure(_message.Message):
     """Run a compiled kernel on blocks of ones, several times if it is quick. Sent
-    only while no other command is without its answer: the link waits for it.
+    only while no other command is without its answer: the link waits for it. To
+    processes of a mesh of several with 0 for `max_seconds`: they must agree on
+    the number of runs.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

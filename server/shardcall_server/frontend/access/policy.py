@@ -42,6 +42,7 @@ METHODS: Mapping[str, Scope | Access] = MappingProxyType(
         "/shardcall.v1.ArrayService/RenewLease": Scope.ARRAYS,
         "/shardcall.v1.ProfileService/StartProfile": Scope.ADMIN,
         "/shardcall.v1.ProfileService/StopProfile": Scope.ADMIN,
+        "/shardcall_worker.v1.HostService/Join": Scope.HOST,
     }
 )
 """By the method's full name."""

@@ -27,6 +27,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def listen_for_hosts(server: grpc.Server, settings: Settings) -> str:
+    """Binds the addresses at which hosts join, as `listen` does; a Unix socket is not among them."""
+    certificates = Certificates(settings) if settings.tls_cert else None
+    return _listen(server, settings.host, settings.hosts_port, certificates)
+
+
 def listen(server: grpc.Server, settings: Settings) -> str:
     """Binds the server's addresses; returns the first as "host:port".
 
@@ -36,15 +42,17 @@ def listen(server: grpc.Server, settings: Settings) -> str:
         SettingsError: the port is in use, with its holder's name; the address is none of this host's; others can
             reach it without TLS and authentication and that was not asked for; or what TLS needs is not there.
     """
-    host = settings.host
     _refuse_unguarded(settings)
     certificates = Certificates(settings) if settings.tls_cert else None
     if settings.unix_socket:
         _bind_unix(server, settings.unix_socket)
+    return _listen(server, settings.host, settings.port, certificates)
+
+
+def _listen(server: grpc.Server, host: str, port: int, certificates: Certificates | None) -> str:
     if host != "localhost":
-        port = _bind(server, host, settings.port, certificates)
-        return f"{_bracket(host)}:{port}"
-    port = _bind(server, "127.0.0.1", settings.port, certificates)
+        return f"{bracket(host)}:{_bind(server, host, port, certificates)}"
+    port = _bind(server, "127.0.0.1", port, certificates)
     if _has_ipv6_loopback():
         _bind(server, "::1", port, certificates)
     return f"127.0.0.1:{port}"
@@ -66,7 +74,7 @@ def _refuse_unguarded(settings: Settings) -> None:
 
 def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates | None) -> int:
     _probe(host, port)
-    address = f"{_bracket(host)}:{port}"
+    address = f"{bracket(host)}:{port}"
     try:
         if certificates is None:
             bound = server.add_insecure_port(address)
@@ -75,7 +83,7 @@ def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates 
     except RuntimeError:
         bound = 0
     if not bound:
-        raise SettingsError(f"cannot listen on {_bracket(host)}:{port}; choose another --port")
+        raise SettingsError(f"cannot listen on {bracket(host)}:{port}; choose another --port")
     return bound
 
 
@@ -136,7 +144,8 @@ def _probe(host: str, port: int) -> None:
             ) from None
 
 
-def _bracket(host: str) -> str:
+def bracket(host: str) -> str:
+    """A host as it stands before a port: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 

@@ -15,6 +15,8 @@ class Scope(enum.StrEnum):
     """Keep arrays on the mesh."""
     ADMIN = "admin"
     """Look at what all clients do: usage and profiles."""
+    HOST = "host"
+    """Be a host of the mesh: see every array and program."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -15,10 +14,10 @@ from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.alarms import Alarms
 from shardcall_server.frontend.call_threads import CallThreads
+from shardcall_server.frontend.counted_threads import CountedThreads
 from shardcall_server.frontend.status import CallStatus
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-_T = TypeVar("_T")
 
 _OURS = "/shardcall.v1."
 _HEALTH = "/grpc.health.v1."
@@ -45,8 +44,8 @@ class SideCalls(grpc.ServerInterceptor):
         self._alarms = Alarms()
         self._watches = threading.BoundedSemaphore(_MAX_WATCHES)
         self._rooms = {
-            True: _Room(16, _MAX_QUESTIONS, "health"),
-            False: _Room(_MAX_DIALOGUES, _MAX_DIALOGUES, "reflection"),
+            True: CountedThreads(16, _MAX_QUESTIONS, "health"),
+            False: CountedThreads(_MAX_DIALOGUES, _MAX_DIALOGUES, "reflection"),
         }
 
     def intercept_service(
@@ -64,7 +63,7 @@ class SideCalls(grpc.ServerInterceptor):
             return self._threads.refusing(lambda _: _busy())
         return self._wrap(handler, room)
 
-    def _wrap(self, handler: Any, room: _Room) -> Handler:
+    def _wrap(self, handler: Any, room: CountedThreads) -> Handler:
         parse = _lenient(handler.request_deserializer)
         if handler.response_streaming:
             make, method = grpc.stream_stream_rpc_method_handler, handler.stream_stream or handler.unary_stream
@@ -106,37 +105,6 @@ class SideCalls(grpc.ServerInterceptor):
                 self._watches.release()
 
         return behaviour
-
-
-class _Room(ThreadPoolExecutor):
-    """Threads for one kind of call, with a count of those that have or await one."""
-
-    def __init__(self, threads: int, most: int, name: str) -> None:
-        super().__init__(threads, thread_name_prefix=name)
-        self._most = most
-        self._count_lock = threading.Lock()
-        self._taken = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether no more are taken."""
-        return self._taken >= self._most
-
-    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
-        """Has a thread do something; as its base class does."""
-        with self._count_lock:
-            self._taken += 1
-        try:
-            future = super().submit(fn, *args, **kwargs)
-        except BaseException:
-            self._count_out()
-            raise
-        future.add_done_callback(self._count_out)
-        return future
-
-    def _count_out(self, _: object = None) -> None:
-        with self._count_lock:
-            self._taken -= 1
 
 
 def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -40,6 +40,9 @@ class MemoryFile(Protocol):
     fd: int
     nbytes: int
 
+    def view(self, begin: int, nbytes: int) -> np.ndarray:
+        """The bytes of a part, without a copy."""
+
 
 @dataclass(eq=False)
 class _Block:

@@ -1,7 +1,7 @@
 """Memory that a client on this host shares with the server: one file for one client, never another's.
 
-The front end does not map it and reads nothing from it: a client may write there at any time, and spoils its own
-answer at most.
+A client may write there at any time, and spoils its own answer at most: the front end decides by nothing that lies
+there. It does not even map it, but for workers on other hosts, which its bytes are handed on to.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable
+
+import numpy as np
 
 from shardcall.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.errors import CallError, Reason
@@ -51,6 +53,13 @@ class Segment:
         self.principal = principal
         self.users = 1
         self._registry = registry
+        self._memory: np.ndarray | None = None
+
+    def view(self, begin: int, nbytes: int) -> np.ndarray:
+        """The bytes of a part: for workers that cannot map the file; mapped here when it is asked for first."""
+        if self._memory is None:
+            self._memory = map_file(self.fd, self.nbytes, populate=False)
+        return self._memory[begin : begin + nbytes]
 
     def hold(self) -> None:
         """Adds a user, beside one that there is already."""

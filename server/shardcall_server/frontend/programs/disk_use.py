@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+from typing import TypeAlias
 
+from shardcall_server.compilation.program_store import StoreCounts
 from shardcall_worker.v1 import link_pb2
 
-
-@dataclass(frozen=True)
-class DiskCounts:
-    """Numbers of programs; they only grow.
-
-    Attributes:
-        hits: found and used.
-        misses: not there, or not to be used, and so compiled.
-        damaged: of the misses, those that were there and damaged; they are written anew.
-        unwritten: compiled, and could not be kept.
-        evicted: removed to keep to the limit.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    damaged: int = 0
-    unwritten: int = 0
-    evicted: int = 0
-
+DiskCounts: TypeAlias = StoreCounts
 
 _NAMES = tuple(field.name for field in fields(DiskCounts))
 

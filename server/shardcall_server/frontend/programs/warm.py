@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -15,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
-from shardcall_server.compilation.program_folder import FOLDER_NAME, FolderRefusedError, open_folder
+from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.programs.found import Found
@@ -64,7 +63,10 @@ class Warmer:
         self._named = read_keys(Path(settings.warm)) if settings.warm else []
         self._refusals: list[str] = []
         self._is_first = True
-        self.program_dir = _program_dir(settings.cache_dir)
+        try:
+            self.program_dir = own_program_dir(settings.cache_dir)
+        except FolderRefusedError as error:
+            raise SettingsError(f"setting cache_dir is {settings.cache_dir!r}: {error}") from None
         self.hot = HotCalls(settings.cache_dir)
 
     def prepare(self, session: MeshSession, programs: ProgramCache) -> None:
@@ -187,17 +189,3 @@ def _on_mesh(call: kernel_pb2.KernelCall, default_mesh: mesh_pb2.Mesh) -> kernel
     completed.CopyFrom(call)
     completed.mesh.CopyFrom(default_mesh)
     return completed
-
-
-def _program_dir(cache_dir: str) -> str:
-    """The folder of programs below that of all that outlasts the server, looked at now rather than by the worker."""
-    if not cache_dir:
-        return ""
-    folder = Path(cache_dir).absolute() / FOLDER_NAME
-    try:
-        os.close(open_folder(folder))
-    except FolderRefusedError as error:
-        raise SettingsError(f"setting cache_dir is {cache_dir!r}: {error}") from None
-    except OSError:  # such as a file system that is read only: the worker says so, and tries again
-        pass
-    return str(folder)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from shardcall.v1 import kernel_pb2
 from shardcall_worker.v1 import link_pb2
 
 _DOING = {
@@ -29,8 +30,11 @@ class Command:
         kernel: the name of its kernel; empty where it has none.
         on_gathered: told how many bytes of its results are in place.
         is_wanted: whether somebody waits for its answer, or will be glad of it later.
-        compiling: whether the worker has begun to compile it.
+        plan: how its arrays lie on the mesh; None for one that moves none.
+        compiling: whether a worker has begun to compile it.
         answer: what its sender waits for.
+        answers: those of single workers, where there are several.
+        in_place: how many bytes of its results are in place, as far as they come from each worker.
     """
 
     kind: str
@@ -38,8 +42,11 @@ class Command:
     kernel: str = ""
     on_gathered: Callable[[int], None] | None = None
     is_wanted: Callable[[], bool] = lambda: True
+    plan: kernel_pb2.Plan | None = None
     compiling: bool = False
     answer: Future[link_pb2.WorkerMessage] = field(default_factory=Future)
+    answers: dict[int, link_pb2.WorkerMessage] = field(default_factory=dict)
+    in_place: dict[int, float] = field(default_factory=dict)
 
     @property
     def doing(self) -> str:

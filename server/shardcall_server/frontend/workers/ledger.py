@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -10,9 +11,14 @@ from shardcall_worker.v1 import link_pb2
 
 
 class Ledger:
-    """The open commands of one session, in the order of their sending."""
+    """The open commands of one session, in the order of their sending.
 
-    def __init__(self) -> None:
+    Args:
+        workers: how many answer each.
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self._workers = workers
         self._lock = threading.Lock()
         self._open: dict[int, Command] = {}
         self._kernels: dict[str, str] = {}
@@ -47,6 +53,32 @@ class Ledger:
     def find(self, call_id: int) -> Command | None:
         """An open command."""
         return self._open.get(call_id)
+
+    def collect(self, worker: int, message: link_pb2.WorkerMessage) -> list[link_pb2.WorkerMessage] | None:
+        """Notes one worker's answer; returns those of all, in their order, when it is the last."""
+        if self._workers == 1:
+            return [message]
+        with self._lock:
+            command = self._open.get(message.call_id)
+            if command is None:
+                return None
+            command.answers[worker] = message
+            command.in_place[worker] = math.inf
+            all_there = len(command.answers) == self._workers
+        self._tell_gathered(command)
+        return [command.answers[i] for i in range(self._workers)] if all_there else None
+
+    def gathered(self, call_id: int, worker: int, byte_count: int) -> None:
+        """Notes how many bytes of a command's results are in place, as far as they come from one worker."""
+        command = self._open.get(call_id)
+        if command is not None:
+            command.in_place[worker] = byte_count
+            self._tell_gathered(command)
+
+    def _tell_gathered(self, command: Command) -> None:
+        in_place = list(command.in_place.values())
+        if command.on_gathered is not None and len(in_place) == self._workers and min(in_place) < math.inf:
+            command.on_gathered(int(min(in_place)))
 
     def answered(self, message: link_pb2.WorkerMessage) -> Command | None:
         """Strikes the command that a message answers, and keeps what it tells of programs."""

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 from shardcall_server.framing import Link
+from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.launcher import worker_environment
 
 _OWN_END_S = 0.5  # a process that has closed its link is about to end; what it ends with tells why
@@ -24,6 +26,10 @@ class WorkerProcess:
         log_level: the least level that it logs.
     """
 
+    host: str = ""
+    data_link: DataLink | None = None
+    lost: Stop | None = None
+
     def __init__(self, platform: str, log_level: str) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
@@ -35,9 +41,10 @@ class WorkerProcess:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,  # gloo tells there of its connections
                 env=worker_environment(os.environ, platform),
             )
-        self.link = Link(ours)
+        self.link: WorkerLink = Link(ours)
 
     @property
     def pid(self) -> int:
@@ -70,6 +77,10 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    def wait_status(self) -> int:
+        """Waits for its end; returns its exit status, or minus the signal that ended it."""
+        return self._process.wait()
 
     def end(self) -> int:
         """Ends a process that has closed its link; returns its exit status, or minus the signal that ended it."""

@@ -1,60 +1,73 @@
-"""One start of the mesh: a worker process, the link to it and the commands it has not answered."""
+"""One start of the mesh: its worker processes, the links to them and the commands they have not answered."""
 
 from __future__ import annotations
 
 import itertools
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
+from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.command import Command, key_of, suspects
-from shardcall_server.frontend.workers.ends import End, Stop, end_of
+from shardcall_server.frontend.workers.ends import End, Kind, Stop, end_of
 from shardcall_server.frontend.workers.ledger import Ledger
-from shardcall_server.frontend.workers.process import WorkerProcess
+from shardcall_server.frontend.workers.member import Member
+from shardcall_server.frontend.workers.merging import DisagreementError, merge
+from shardcall_server.frontend.workers.readiness import Readiness
+from shardcall_server.frontend.workers.worker import Worker
 from shardcall_worker.v1 import link_pb2
+
+_OTHERS_S = 0.3  # those that end because another ended may be seen first
 
 
 class MeshSession:
-    """A worker process from its start to its end, an *epoch*.
+    """The worker processes of a mesh from their start to their end, an *epoch*.
 
-    The order in which commands are sent is the order of launches: `order` is held by whoever must see that
-    nothing comes between a look at what the worker holds and the sending.
+    The order in which commands are sent is the order of launches, the same for every worker: `order` is held by
+    whoever must see that nothing comes between a look at what the workers hold and the sending.
 
     Args:
-        worker: the process; it may have stood by for long.
-        start: what devices to bring up.
+        workers: the processes, in their order; they may have stood by for long.
+        starts: what devices each is to bring up.
         blame: the programs that workers died of; theirs are counted here, and what is refused is not sent.
     """
 
-    def __init__(self, worker: WorkerProcess, start: link_pb2.Start, blame: Blame) -> None:
+    def __init__(self, workers: Sequence[Worker], starts: Sequence[link_pb2.Start], blame: Blame) -> None:
         self.epoch = secrets.randbits(64) | 1
         self.order = threading.RLock()
         self.ready: Future[link_pb2.Ready] = Future()
         self.blame = blame
-        self.heard = 0
-        """How many messages of the worker's were read."""
-        self._worker = worker
-        self._link = worker.link
-        self._ledger = Ledger()
-        self._attached: set[int] = set()
+        self.members = tuple(Member(worker, i) for i, worker in enumerate(workers))
+        self._hosts = [worker.host for worker in workers]
+        self._ledger = Ledger(len(workers))
+        self._readiness = Readiness(self._hosts)
+        self._table: BlockTable | None = None
         self._ids = itertools.count(1)
+        self._sequence = itertools.count(1)
         self._ended = False
+        self._first_to_end: Member | None = None
+        self._over = threading.Event()
+        self._fault: BaseException | None = None
         self._stop: Stop | None = None
-        self.tell(link_pb2.FrontEndMessage(start=start))
+        for member, start in zip(self.members, starts, strict=True):
+            member.tell(link_pb2.FrontEndMessage(start=start))
 
     @property
     def pid(self) -> int:
-        """The worker's process id."""
-        return self._worker.pid
+        """The first worker's process id."""
+        return self.members[0].worker.pid
 
     @property
     def ended(self) -> bool:
-        """Whether the worker is gone."""
+        """Whether a worker is gone."""
         return self._ended
 
     @property
@@ -73,16 +86,6 @@ class MeshSession:
         """For how long every command has had its answer, in seconds; 0 where one has not."""
         return self._ledger.idle_s
 
-    @property
-    def unheard(self) -> bool:
-        """Whether the worker has said something that was not read yet."""
-        return self._link.readable
-
-    @property
-    def cpu_ticks(self) -> int:
-        """The processor time that the worker has used, in the system's clock ticks."""
-        return self._worker.cpu_ticks
-
     def commands(self) -> list[Command]:
         """What the worker has not answered, in the order of sending."""
         return self._ledger.commands()
@@ -98,6 +101,7 @@ class MeshSession:
         memory: Iterable[MemoryFile] = (),
         on_gathered: Callable[[int], None] | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
+        plan: kernel_pb2.Plan | None = None,
     ) -> Future[link_pb2.WorkerMessage]:
         """Sends a command; the future holds the answer, or a `CallError`.
 
@@ -106,6 +110,7 @@ class MeshSession:
             memory: the files that it names; the worker maps those that it has not yet.
             on_gathered: told how many bytes of the results are in place, by the thread that reads the link.
             is_wanted: whether anybody waits for the answer. A program that nobody wants is stopped after a while.
+            plan: how the command's arrays lie on the mesh; None for one that moves none.
 
         Raises:
             SessionEndedError: the worker is gone and the command was not handed to it.
@@ -114,97 +119,149 @@ class MeshSession:
         key = key_of(message)
         self.blame.check(key)
         kernel = message.prepare.call.kernel  # empty in others, whose kernel is known by their key
-        command = Command(message.WhichOneof("command") or "", key, kernel, on_gathered, is_wanted)
+        command = Command(message.WhichOneof("command") or "", key, kernel, on_gathered, is_wanted, plan)
         message.call_id = next(self._ids)
+        if len(self.members) > 1 and message.HasField("measure"):
+            message.measure.max_seconds = 0.0  # processes that stop by their own clocks would disagree
         with self.order:
-            for file in memory:
-                self._attach(file)
             if self._ended or not self._ledger.open(message.call_id, command):
                 raise SessionEndedError
             try:
-                self._send(message)
+                self._send(message, tuple(memory), plan)
             except (CallError, SessionEndedError):
                 # Where nothing is taken out, `run` has failed the answer: the command may have been handed over.
                 if self._ledger.withdraw(message.call_id):
                     raise
         return command.answer
 
-    def _attach(self, file: MemoryFile) -> None:
-        if file.memory_id not in self._attached:
-            attach = link_pb2.AttachMemory(memory_id=file.memory_id, size_bytes=file.nbytes)
-            self._send(link_pb2.FrontEndMessage(attach_memory=attach), file.fd)
-            self._attached.add(file.memory_id)
-
     def detach(self, memory_id: int) -> None:
-        """Makes the worker let go of a memory file that no later command names."""
+        """Makes the workers let go of a memory file that no later command names."""
         with self.order:
-            if memory_id in self._attached:
-                self._attached.remove(memory_id)
-                self.tell(link_pb2.FrontEndMessage(detach_memory=link_pb2.DetachMemory(memory_id=memory_id)))
+            for member in self.members:
+                member.detach(memory_id)
 
-    def _send(self, message: link_pb2.FrontEndMessage, fd: int | None = None) -> None:
+    def _send(
+        self, message: link_pb2.FrontEndMessage, memory: Sequence[MemoryFile] = (), plan: kernel_pb2.Plan | None = None
+    ) -> None:
+        """Sends a message to every worker; to all of them or, if the mesh is to go on, to none."""
+        for member in self.members:
+            member.check_room(message.ByteSize())
+        message.sequence = next(self._sequence)
+        body = message.SerializeToString()
         try:
-            self._link.send(message.SerializeToString(), fd)
+            for member in self.members:
+                member.send(message, body, memory, plan, self._table)
         except LinkFullError:
-            raise CallError(
-                Reason.SERVER_BUSY, "the mesh does not take commands at present; repeat the call later"
-            ) from None
+            self.stop(Stop("a worker did not read its link"))
+            raise SessionEndedError from None
         except LinkClosedError:
             self._ended = True
             raise SessionEndedError from None
 
     def tell(self, message: link_pb2.FrontEndMessage) -> None:
-        """Sends a command that has no answer; to a worker that is gone there is nothing to tell."""
+        """Sends a command that has no answer; to workers that are gone there is nothing to tell."""
         if message.HasField("evict"):
             self._ledger.forget(message.evict.key_digest)
-        try:
-            self._link.send(message.SerializeToString())
-        except LinkClosedError:
-            pass
-        except LinkFullError:  # a worker that missed an eviction no longer holds what we think
-            self.stop(Stop("the worker did not read its link"))
+        with self.order:
+            try:
+                self._send(message)
+            except SessionEndedError:
+                pass
+            except CallError:  # workers that missed an eviction no longer hold what we think
+                self.stop(Stop("a worker did not read its link"))
 
     def run(self) -> End:
-        """Hands out the worker's answers until it is gone; returns how it ended.
+        """Hands out the workers' answers until one of them is gone; returns how it ended.
 
-        Every command without an answer then fails with MESH_RESTARTED, once the process has ended: until then
-        it may write to the call's region.
+        Every command without an answer then fails with MESH_RESTARTED, once the processes have ended: until then
+        they may write to the call's region.
         """
+        for member in self.members[1:]:
+            name = f"link-{member.index}"
+            threading.Thread(target=self._read, args=[member], name=name, daemon=True).start()
         try:
-            for body, _ in self._link.frames():
-                self.heard += 1
-                self._hand_out(link_pb2.WorkerMessage.FromString(body))
+            self._read(self.members[0])
+            self._over.wait()
         finally:
             end = self._close()
+        if self._fault is not None:
+            raise self._fault
         return end
 
-    def _hand_out(self, message: link_pb2.WorkerMessage) -> None:
+    def _read(self, member: Member) -> None:
+        """Hands out one worker's answers until it is gone, or another is."""
+        try:
+            for message in member.messages():
+                self._hand_out(member, message)
+        except Exception as error:  # noqa: BLE001  # it is raised where the session ends
+            self._fault = self._fault or error
+        finally:
+            self._first_to_end = self._first_to_end or member
+            self._ended = True
+            self._over.set()
+            for other in self.members:
+                if other is not self._first_to_end:
+                    other.leave(_OTHERS_S)
+
+    def _hand_out(self, member: Member, message: link_pb2.WorkerMessage) -> None:
         match message.WhichOneof("answer"):
             case "ready":
-                self.ready.set_result(message.ready)
+                self._be_ready(member, message.ready)
             case "heartbeat":
                 pass
             case "compiling":
                 if (begun := self._ledger.find(message.call_id)) is not None:
                     begun.compiling = True
             case "gathered":
-                waiting = self._ledger.find(message.call_id)
-                if waiting is not None and waiting.on_gathered is not None:
-                    waiting.on_gathered(message.gathered.byte_count)
+                self._ledger.gathered(message.call_id, member.index, message.gathered.byte_count)
+            case "failure" if not message.call_id:
+                self.stop(Stop(f"the workers got out of step: {message.failure.message}"))
             case _:
-                if (answered := self._ledger.answered(message)) is not None:
-                    _settle(answered.answer, message)
+                self._answer(member, message)
+
+    def _be_ready(self, member: Member, ready: link_pb2.Ready) -> None:
+        try:
+            merged = self._readiness.add(member.index, ready)
+        except DisagreementError as error:
+            self.stop(Stop(str(error)))
+            return
+        if merged is not None:
+            if len(self.members) > 1 or member.worker.data_link is not None:
+                self._table = BlockTable(merged.devices)
+            self.ready.set_result(merged)
+
+    def _answer(self, member: Member, message: link_pb2.WorkerMessage) -> None:
+        answers = self._ledger.collect(member.index, message)
+        if answers is None:
+            return
+        command = self._ledger.find(message.call_id)
+        try:
+            merged = merge(answers, self._hosts, command.plan if command else None, self._table)
+        except DisagreementError as error:
+            self.stop(Stop(str(error)))
+            return
+        if (answered := self._ledger.answered(merged)) is not None:
+            if merged.WhichOneof("answer") == "failure":
+                self._forget_made(answers)
+            _settle(answered.answer, merged)
+
+    def _forget_made(self, answers: Sequence[link_pb2.WorkerMessage]) -> None:
+        """Has the workers forget a program that not all of them could make."""
+        for answer in answers:
+            if answer.WhichOneof("answer") == "prepared":
+                evict = link_pb2.Evict(key_digest=answer.prepared.plan.key_digest)
+                self.tell(link_pb2.FrontEndMessage(evict=evict))
+                return
 
     def _close(self) -> End:
-        """Ends the process, counts against the programs that it died of, and then tells who waits for answers."""
+        """Ends the processes, counts against the programs that they died of, and then tells who waits for answers."""
         self._ended = True
         lost = self._ledger.close()
-        status, stop = self._worker.end(), self._stop
-        end = end_of(status, stop, suspects(lost, self._ledger.proven))
+        end = self._end_of_workers(lost)
         for key in end.blamed:
             self.blame.count(key)
         for command in lost:
-            own = stop.error if stop is not None and command is stop.culprit else None
+            own = self._stop.error if self._stop is not None and command is self._stop.culprit else None
             command.answer.set_exception(own or mesh_restarted())
         if not self.ready.done():
             self.ready.set_exception(
@@ -212,17 +269,35 @@ class MeshSession:
             )
         return end
 
+    def _end_of_workers(self, lost: Sequence[Command]) -> End:
+        """How the mesh ended: by the worker that ended first, unless another's end explains that one's."""
+        first = self._first_to_end or self.members[0]
+        ends = []
+        for member in (first, *(other for other in self.members if other is not first)):
+            status = member.worker.end()
+            stop = self._stop or member.worker.lost
+            end = end_of(status, stop, suspects(lost, self._ledger.proven))
+            by_itself = member.worker.host and stop is None
+            told = f"{end.reason}, on host {member.worker.host}" if by_itself else end.reason
+            if member is first or (not member.was_killed and (stop is not None or not end.is_fault)):
+                ends.append(replace(end, reason=told))
+        foreign = (end for end in ends[1:] if end.kind in {Kind.KILLED, Kind.UNRESPONSIVE})
+        return ends[0] if self._stop is not None else next(foreign, ends[0])
+
     def shut_down(self, timeout_s: float) -> None:
-        """Asks the worker to end after what it has launched, and ends it if it does not."""
+        """Asks the workers to end after what they have launched, and ends those that do not."""
         self.tell(link_pb2.FrontEndMessage(shutdown=link_pb2.Shutdown()))
-        if not self.ready.done() or not self._worker.wait(timeout_s):
-            self._worker.kill()
+        deadline = time.monotonic() + timeout_s
+        for member in self.members:
+            if not self.ready.done() or not member.worker.wait(max(0.0, deadline - time.monotonic())):
+                member.worker.kill()
 
     def stop(self, stop: Stop) -> None:
-        """Ends the worker at once."""
+        """Ends the workers at once."""
         if not self._ended:
             self._stop = self._stop or stop
-            self._worker.kill()
+            for member in self.members:
+                member.worker.kill()
 
 
 class SessionEndedError(Exception):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Protocol
 
 import structlog
 
@@ -14,20 +15,34 @@ from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.programs.cache import ProgramCache
-from shardcall_server.frontend.workers.ends import End
+from shardcall_server.frontend.workers.ends import End, Stop
 from shardcall_server.frontend.workers.life import Life
-from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import Watchdog, WatchLimits
-from shardcall_server.frontend.workers.workers import Workers
+from shardcall_server.frontend.workers.worker import Worker, WorkerSource
 from shardcall_worker.v1 import link_pb2
 
 _BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
 _MAX_FAILED_STARTS = 3  # a mesh that never came up is set up wrongly
 _WARM_SHARE = 0.5  # of the time that a start may take, for what makes the first calls quick
 
+_STARTING = "waiting for the mesh to start"
+
 Warm = Callable[[MeshSession, ProgramCache], None]
 """Makes the first calls of a new session quick; it runs on a thread of its own before the mesh is announced."""
+
+
+class HostsWatcher(Protocol):
+    """Tells of the hosts that a mesh is made of."""
+
+    def states(self) -> list[server_info_service_pb2.HostState]:
+        """The hosts of the mesh."""
+
+    def missing(self) -> str:
+        """Who is missing, in words; empty where nobody is."""
+
+    def check_devices(self, ready: link_pb2.Ready) -> str | None:
+        """Notes how many devices each process has; returns what is wrong with them."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +63,28 @@ class MeshSupervisor:
     """Starts the mesh and starts it again whenever it ends.
 
     Args:
-        workers: starts processes.
-        open_session: brings up the mesh in one.
+        workers: where worker processes come from.
+        open_session: brings up the mesh in them.
         make_programs: makes the program cache of a new session.
         on_change: told True when the mesh answers, False when it has ended.
         on_end: told the epoch of a session that has ended.
         limits: for how long a worker may do what.
         warm: what is done before the mesh is announced; None for nothing.
+        hosts: tells of the mesh's hosts; None where it is not made of several.
     """
 
     def __init__(
         self,
-        workers: Workers,
-        open_session: Callable[[WorkerProcess], MeshSession],
+        workers: WorkerSource,
+        open_session: Callable[[Sequence[Worker]], MeshSession],
         make_programs: Callable[[MeshSession], ProgramCache],
         on_change: Callable[[bool], None],
         on_end: Callable[[int], None],
         limits: WatchLimits,
         warm: Warm | None = None,
+        hosts: HostsWatcher | None = None,
     ) -> None:
+        self._hosts = hosts
         self._workers = workers
         self._open_session = open_session
         self._make_programs = make_programs
@@ -88,7 +106,11 @@ class MeshSupervisor:
 
     def state(self) -> server_info_service_pb2.MeshState:
         """Whether the mesh answers, and what became of the one before."""
-        return self._life.state(self._workers.spare_ready)
+        state = self._life.state(self._workers.spare_ready)
+        if self._hosts is not None:
+            state.hosts.extend(self._hosts.states())
+            state.missing = self._hosts.missing()
+        return state
 
     def ends(self) -> Mapping[str, int]:
         """How often the mesh ended, by kind."""
@@ -113,7 +135,8 @@ class MeshSupervisor:
                     "the mesh could not be started and is tried again; repeat the call later, and see the "
                     "server's log for the reason",
                 )
-            return call.wait(current, "waiting for the mesh to start")
+            missing = self._hosts.missing() if self._hosts is not None else ""
+            return call.wait(current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
 
     def wait_ready(self, timeout_s: float) -> Mesh:
         """The first mesh, for the start of the server.
@@ -134,7 +157,8 @@ class MeshSupervisor:
         self._workers.close()
         self._thread.join(timeout_s)
 
-    def _keep_spare(self) -> None:
+    def _keep_spare(self, passed_s: float) -> None:
+        self._workers.look(passed_s)
         if self._life.is_ready:
             self._workers.renew()
 
@@ -161,8 +185,8 @@ class MeshSupervisor:
         """
         log = structlog.get_logger()
         try:
-            worker, stood_by = self._workers.take()
-            session = self._open_session(worker)
+            workers, stood_by = self._workers.take()
+            session = self._open_session(workers)
             with self._lock:
                 self.session = session
             if self._stopping.is_set():
@@ -191,6 +215,9 @@ class MeshSupervisor:
 
     def _make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
         if ready.exception() is not None:
+            return
+        if self._hosts is not None and (wrong := self._hosts.check_devices(ready.result())) is not None:
+            session.stop(Stop(wrong))
             return
         mesh = Mesh(session, ready.result(), self._make_programs(session))
         if self._warm is None:

@@ -12,6 +12,7 @@ import structlog
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, head
 from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.session import MeshSession
 
 _TICK_S = 0.25
@@ -29,6 +30,7 @@ class WatchLimits:
         execute_s: run one program.
         compile_s: compile one program.
         grace_s: run a program that nobody waits for any more.
+        lag_s: be at what other workers have done, without a sign of progress.
     """
 
     silence_s: float
@@ -36,6 +38,41 @@ class WatchLimits:
     execute_s: float
     compile_s: float
     grace_s: float
+    lag_s: float = 5.0
+
+
+class _Pulse:
+    """The signs of life of one worker.
+
+    Args:
+        member: the worker.
+        stood_by: whether it stood by, so that an answer to `Start` is due at once.
+    """
+
+    def __init__(self, member: Member, *, stood_by: bool) -> None:
+        self._member = member
+        self._heard = 0
+        self._cpu_ticks = 0
+        self.silent_s = self.still_s = 0.0
+        self._is_due = stood_by
+        self._beats_before_start = 1 if stood_by else 0
+
+    def look(self, passed_s: float, *, is_ready: bool) -> None:
+        """Looks once more."""
+        member = self._member
+        if member.heard != self._heard or member.unheard:
+            self._heard, self.silent_s, self.still_s = member.heard, 0.0, 0.0
+            # The devices' start may hold up every thread of the worker's: until it is ready, nothing is due again.
+            self._is_due = is_ready or self._heard <= self._beats_before_start
+        elif self._is_due:
+            self._look_at_silence(passed_s)
+
+    def _look_at_silence(self, passed_s: float) -> None:
+        """A worker that works may be late, however much: with 28 processes waiting for two cores, 6 s were seen."""
+        used = self._member.worker.cpu_ticks
+        self.silent_s += passed_s
+        self.still_s = self.still_s + passed_s if used == self._cpu_ticks else 0.0
+        self._cpu_ticks = used
 
 
 class Watch:
@@ -53,11 +90,9 @@ class Watch:
     def __init__(self, session: MeshSession, limits: WatchLimits, *, stood_by: bool) -> None:
         self.session = session
         self._limits = limits
-        self._heard = 0
-        self._cpu_ticks = 0
-        self._silent_s = self._still_s = self._starting_s = self._run_s = self._unwanted_s = 0.0
-        self._is_due = stood_by
-        self._beats_before_start = 1 if stood_by else 0
+        self._pulses = [_Pulse(member, stood_by=stood_by) for member in session.members]
+        self._starting_s = self._run_s = self._unwanted_s = self._lag_s = 0.0
+        self._lagging: tuple[Command | None, int] = None, 0
         self._head: Command | None = None
         self._compiling: dict[Command, float] = {}
 
@@ -70,6 +105,7 @@ class Watch:
         commands = self.session.commands()
         return (
             self._look_at_signs_of_life(passed_s)
+            or self._look_at_lag(commands, passed_s)
             or self._look_at_head(head(commands), passed_s)
             or self._look_at_compilations([command for command in commands if command.compiling], passed_s)
         )
@@ -79,22 +115,28 @@ class Watch:
             self._starting_s += passed_s
             if self._starting_s > self._limits.start_s:
                 return Stop(f"the worker was not ready within {self._limits.start_s:g} s")
-        if self.session.heard != self._heard or self.session.unheard:
-            self._heard, self._silent_s, self._still_s = self.session.heard, 0.0, 0.0
-            # The devices' start may hold up every thread of the worker's: until it is ready, nothing is due again.
-            self._is_due = self.session.ready.done() or self._heard <= self._beats_before_start
-        elif self._is_due:
-            self._look_at_silence(passed_s)
-        if self._still_s > self._limits.silence_s or self._silent_s > _MOST_SILENCE * self._limits.silence_s:
-            return Stop(f"the worker did not answer for {self._silent_s:.0f} s")
+        for pulse, member in zip(self._pulses, self.session.members, strict=True):
+            pulse.look(passed_s, is_ready=self.session.ready.done())
+            silence_s = self._limits.silence_s
+            if pulse.still_s > silence_s or pulse.silent_s > _MOST_SILENCE * silence_s:
+                on_host = f" on host {member.worker.host}" if member.worker.host else ""
+                return Stop(f"the worker{on_host} did not answer for {pulse.silent_s:.0f} s")
         return None
 
-    def _look_at_silence(self, passed_s: float) -> None:
-        """A worker that works may be late, however much: with 28 processes waiting for two cores, 6 s were seen."""
-        used = self.session.cpu_ticks
-        self._silent_s += passed_s
-        self._still_s = self._still_s + passed_s if used == self._cpu_ticks else 0.0
-        self._cpu_ticks = used
+    def _look_at_lag(self, commands: list[Command], passed_s: float) -> Stop | None:
+        """Of several workers that do the same, one that is far behind is as good as gone."""
+        members = self.session.members
+        behind = next((command for command in commands if command.answers and command.kind != "prepare"), None)
+        slow = [member for member in members if behind is not None and member.index not in behind.answers]
+        seen = behind, sum(member.progress for member in slow)
+        if behind is None or not slow or seen != self._lagging:
+            self._lagging, self._lag_s = seen, 0.0
+            return None
+        self._lag_s += passed_s
+        if self._lag_s <= self._limits.lag_s:
+            return None
+        hosts = " and ".join(member.worker.host for member in slow)
+        return Stop(f"{hosts} was {self._lag_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _look_at_head(self, now: Command | None, passed_s: float) -> Stop | None:
         """The head's time begins when the one before it was answered: nobody is blamed for having waited."""
@@ -130,10 +172,10 @@ class Watchdog:
 
     Args:
         limits: for how long a worker may do what.
-        on_tick: done at every look too.
+        on_tick: done at every look too; told the time since the last.
     """
 
-    def __init__(self, limits: WatchLimits, on_tick: Callable[[], None]) -> None:
+    def __init__(self, limits: WatchLimits, on_tick: Callable[[float], None]) -> None:
         self._limits = limits
         self._on_tick = on_tick
         self._watch: Watch | None = None
@@ -164,7 +206,7 @@ class Watchdog:
         watch = self._watch
         if watch is not None and not watch.session.ended and (stop := watch.look(passed_s)) is not None:
             watch.session.stop(stop)
-        self._on_tick()
+        self._on_tick(passed_s)
 
 
 def _too_long_a_run(limit_s: float) -> CallError:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 
 from shardcall_server.frontend.workers.process import WorkerProcess
+from shardcall_server.frontend.workers.worker import Worker
 
 _SPARE_EVERY_S = 10.0  # a spare that dies again and again must not keep the machine busy
 
@@ -41,8 +43,8 @@ class Workers:
         spare = _made(self._spare)
         return spare is not None and spare.stands_by
 
-    def take(self) -> tuple[WorkerProcess, bool]:
-        """A worker that waits for `Start`, the spare where there is one, and whether it stood by.
+    def take(self) -> tuple[Sequence[Worker], bool]:
+        """One worker that waits for `Start`, the spare where there is one, and whether it stood by.
 
         Raises:
             RuntimeError: `close` was called.
@@ -51,8 +53,11 @@ class Workers:
             asked, self._spare = self._spare, None
             if asked is not None and asked.exception() is None and not asked.result().ended:
                 self._not_before = 0.0
-                return asked.result(), asked.result().stands_by
-        return self._start().result(), False
+                return [asked.result()], asked.result().stands_by
+        return [self._start().result()], False
+
+    def look(self, passed_s: float) -> None:
+        """Nothing: whether they live is seen by their sessions."""
 
     def renew(self) -> None:
         """Has a spare started if one is wanted and there is none."""

@@ -1,0 +1,88 @@
+"""`shardcall worker`: needs the server extra, which this module imports and the rest of the client does not."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from typing import Annotated
+
+import typer
+
+from shardcall.addresses import Address, parse_address
+from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
+from shardcall.errors import ShardcallError
+from shardcall.tls import find_tls
+from shardcall.token import find_token
+from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
+from shardcall_server.agent.own_address import address_towards
+from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir
+from shardcall_server.launcher import ensure_environment
+from shardcall_server.settings import usual_cache_dir
+from shardcall_server.telemetry import configure_logging
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def worker(
+    join: Annotated[str, typer.Option(help='Where the server takes hosts, "host:port": its log tells at its start.')],
+    devices: Annotated[
+        int, typer.Option(min=0, max=512, help="Virtual CPU devices of this host; 0 takes the platform's own.")
+    ] = 0,
+    name: Annotated[
+        str, typer.Option(help="What the server calls this host; empty is the machine's name.", envvar="SHARDCALL_NAME")
+    ] = "",
+    address: Annotated[
+        str, typer.Option(help="Where the other hosts reach this one; empty is where the server sees it.")
+    ] = "",
+    cache_dir: Annotated[
+        str, typer.Option(help="Folder for compiled programs; empty for none.", envvar="SHARDCALL_CACHE_DIR")
+    ] = usual_cache_dir(),
+    shared_memory: Annotated[bool, typer.Option(help="Share memory with a server of this user on this host.")] = True,
+    log_level: Annotated[str, typer.Option(help="Least level logged: debug, info, warning or error.")] = "info",
+    tls: Encrypted = None,
+    ca_certificate: CaCertificate = None,
+    client_certificate: ClientCertificate = None,
+    client_key: ClientKey = None,
+) -> None:
+    """Make this machine a host of a server's mesh, until told to end; a server takes hosts with --hosts."""
+    ensure_environment()
+    configure_logging(log_level)
+    try:
+        server = parse_address(join)
+        if server.is_socket:
+            raise _UsageError("--join is to be host:port, such as server:8471")
+        encryption = find_tls(server, tls, ca_certificate, client_certificate, client_key)
+        token = find_token(server, None, encrypted=encryption is not None or tls is False)
+        settings = AgentSettings(
+            server=server,
+            tls=encryption,
+            token=token,
+            name=name or _NOT_IN_A_NAME.sub("-", socket.gethostname())[:64],
+            address=address or _own_address(server),
+            devices=devices,
+            program_dir=own_program_dir(cache_dir),
+            shared_memory=shared_memory,
+            log_level=log_level,
+        )
+        agent = Agent(settings)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: agent.end())
+        agent.run()
+    except (ShardcallError, AgentRefusedError, FolderRefusedError, _UsageError) as error:
+        typer.echo(f"shardcall: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+class _UsageError(Exception):
+    """What was given cannot be."""
+
+
+def _own_address(server: Address) -> str:
+    try:
+        return address_towards(server)
+    except OSError as error:
+        raise _UsageError(
+            f"the server's name {server.host!r} leads nowhere ({error.strerror or error}); check --join, or give this "
+            "host's --address"
+        ) from None

@@ -1,0 +1,1 @@
+"""The agent of a host that joins a mesh: `shardcall worker`."""

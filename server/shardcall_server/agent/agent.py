@@ -1,0 +1,258 @@
+"""The agent of a host: joins a server's mesh, and joins again whenever the connection is lost."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+import numpy as np
+import structlog
+
+from shardcall.addresses import Address
+from shardcall.channel import open_channel
+from shardcall.chunk_codec import Chunk, decode, encode_chunk
+from shardcall.metadata import AUTHORIZATION_KEY
+from shardcall.tls import Tls
+from shardcall.token import Token
+from shardcall.v1 import server_info_service_pb2
+from shardcall_server.agent.own_address import free_port
+from shardcall_server.agent.worker_slot import WorkerSlot
+from shardcall_server.frontend.workers.process import WorkerProcess
+from shardcall_server.frontend.workers.workers import Workers
+from shardcall_worker.v1 import host_service_pb2
+
+_METHOD = "/shardcall_worker.v1.HostService/Join"
+_RESPONSE: Any = host_service_pb2.JoinResponse
+_REQUEST: Any = host_service_pb2.JoinRequest
+_BEAT_S = 1.0
+_MOST_WAITING = 16  # messages: a chunk each, at most
+_BACK_OFF_S = (0.2, 0.5, 1.0, 2.0)
+_LASTING = {  # the next attempt would end as this one did
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+
+
+class AgentRefusedError(Exception):
+    """The server does not have this host: why, and what to do."""
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """What an agent is told.
+
+    Attributes:
+        server: where hosts join.
+        tls: what the connection is encrypted with; None for a plain one.
+        token: shown to the server.
+        name: of this host.
+        address: at which the other hosts reach this one.
+        devices: virtual CPU devices; 0 for the platform's own.
+        program_dir: where compiled programs are kept; empty for nowhere.
+        shared_memory: whether memory may be shared with a server on this host.
+        log_level: the least level logged.
+    """
+
+    server: Address
+    tls: Tls | None
+    token: Token
+    name: str
+    address: str
+    devices: int
+    program_dir: str
+    shared_memory: bool
+    log_level: str
+
+
+class Agent:
+    """Joins, starts and ends workers as the front end says, and joins again when the connection is lost.
+
+    Args:
+        settings: what it is told.
+    """
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._ended = threading.Event()
+        self._call: Any = None
+        self._workers: Workers | None = None
+
+    def end(self) -> None:
+        """Has `run` return soon."""
+        self._ended.set()
+        if (call := self._call) is not None:
+            call.cancel()
+
+    def run(self) -> None:
+        """Is part of the mesh until `end` is called.
+
+        Raises:
+            AgentRefusedError: the server does not have this host.
+        """
+        attempts = 0
+        try:
+            with open_channel(self._settings.server, tls=self._settings.tls) as channel:
+                while not self._ended.is_set():
+                    attempts = 0 if self._join(channel) else attempts + 1
+                    self._ended.wait(_BACK_OFF_S[min(attempts, len(_BACK_OFF_S) - 1)])
+        finally:
+            if self._workers is not None:
+                self._workers.close()
+
+    def _join(self, channel: grpc.Channel) -> bool:
+        """Is part of the mesh for as long as the connection lasts; returns whether it was at all."""
+        visit = Visit(self._settings, self._make_workers)
+        join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
+        token = self._settings.token.show()
+        metadata = ((AUTHORIZATION_KEY, f"Bearer {token}"),) if token else ()
+        self._call = join(visit.outgoing(), metadata=metadata, wait_for_ready=False)
+        try:
+            for message in self._call:
+                visit.take(message)
+        except grpc.RpcError as error:
+            self._explain(error, joined=visit.welcome)
+        finally:
+            visit.end()
+            self._call = None
+        return visit.welcome
+
+    def _explain(self, error: Any, *, joined: bool) -> None:
+        code, details = error.code(), error.details()
+        if self._ended.is_set():
+            return
+        if code in _LASTING:
+            raise AgentRefusedError(f"{details}; {self._settings.token.told}" if "TOKEN" in str(code) else details)
+        log = structlog.get_logger()
+        if joined:
+            log.warning("the connection to the server ended; joining again", reason=details)
+        else:
+            log.info("no server takes this host at present; trying again", at=self._settings.server.target)
+
+    def _make_workers(self, platform: str, *, keep_spare: bool) -> Workers:
+        """The worker processes of this host: their spare outlasts the connection."""
+        if self._workers is None:
+            wanted = platform or ("cpu" if self._settings.devices else "")
+            self._workers = Workers(wanted, self._settings.log_level, keep_spare=keep_spare)
+        return self._workers
+
+
+class Visit:
+    """One call of `Join`, from its first message to its end.
+
+    Args:
+        settings: the agent's.
+        make_workers: gives the worker processes, as the server wants them.
+    """
+
+    def __init__(self, settings: AgentSettings, make_workers: Any) -> None:
+        self._settings = settings
+        self._make_workers = make_workers
+        self._outbox: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
+        self._slot: WorkerSlot | None = None
+        self._workers: Workers | None = None
+        self._over = threading.Event()
+        self.welcome = False
+        """Whether the server has counted this host."""
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+
+    def outgoing(self) -> Iterator[bytes]:
+        """Yields the messages for the server."""
+        hello = host_service_pb2.Hello(
+            name=self._settings.name,
+            address=self._settings.address,
+            devices=self._settings.devices,
+            versions=server_info_service_pb2.Versions(
+                shardcall=version("shardcall"), jax=version("jax"), jaxlib=version("jaxlib")
+            ),
+        )
+        yield host_service_pb2.JoinRequest(hello=hello).SerializeToString()
+        while (message := self._outbox.get()) is not None:
+            yield message
+
+    def take(self, message: host_service_pb2.JoinResponse | Chunk) -> None:
+        """Does what the server says."""
+        slot = self._slot
+        if isinstance(message, Chunk):
+            if slot is not None:
+                slot.take_chunk(message.offset, message.data)
+            return
+        match message.WhichOneof("message"):
+            case "welcome":
+                self._begin(message.welcome)
+            case "start_worker":
+                self._start(message.start_worker)
+            case "stop_worker":
+                if slot is not None and slot.start_id == message.stop_worker.start_id:
+                    slot.end()
+            case "command":
+                if slot is not None and slot.start_id == message.command.start_id:
+                    slot.take_command(message.command)
+
+    def _begin(self, welcome: host_service_pb2.Welcome) -> None:
+        self.welcome = True
+        structlog.get_logger().info("joined", server=self._settings.server.target, name=self._settings.name)
+        self._workers = self._make_workers(welcome.platform, keep_spare=welcome.keep_spare)
+
+    def _start(self, start: host_service_pb2.StartWorker) -> None:
+        assert self._workers is not None
+        if self._slot is not None:
+            self._slot.end()
+        if not self._settings.shared_memory:
+            start.socket_path = ""
+        (process,), stood_by = self._workers.take()
+        assert isinstance(process, WorkerProcess)
+        slot = WorkerSlot(process, start, self._settings.program_dir, self._say, self._say_chunk)
+        self._slot = slot
+        started = host_service_pb2.WorkerStarted(
+            start_id=start.start_id,
+            pid=slot.pid,
+            is_linked=slot.is_linked,
+            free_port=free_port(self._settings.address),
+            stood_by=stood_by,
+        )
+        self._say(host_service_pb2.JoinRequest(worker_started=started))
+        slot.watch()
+
+    def _say(self, message: host_service_pb2.JoinRequest) -> None:
+        self._put(message.SerializeToString())
+
+    def _say_chunk(self, offset: int, data: np.ndarray) -> None:
+        self._put(encode_chunk(_REQUEST, 0, offset, data))
+
+    def _put(self, message: bytes) -> None:
+        while not self._over.is_set():
+            try:
+                self._outbox.put(message, timeout=_BEAT_S)
+            except queue.Full:
+                continue
+            return
+
+    def _beat(self) -> None:
+        while not self._over.wait(_BEAT_S):
+            slot, workers = self._slot, self._workers
+            if workers is not None and slot is not None:  # the first worker has the machine to itself
+                workers.renew()
+                slot.trim()
+            beat = host_service_pb2.HostBeat(
+                worker_cpu_ticks=slot.cpu_ticks if slot is not None else 0,
+                spare_ready=workers is not None and workers.spare_ready,
+            )
+            self._say(host_service_pb2.JoinRequest(beat=beat))
+
+    def end(self) -> None:
+        """Ends the worker, and says nothing more."""
+        self._over.set()
+        if self._slot is not None:
+            self._slot.end()
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
+        self._outbox.put(None)

@@ -1,0 +1,186 @@
+"""The worker of this host: started and ended as the front end says, with memory of its own for arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import structlog
+
+from shardcall_server.framing import LinkClosedError, LinkFullError
+from shardcall_server.frontend.hosts.pieces import CHUNK_BYTES
+from shardcall_server.frontend.memory.arena import Arena, Region
+from shardcall_server.frontend.memory.budget import MemoryBudget
+from shardcall_server.frontend.workers.process import WorkerProcess
+from shardcall_server.settings import memory_bytes
+from shardcall_worker.v1 import host_service_pb2, link_pb2
+
+_KEPT_S = 10.0  # memory is kept warm for the next command
+_CONNECT_S = 2.0
+
+
+class WorkerSlot:
+    """One worker from its start to its end.
+
+    Args:
+        process: the worker, which waits for `Start`.
+        start: what the front end said.
+        program_dir: where it is to keep compiled programs; empty for nowhere.
+        say: sends a message to the front end.
+        say_chunk: sends a part of results.
+    """
+
+    def __init__(
+        self,
+        process: WorkerProcess,
+        start: host_service_pb2.StartWorker,
+        program_dir: str,
+        say: Callable[[host_service_pb2.JoinRequest], None],
+        say_chunk: Callable[[int, np.ndarray], None],
+    ) -> None:
+        self.start_id = start.start_id
+        self._process = process
+        self._program_dir = program_dir
+        self._say = say
+        self._say_chunk = say_chunk
+        self._arena = _make_arena(self._detach)
+        self._attached: set[int] = set()
+        self._regions: dict[int, tuple[Region, int, int]] = {}
+        self._filling: tuple[link_pb2.FrontEndMessage, Region, int] | None = None
+        self.is_linked = bool(start.socket_path) and self._hand_on(start)
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
+
+    @property
+    def cpu_ticks(self) -> int:
+        """The processor time that it has used, in the system's clock ticks."""
+        return self._process.cpu_ticks
+
+    def _hand_on(self, start: host_service_pb2.StartWorker) -> bool:
+        """Gives the worker the front end's own socket, if it can be reached from here."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+            door.settimeout(_CONNECT_S)
+            try:
+                door.connect(start.socket_path)
+                door.sendall(start.ticket)
+                door.settimeout(None)
+                self._process.link.send(b"", door.fileno())
+            except OSError:  # on another host, or in another container
+                return False
+        return True
+
+    def watch(self) -> None:
+        """Begins to pass on what the worker says, and to wait for its end."""
+        threading.Thread(target=self._wait, name="worker-end", daemon=True).start()
+        if not self.is_linked:
+            threading.Thread(target=self._pass_on, name="worker-link", daemon=True).start()
+
+    def _wait(self) -> None:
+        status = self._process.wait_status()
+        ended = host_service_pb2.WorkerEnded(start_id=self.start_id, status=status)
+        self._say(host_service_pb2.JoinRequest(worker_ended=ended))
+
+    def _pass_on(self) -> None:
+        for body, _ in self._process.link.frames():
+            message = link_pb2.WorkerMessage.FromString(body)
+            if message.WhichOneof("answer") not in {"gathered", "compiling"}:
+                self._give_results(message)
+            if message.WhichOneof("answer") != "gathered":  # they are not where they are to go before they have gone
+                self._say(host_service_pb2.JoinRequest(worker_message=body))
+
+    def _give_results(self, message: link_pb2.WorkerMessage) -> None:
+        """Sends the results that belong to an answer, before it, and lets go of the command's memory."""
+        kept = self._regions.pop(message.call_id, None) if message.call_id else None
+        if kept is None:
+            return
+        region, begin, nbytes = kept
+        if nbytes and not message.HasField("failure"):
+            results = host_service_pb2.Results(call_id=message.call_id)
+            self._say(host_service_pb2.JoinRequest(results=results))
+            for offset in range(0, nbytes, CHUNK_BYTES):
+                size = min(CHUNK_BYTES, nbytes - offset)
+                self._say_chunk(offset, region.view(begin + offset, size))
+        region.close()
+
+    def take_command(self, command: host_service_pb2.HostCommand) -> None:
+        """Passes a command on, as soon as its operands are there."""
+        message = link_pb2.FrontEndMessage.FromString(command.front_end_message)
+        if message.HasField("start"):
+            message.start.program_dir = self._program_dir
+        nbytes = max(command.operand_bytes, command.result_begin + command.result_bytes)
+        if not nbytes:
+            self._send(message)
+            return
+        region = self._arena.take("", nbytes)
+        region.reserve(nbytes, lambda: None)
+        self._regions[message.call_id] = region, command.result_begin, command.result_bytes
+        for span in _spans(message):
+            span.memory_id = region.memory_id
+        if region.memory_id not in self._attached:
+            attach = link_pb2.AttachMemory(memory_id=region.memory_id, size_bytes=region.nbytes)
+            self._send(link_pb2.FrontEndMessage(attach_memory=attach), region.fd)
+            self._attached.add(region.memory_id)
+        if command.operand_bytes:
+            self._filling = message, region, command.operand_bytes
+        else:
+            self._send(message)
+
+    def take_chunk(self, offset: int, data: np.ndarray) -> None:
+        """Takes a part of the operands of the command before it."""
+        if self._filling is None:
+            return
+        message, region, end = self._filling
+        np.copyto(region.view(offset, data.size), data)
+        if offset + data.size == end:
+            self._filling = None
+            self._send(message)
+
+    def _send(self, message: link_pb2.FrontEndMessage, fd: int | None = None) -> None:
+        try:
+            self._process.link.send(message.SerializeToString(), fd)
+        except LinkClosedError:  # its end is told by whoever waits for it
+            pass
+        except LinkFullError:
+            structlog.get_logger().error("the worker does not read its link and is ended", pid=self.pid)
+            self.end()
+
+    def _detach(self, memory_id: int) -> None:
+        if memory_id in self._attached:
+            self._attached.remove(memory_id)
+            detach = link_pb2.DetachMemory(memory_id=memory_id)
+            self._send(link_pb2.FrontEndMessage(detach_memory=detach))
+
+    def trim(self) -> None:
+        """Lets go of memory that was not used for a while."""
+        self._arena.drop_unused_since(time.monotonic() - _KEPT_S)
+
+    def end(self) -> None:
+        """Ends the worker at once."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+
+
+def _make_arena(on_gone: Callable[[int], None]) -> Arena:
+    limit = memory_bytes()
+    return Arena(MemoryBudget(limit, limit), itertools.count(1).__next__, on_gone)
+
+
+def _spans(message: link_pb2.FrontEndMessage) -> Iterator[link_pb2.MemorySpan]:
+    """The places in memory that a command names."""
+    places: list[link_pb2.TensorData | link_pb2.ResultPlace] = []
+    match message.WhichOneof("command"):
+        case "execute":
+            places = [*message.execute.operands, *message.execute.results]
+        case "put_array":
+            places = [message.put_array.data]
+        case "get_array":
+            places = [message.get_array.result]
+    return (place.blocks for place in places if place.HasField("blocks"))

@@ -1,0 +1,1 @@
+"""The hosts that join the mesh, as the front end sees them."""

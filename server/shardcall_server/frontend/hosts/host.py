@@ -1,0 +1,163 @@
+"""One host that has joined: what its agent says, and what it is to do."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+from shardcall.chunk_codec import Chunk
+from shardcall_server.frontend.hosts.door import Door
+from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
+from shardcall_server.frontend.hosts.relay import Outgoing, RelayedLink
+from shardcall_worker.v1 import host_service_pb2
+
+_start_ids = itertools.count(1)
+
+
+class HostGoneError(Exception):
+    """The host has parted before it did what it was asked."""
+
+
+class Host:
+    """One host that has joined.
+
+    Args:
+        hello: what its agent said of it.
+        shares_memory: whether a worker on this very host may share memory.
+    """
+
+    def __init__(self, hello: host_service_pb2.Hello, *, shares_memory: bool) -> None:
+        self.hello = hello
+        self.name = hello.name
+        self.heard = 0
+        self.spare_ready = False
+        self.parted = ""
+        """Why it is gone; empty while it is not."""
+        self._shares_memory = shares_memory
+        self._outbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._worker: HostedWorker | None = None
+        self._starting: tuple[int, int, Door | None, Future[HostedWorker]] | None = None
+        self._results_of = 0
+
+    @property
+    def worker(self) -> HostedWorker | None:
+        """Its present worker."""
+        return self._worker
+
+    def outgoing(self) -> Iterator[bytes]:
+        """Yields the messages for the agent, until the host parts."""
+        while (messages := self._outbox.get()) is not None:
+            yield from messages
+
+    def _send(self, message: host_service_pb2.JoinResponse) -> None:
+        self._outbox.put(iter([message.SerializeToString()]))
+
+    def welcome(self, platform: str, *, keep_spare: bool) -> None:
+        """Tells the agent that it is counted."""
+        welcome = host_service_pb2.Welcome(platform=platform, keep_spare=keep_spare)
+        self._send(host_service_pb2.JoinResponse(welcome=welcome))
+
+    def start_worker(self, index: int) -> Future[HostedWorker]:
+        """Has the agent start a worker.
+
+        Args:
+            index: of its process in the mesh.
+
+        Returns:
+            The worker; or a `HostGoneError`.
+        """
+        started: Future[HostedWorker] = Future()
+        start_id, door = next(_start_ids), self._make_door()
+        message = host_service_pb2.StartWorker(start_id=start_id)
+        if door is not None:
+            message.socket_path, message.ticket = door.path, door.ticket
+        with self._lock:
+            if self.parted:
+                started.set_exception(HostGoneError(self.parted))
+            else:
+                self._starting = start_id, index, door, started
+        self._send(host_service_pb2.JoinResponse(start_worker=message))
+        return started
+
+    def _make_door(self) -> Door | None:
+        if not self._shares_memory:
+            return None
+        try:
+            return Door()
+        except OSError:
+            return None
+
+    def take(self, message: host_service_pb2.JoinRequest | Chunk) -> None:
+        """Takes what the agent says."""
+        self.heard += 1
+        worker = self._worker
+        if isinstance(message, Chunk):
+            if worker is not None:
+                worker.relayed.take_chunk(self._results_of, message.data)
+            return
+        match message.WhichOneof("message"):
+            case "beat":
+                self.spare_ready = message.beat.spare_ready
+                if worker is not None:
+                    worker.cpu_ticks = message.beat.worker_cpu_ticks
+            case "worker_started":
+                self._started(message.worker_started)
+            case "worker_ended":
+                if worker is not None and worker.started.start_id == message.worker_ended.start_id:
+                    worker.has_ended(message.worker_ended.status)
+            case "results":
+                self._results_of = message.results.call_id
+            case "worker_message":
+                if worker is not None:
+                    worker.relayed.end_results(self._results_of)
+                    worker.relayed.take_message(message.worker_message)
+
+    def _started(self, started: host_service_pb2.WorkerStarted) -> None:
+        with self._lock:
+            if self._starting is None or self._starting[0] != started.start_id:
+                return
+            (start_id, index, door, told), self._starting = self._starting, None
+        link = _link(door, started)
+        if started.is_linked and link is None:  # what links it, we have not: it can do nothing
+            self._stop_worker(start_id)
+            told.set_exception(HostGoneError("its worker did not come through the socket"))
+            return
+        relayed = RelayedLink(start_id, index, self._outbox.put)
+        worker = HostedWorker(self.hello, started, relayed, link, lambda: self._stop_worker(start_id))
+        self._worker = worker
+        told.set_result(worker)
+
+    def _stop_worker(self, start_id: int) -> None:
+        stop = host_service_pb2.StopWorker(start_id=start_id)
+        self._send(host_service_pb2.JoinResponse(stop_worker=stop))
+
+    def part(self, reason: str) -> None:
+        """Ends the agent's call, and with it its worker; the first reason stands."""
+        with self._lock:
+            if self.parted:
+                return
+            self.parted = reason
+            starting, self._starting = self._starting, None
+        if starting is not None:
+            if starting[2] is not None:
+                starting[2].close()
+            starting[3].set_exception(HostGoneError(reason))
+        if self._worker is not None:
+            self._worker.is_lost(f"host {self.name} is gone: {reason}")
+        self._outbox.put(None)
+
+
+def _link(door: Door | None, started: host_service_pb2.WorkerStarted) -> socket.socket | None:
+    if door is None:
+        return None
+    try:
+        return door.open(started.pid) if started.is_linked else None
+    except OSError:
+        return None
+    finally:
+        door.close()

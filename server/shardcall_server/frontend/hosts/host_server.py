@@ -1,0 +1,116 @@
+"""The gRPC server at which agents join."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import grpc
+import structlog
+
+from shardcall.chunk_codec import decode
+from shardcall.v1 import timing_pb2
+from shardcall_server.errors import CallError
+from shardcall_server.frontend.access.gate import Gate
+from shardcall_server.frontend.access.ports import listen_for_hosts
+from shardcall_server.frontend.access.tokens import Tokens
+from shardcall_server.frontend.grpc_options import grpc_options
+from shardcall_server.frontend.hosts.host import Host
+from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts
+from shardcall_server.frontend.status import CallStatus
+from shardcall_server.settings import Settings
+from shardcall_worker.v1 import host_service_pb2
+
+SERVICE = "shardcall_worker.v1.HostService"
+_METHOD = f"/{SERVICE}/Join"
+_HELLO_S = 10.0
+_SPARE_HOSTS = 8  # that stand by, or come back while their former call still ends
+_CONNECTION_ENDED = "its connection ended"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CARRIER: Any = host_service_pb2.JoinRequest
+
+
+class HostServer:
+    """Serves agents, at an address of its own: what they may do, no client may.
+
+    Args:
+        settings: the server's.
+        hosts: where they are counted.
+        tokens: tell who calls; None where nobody is asked.
+
+    Attributes:
+        address: where it listens, "host:port".
+
+    Raises:
+        SettingsError: an address that cannot be had.
+    """
+
+    def __init__(self, settings: Settings, hosts: Hosts, tokens: Tokens | None) -> None:
+        self._hosts = hosts
+        self._gate = Gate(tokens)
+        most = 2 * settings.hosts + _SPARE_HOSTS
+        self._server = grpc.server(
+            ThreadPoolExecutor(most, thread_name_prefix="host"),
+            options=[
+                *grpc_options(settings),
+                # Later ones win: a host that is gone without a word is to be noticed soon.
+                ("grpc.keepalive_time_ms", 5_000),
+                ("grpc.keepalive_timeout_ms", 5_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+            ],
+            maximum_concurrent_rpcs=most,
+        )
+        join: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(
+            self._join, partial(decode, _CARRIER), None
+        )
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Join": join}),))
+        self.address = listen_for_hosts(self._server, settings)
+        self._server.start()
+
+    def close(self) -> None:
+        """Serves nobody any more."""
+        self._server.stop(1.0).wait()
+
+    def _join(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[bytes]:
+        try:
+            self._gate.admit(_METHOD, tuple((key, value) for key, value in context.invocation_metadata()))
+        except CallError as error:
+            context.abort_with_status(CallStatus(error, timing_pb2.Timing()))
+        hello = _hello(requests, context)
+        try:
+            host = self._hosts.join(hello)
+        except HostRefusedError as error:
+            structlog.get_logger().warning("a host was refused", host=hello.name, reason=str(error))
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        context.add_callback(lambda: self._hosts.part(host, _CONNECTION_ENDED))
+        threading.Thread(target=self._read, args=[host, requests], name="host-read", daemon=True).start()
+        yield from host.outgoing()
+        context.abort(grpc.StatusCode.UNAVAILABLE, host.parted)
+
+    def _read(self, host: Host, requests: Iterator[Any]) -> None:
+        try:
+            for request in requests:
+                host.take(request)
+        except Exception as error:  # noqa: BLE001  # gRPC's, when the call ends; or what no agent of ours says
+            if not isinstance(error, grpc.RpcError):
+                structlog.get_logger().warning("a host's call ended", host=host.name, reason=repr(error))
+        self._hosts.part(host, _CONNECTION_ENDED)
+
+
+def _hello(requests: Iterator[Any], context: grpc.ServicerContext) -> host_service_pb2.Hello:
+    """The first message, for which an agent has some seconds."""
+    patience = threading.Timer(_HELLO_S, context.cancel)
+    patience.daemon = True
+    patience.start()
+    first = next(requests, None)
+    patience.cancel()
+    if not isinstance(first, host_service_pb2.JoinRequest) or not _NAME.fullmatch(first.hello.name):
+        context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT, "the first message is to be a Hello with a name of 1 to 64 letters"
+        )
+    hello: host_service_pb2.Hello = first.hello
+    return hello

@@ -1,0 +1,273 @@
+"""The hosts that have joined, and the mesh that is made of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import structlog
+
+from shardcall.v1 import server_info_service_pb2
+from shardcall_server.frontend.access.ports import bracket
+from shardcall_server.frontend.hosts.host import Host, HostGoneError
+from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
+from shardcall_server.frontend.workers.worker import Worker
+from shardcall_server.settings import Settings
+from shardcall_worker.v1 import host_service_pb2, link_pb2
+
+_START_S = 30.0  # for an agent to start a process, which is a spare most often
+
+
+class HostRefusedError(Exception):
+    """A host that cannot be part of this mesh: why, and what to do."""
+
+
+@dataclass
+class _Place:
+    """A place in the mesh: one process.
+
+    Attributes:
+        name: of the host that has it, or had it last.
+        device_count: of its process, once that is known.
+        since: when the host parted, on the monotonic clock; 0 while it is there.
+        reason: why it parted.
+    """
+
+    name: str
+    device_count: int = 0
+    since: float = 0.0
+    reason: str = ""
+
+
+class Hosts:
+    """Where the workers of a mesh of several hosts come from.
+
+    The first hosts that join get the places; one that parts keeps its place for when it is back, unless another stands
+    by to take it.
+
+    Args:
+        settings: the server's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._changed = threading.Condition()
+        self._present: dict[str, Host] = {}
+        self._places: list[_Place] = []
+        self._versions: server_info_service_pb2.Versions | None = None
+        self._silent: dict[Host, tuple[int, float]] = {}
+        self._closed = False
+
+    def join(self, hello: host_service_pb2.Hello) -> Host:
+        """Counts a host in.
+
+        Raises:
+            HostRefusedError: it cannot be part of this mesh.
+        """
+        self._check(hello)
+        host = Host(hello, shares_memory=self._settings.segments)
+        with self._changed:
+            if self._closed:
+                raise HostRefusedError("the server is shutting down")
+            before = self._present.get(hello.name)
+        if before is not None:  # it has been restarted, and the connection of its former self hangs
+            self.part(before, "another agent joined by its name")
+        host.welcome(self._settings.device_platform, keep_spare=self._settings.spare_worker)
+        with self._changed:
+            self._present[hello.name] = host
+            self._versions = self._versions or hello.versions
+            for place in self._places:
+                if place.name == hello.name:
+                    place.since = 0.0
+            self._changed.notify_all()
+        structlog.get_logger().info("a host joined", host=hello.name, address=hello.address, **self._count())
+        return host
+
+    def part(self, host: Host, reason: str) -> None:
+        """Counts a host out."""
+        host.part(reason)
+        with self._changed:
+            if self._present.get(host.name) is not host:
+                return
+            del self._present[host.name]
+            for place in self._places:
+                if place.name == host.name:
+                    place.since, place.reason = time.monotonic(), host.parted
+            self._changed.notify_all()
+        structlog.get_logger().warning("a host parted", host=host.name, reason=host.parted, **self._count())
+
+    def _count(self) -> dict[str, object]:
+        return {"present": len(self._present), "needed": self._settings.hosts}
+
+    def _check(self, hello: host_service_pb2.Hello) -> None:
+        own, versions = version("shardcall"), hello.versions
+        if versions.shardcall != own:
+            raise HostRefusedError(
+                f"host {hello.name} has shardcall {versions.shardcall} and the server {own}; install the same"
+            )
+        first = self._versions
+        if first is not None and (versions.jax, versions.jaxlib) != (first.jax, first.jaxlib):
+            raise HostRefusedError(
+                f"host {hello.name} has JAX {versions.jax} (jaxlib {versions.jaxlib}) and the hosts that joined first "
+                f"have {first.jax} ({first.jaxlib}); install the same, or restart the server to change all"
+            )
+        for place in self._places:
+            if place.name == hello.name and hello.devices and place.device_count not in {0, hello.devices}:
+                raise HostRefusedError(
+                    f"host {hello.name} has {hello.devices} devices and had {place.device_count} when the mesh was "
+                    f"formed; give --devices {place.device_count}, or restart the server to change the mesh"
+                )
+
+    @property
+    def spare_ready(self) -> bool:
+        """Whether a spare stands by on every host."""
+        present = list(self._present.values())
+        return len(present) >= self._settings.hosts and all(host.spare_ready for host in present)
+
+    def take(self) -> tuple[Sequence[Worker], bool]:
+        """Waits until enough hosts are there, and has each start a worker; see `WorkerSource`."""
+        while True:
+            hosts = self._wait_for_hosts()
+            starting = [host.start_worker(i) for i, host in enumerate(hosts)]
+            wait(starting, _START_S)
+            workers: list[HostedWorker] = []
+            for host, started in zip(hosts, starting, strict=True):
+                if not started.done():
+                    self.part(host, f"it did not start a worker within {_START_S:g} s")
+                elif not isinstance(started.exception(), HostGoneError):
+                    workers.append(started.result())
+            if len(workers) == len(hosts):
+                return workers, all(worker.started.stood_by for worker in workers)
+            for worker in workers:
+                worker.kill()
+
+    def _wait_for_hosts(self) -> list[Host]:
+        with self._changed:
+            if len(self._present) < self._settings.hosts:
+                structlog.get_logger().info("waiting for hosts", missing=self._missing(), **self._count())
+            while len(self._present) < self._settings.hosts and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                raise RuntimeError("the server is shutting down")
+            return self._take_places()
+
+    def _take_places(self) -> list[Host]:
+        """Gives every place to a host that is there: each its own, and those of others to who stands by."""
+        while len(self._places) < self._settings.hosts:
+            known = {place.name for place in self._places}
+            self._places.append(_Place(next(name for name in self._present if name not in known)))
+        known = {place.name for place in self._places}
+        standing_by = [name for name in self._present if name not in known]
+        for place in self._places:
+            if place.name not in self._present:
+                place.name, place.since = standing_by.pop(0), 0.0
+        return [self._present[place.name] for place in self._places]
+
+    def check_devices(self, ready: link_pb2.Ready) -> str | None:
+        """Notes how many devices each process has; returns what is wrong if they are not as many as before."""
+        counts = [0] * len(self._places)
+        for device in ready.devices:
+            counts[device.process_index] += 1
+        with self._changed:
+            for place, count in zip(self._places, counts, strict=True):
+                if place.device_count not in {0, count}:
+                    return (
+                        f"host {place.name} has {count} devices and its place had {place.device_count} when the mesh "
+                        "was formed"
+                    )
+            for place, count in zip(self._places, counts, strict=True):
+                place.device_count = count
+        return None
+
+    def look(self, passed_s: float) -> None:
+        """Counts out hosts that were silent for too long. Time is counted by looks, as the watchdog does."""
+        for host in list(self._present.values()):
+            heard, silent_s = self._silent.get(host, (-1, 0.0))
+            silent_s = silent_s + passed_s if heard == host.heard else 0.0
+            self._silent[host] = host.heard, silent_s
+            if silent_s > self._settings.host_silence_s:
+                self.part(host, f"it was not heard of for {silent_s:.0f} s")
+        for gone in self._silent.keys() - set(self._present.values()):
+            del self._silent[gone]
+
+    def missing(self) -> str:
+        """Who is missing, in words; empty where nobody is."""
+        with self._changed:
+            return self._missing()
+
+    def _missing(self) -> str:
+        short = self._settings.hosts - len(self._present)
+        if short <= 0:
+            return ""
+        now = time.monotonic()
+        gone = [
+            f"{place.name} (gone for {now - place.since:.0f} s: {place.reason})"
+            for place in self._places
+            if place.since
+        ]
+        others = short - len(gone)
+        return ", ".join([*gone, *([f"{others} that never joined"] if others > 0 else [])])
+
+    def states(self) -> list[server_info_service_pb2.HostState]:
+        """The hosts of the mesh, in the order of their processes, and then those that stand by."""
+        with self._changed:
+            places = list(self._places)
+            present = dict(self._present)
+        now = time.monotonic()
+        states = [
+            server_info_service_pb2.HostState(
+                name=place.name,
+                present=place.name in present,
+                process_index=i,
+                device_count=place.device_count,
+                address=present[place.name].hello.address if place.name in present else "",
+                absent_seconds=now - place.since if place.since else 0.0,
+                absent_reason=place.reason if place.since else "",
+            )
+            for i, place in enumerate(places)
+        ]
+        names = {place.name for place in places}
+        return states + [
+            server_info_service_pb2.HostState(name=name, present=True, process_index=-1, address=host.hello.address)
+            for name, host in present.items()
+            if name not in names
+        ]
+
+    def renew(self) -> None:
+        """Nothing: agents keep their spares themselves."""
+
+    def close(self) -> None:
+        """Counts all hosts out, and takes no more."""
+        with self._changed:
+            self._closed = True
+            present = list(self._present.values())
+            self._changed.notify_all()
+        for host in present:
+            self.part(host, "the server is shutting down")
+
+
+def starts_of_hosts(start: link_pb2.Start, workers: Sequence[Worker]) -> list[link_pb2.Start]:
+    """What each worker of several hosts is told at its start.
+
+    Args:
+        start: what holds for all of them.
+        workers: those that `Hosts.take` returned.
+    """
+    hosted = [worker for worker in workers if isinstance(worker, HostedWorker)]
+    first = hosted[0]
+    starts = []
+    for i, worker in enumerate(hosted):
+        own = link_pb2.Start()
+        own.CopyFrom(start)
+        own.virtual_devices = worker.devices
+        own.process.index, own.process.count = i, len(hosted)
+        own.process.coordinator = f"{bracket(first.address)}:{first.started.free_port}"
+        own.process.address = worker.address
+        if worker.data_link is not None:
+            own.program_dir = ""  # the agent knows where, on its host
+        starts.append(own)
+    return starts

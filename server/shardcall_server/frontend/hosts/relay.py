@@ -1,0 +1,237 @@
+"""The way to a worker on another host: through its agent's call, arrays beside the messages."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardcall.chunk_codec import encode_chunk
+from shardcall.v1 import kernel_pb2
+from shardcall_server.framing import LinkClosedError, LinkFullError
+from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
+from shardcall_server.frontend.memory.arena import MemoryFile
+from shardcall_server.frontend.workers.block_table import BlockTable
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.process_blocks import Piece, laid_out_bytes
+from shardcall_worker.v1 import host_service_pb2, link_pb2
+
+_ALIGNMENT_BYTES = 64
+_MAX_WAITING_BYTES = 64 << 20
+_CARRIER: Any = host_service_pb2.JoinResponse
+
+Outgoing = Iterator[bytes]
+"""Messages for an agent, made as they are sent."""
+
+
+class RelayedLink:
+    """The way to one worker of an agent's.
+
+    Args:
+        start_id: tells this worker from others of the agent.
+        index: of its process in the mesh.
+        enqueue: takes what is to be sent to the agent, in order.
+    """
+
+    def __init__(self, start_id: int, index: int, enqueue: Callable[[Outgoing], None]) -> None:
+        self._start_id = start_id
+        self._index = index
+        self._enqueue = enqueue
+        self._come: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._results: dict[int, Scatter] = {}
+        self._waiting_bytes = 0
+        self.sent_bytes = 0
+        """The bytes of operands that went to the host."""
+        self.received_bytes = 0
+        """The bytes of results that came from it."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether something has come that `frames` has not read yet."""
+        return not self._come.empty()
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so much more is kept for an agent that does not read."""
+        return self._waiting_bytes + nbytes <= _MAX_WAITING_BYTES
+
+    def send(self, body: bytes, fd: int | None = None) -> None:
+        """Sends one message; a descriptor stays here.
+
+        Raises:
+            LinkClosedError: the host is gone.
+            LinkFullError: it does not read.
+        """
+        command = host_service_pb2.HostCommand(start_id=self._start_id, front_end_message=body)
+        self._send(host_service_pb2.JoinResponse(command=command), iter(()))
+
+    def send_with_data(
+        self,
+        message: link_pb2.FrontEndMessage,
+        plan: kernel_pb2.Plan,
+        table: BlockTable,
+        memory: Sequence[MemoryFile],
+    ) -> None:
+        """Sends a command, and of its operands what this worker's devices hold; see `DataLink`."""
+        places = {file.memory_id: file for file in memory}
+        relayed = link_pb2.FrontEndMessage()
+        relayed.CopyFrom(message)
+        layout = _Layout(plan, table, self._index, places)
+        operands = layout.operands(relayed)
+        operand_bytes = layout.end
+        layout.align()
+        begin = layout.end
+        results = layout.results(relayed)
+        if results:
+            with self._lock:
+                self._results[message.call_id] = Scatter(results)
+        command = host_service_pb2.HostCommand(
+            start_id=self._start_id,
+            front_end_message=relayed.SerializeToString(),
+            operand_bytes=operand_bytes,
+            result_begin=begin,
+            result_bytes=layout.end - begin,
+        )
+        self._send(host_service_pb2.JoinResponse(command=command), self._chunks(operands))
+
+    def _send(self, message: host_service_pb2.JoinResponse, chunks: Outgoing) -> None:
+        body = message.SerializeToString()
+        if self._closed.is_set():
+            raise LinkClosedError("the host is gone")
+        if not self.has_room(len(body)):
+            raise LinkFullError("the host does not read")
+        self._waiting_bytes += len(body)
+        self._enqueue(self._outgoing(body, chunks))
+
+    def _outgoing(self, body: bytes, chunks: Outgoing) -> Outgoing:
+        self._waiting_bytes -= len(body)
+        if not self._closed.is_set():
+            yield body
+            yield from chunks
+
+    def _chunks(self, operands: Sequence[tuple[int, np.ndarray]]) -> Outgoing:
+        for begin, array in operands:
+            offset = begin
+            for piece in pieces(array):
+                if self._closed.is_set():  # the memory may be another call's by now
+                    return
+                data = as_bytes(piece)
+                yield encode_chunk(_CARRIER, 0, offset, data)
+                offset += data.size
+                self.sent_bytes += data.size
+
+    def take_message(self, body: bytes) -> None:
+        """Takes a message of the worker's."""
+        self._come.put(body)
+
+    def take_chunk(self, call_id: int, data: np.ndarray) -> None:
+        """Takes the next bytes of a command's results."""
+        with self._lock:  # `close` waits for a copy under way: afterwards the memory is another's
+            scatter = None if self._closed.is_set() else self._results.get(call_id)
+            if scatter is not None:
+                scatter.write(data)
+                self.received_bytes += data.size
+
+    def end_results(self, call_id: int) -> None:
+        """Tells that all results of a command have come."""
+        with self._lock:
+            self._results.pop(call_id, None)
+
+    def frames(self) -> Iterator[tuple[bytes, int | None]]:
+        """Yields messages as they come, and ends when the link is closed."""
+        while (body := self._come.get()) is not None:
+            yield body, None
+
+    def close(self) -> None:
+        """Ends it: nothing is read from or written to a command's memory from here on."""
+        with self._lock:
+            self._closed.set()
+            self._results.clear()
+        self._come.put(None)
+
+
+class _Layout:
+    """Lays the arrays of a command out in its worker's memory, operands first.
+
+    Args:
+        plan: how they lie on the mesh.
+        table: tells which blocks are whose.
+        process: the worker's.
+        memory: the files that the command names here.
+
+    Attributes:
+        end: the bytes laid out so far.
+    """
+
+    def __init__(self, plan: kernel_pb2.Plan, table: BlockTable, process: int, memory: dict[int, MemoryFile]) -> None:
+        self._plan = plan
+        self._table = table
+        self._process = process
+        self._memory = memory
+        self.end = 0
+
+    def align(self) -> None:
+        """Has the next array begin where JAX can alias it."""
+        self.end = -(-self.end // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+    def operands(self, message: link_pb2.FrontEndMessage) -> list[tuple[int, np.ndarray]]:
+        """Names the operands' places in a command; returns their pieces, and where each begins."""
+        found: list[tuple[int, np.ndarray]] = []
+        for data, placement in zip(_operands(message), self._plan.operands, strict=False):
+            if data.HasField("span"):
+                kind, held = self._table.held(placement, self._plan.mesh, self._process)
+                whole = self._whole(data.span, kind)
+                found += self._take(data.blocks, whole, held)
+        return found
+
+    def results(self, message: link_pb2.FrontEndMessage) -> list[tuple[int, np.ndarray]]:
+        """Names the results' places in a command; returns their pieces here, each with the gap before it."""
+        found: list[tuple[int, np.ndarray]] = []
+        begin = self.end
+        for place, placement in zip(_results(message), self._plan.results, strict=False):
+            if place.HasField("span"):
+                kind, given = self._table.given(placement, self._plan.mesh, self._process)
+                whole = self._whole(place.span, kind)
+                found += self._take(place.blocks, whole, given)
+        gaps, end = [], begin
+        for offset, piece in found:
+            gaps.append((offset - end, piece))
+            end = offset + piece.nbytes
+        return gaps
+
+    def _whole(self, span: link_pb2.MemorySpan, kind: ArrayType) -> np.ndarray:
+        memory = self._memory[span.memory_id].view(span.offset, kind.nbytes)
+        whole: np.ndarray = np.ndarray(kind.shape, kind.dtype, buffer=memory)
+        return whole
+
+    def _take(
+        self, span: link_pb2.MemorySpan, whole: np.ndarray, held: Sequence[Piece]
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        self.align()
+        begin = self.end
+        span.memory_id, span.offset = 0, begin
+        span.SetInParent()
+        self.end += laid_out_bytes(held)
+        return iter([(begin + piece.offset, piece.of(whole)) for piece in held])
+
+
+def _operands(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.TensorData]:
+    match message.WhichOneof("command"):
+        case "execute":
+            return message.execute.operands
+        case "put_array":
+            return [message.put_array.data]
+    return []
+
+
+def _results(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.ResultPlace]:
+    match message.WhichOneof("command"):
+        case "execute":
+            return message.execute.results
+        case "get_array":
+            return [message.get_array.result]
+    return []

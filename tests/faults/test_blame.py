@@ -1,0 +1,82 @@
+"""Programs that ended the mesh three times are refused, whatever became of it; what others did counts for nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from end_to_end.processes import computing, until
+from faults import slow_kernel
+from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_worker, works
+
+import shardcall as sc
+
+
+def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(own_server):
+    server = own_server("--max-execute-s", "2", "--spare-worker")
+    with sc.connect(server.address) as client:
+        for _ in range(3):
+            with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows"):
+                convolve(client)
+        restarts = client.usage().mesh.restarts
+        with pytest.raises(sc.ProgramRefusedError) as caught:
+            convolve(client)
+        assert caught.value.reason == "PROGRAM_REFUSED"
+        client.convolve(SIGNAL[:1000], WINDOW[:10])
+        works(client)
+        assert client.usage().mesh.restarts == restarts == 3
+
+
+def test_a_program_that_crashes_its_worker_is_told_and_refused_after_three_times(own_server):
+    server = own_server()
+    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            compile_long(client)
+            worker = the_worker(server)
+            busy = computing(worker)
+            call = pool.submit(convolve, client)
+            until(busy)
+            os.kill(worker, signal.SIGSEGV)
+            with pytest.raises(sc.MeshRestartedError):
+                call.result(300)
+            works(client)
+            reason = "ended by signal 11 (SIGSEGV) while running kernel convolve"
+            assert client.usage().mesh.last_end_reason == reason
+        with pytest.raises(sc.ProgramRefusedError):
+            convolve(client)
+        works(client)
+
+
+def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three_times(
+    own_server, tmp_path, monkeypatch
+):
+    slow_kernel.install(tmp_path, monkeypatch)
+    server = own_server("--max-compile-s", "0.5", "--cache-dir", "", "--spare-worker")
+    with sc.connect(server.address) as client:
+        for _ in range(3):
+            with pytest.raises(sc.DeadlineExceededError, match="was compiled for over") as caught:
+                client.compile("slow_to_compile", sc.Array(4, "float64"), timeout=300)
+            assert caught.value.reason == "COMPILE_LIMIT"
+            assert client.usage().mesh.last_end_reason == "compiling kernel slow_to_compile took over 0.5 s"
+        with pytest.raises(sc.ProgramRefusedError):
+            client.compile("slow_to_compile", sc.Array(4, "float64"), timeout=300)
+        assert client.usage().mesh.restarts == 3
+
+
+def test_a_kill_from_outside_is_held_against_nobody(own_server, times):
+    """More often than a program may kill by itself; the short form too."""
+    server = own_server()
+    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+        for _ in range(max(4, times(9))):
+            compile_long(client)
+            worker = the_worker(server)
+            busy = computing(worker)
+            call = pool.submit(convolve, client)
+            until(busy)
+            os.kill(worker, signal.SIGKILL)
+            with pytest.raises(sc.MeshRestartedError):
+                call.result(300)
+            works(client)
+            assert client.usage().mesh.last_end_reason == "ended by signal 9 (SIGKILL)"
