@@ -238,11 +238,11 @@ def test_an_error_in_the_block_is_the_one_that_is_raised(recorder, tmp_path):
     assert events(profile.path)
 
 
-def test_it_can_be_awaited(own_server, tmp_path):
+def test_it_can_be_awaited(recorder, tmp_path):
     async def record(address: str) -> Path:
         async with aio.connect(address) as client:
             async with client.profile(tmp_path / "traces") as profile:
                 await client.diff(X, axis=0, **ACROSS)
             return profile.path
 
-    assert events(asyncio.run(record(own_server().address)))
+    assert events(asyncio.run(record(recorder.address)))

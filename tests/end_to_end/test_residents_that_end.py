@@ -12,6 +12,7 @@ from contextlib import suppress
 import grpc
 import numpy as np
 import pytest
+from conftest import ServerProcess, running_server
 from end_to_end.messages import chunk, details, mesh, open_channel, operand, spec, tensor
 from end_to_end.processes import X, holds_nothing, until
 
@@ -23,6 +24,13 @@ MESH = sc.Mesh(x=8)
 ROWS = P("x", None)
 MIB = 1 << 20
 LEASE = b"lease of a test."
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[ServerProcess]:
+    """A server that outlives what the tests do to its mesh, and waits for renewals for 5 s."""
+    with running_server("--lease-s", "5") as running:
+        yield running
 
 
 @pytest.fixture
@@ -47,11 +55,10 @@ def nothing_of_it_is_left(client: sc.Client) -> bool:
     return not (usage.regions or usage.leases or usage.arrays)
 
 
-def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(own_server):
-    server = own_server()
+def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(forgetful):
     x = np.random.default_rng(7).standard_normal((1024, 130))
-    (worker,) = server.worker_pids()
-    with sc.connect(server.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
+    (worker,) = forgetful.worker_pids()
+    with sc.connect(forgetful.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
         results = []
         for _ in range(5):
             there = client.put(x, mesh=MESH, spec=ROWS)
@@ -71,11 +78,10 @@ def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(own_server):
         until(lambda: holds_nothing(client))
 
 
-def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(own_server):
-    server = own_server()
-    with sc.connect(server.address) as client:
+def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(forgetful):
+    with sc.connect(forgetful.address) as client:
         before = client.put(X, mesh=MESH, spec=ROWS)
-        (worker,) = server.worker_pids()
+        (worker,) = forgetful.worker_pids()
         os.kill(worker, signal.SIGKILL)
         until(lambda: client.usage().arrays == 0)
         after = client.put(X + 1, mesh=MESH, spec=ROWS)  # the next mesh's first, as that was of the last
@@ -89,9 +95,8 @@ def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(own_server
         until(lambda: holds_nothing(client))
 
 
-def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(own_server):
-    server = own_server("--lease-s", "5")
-    with sc.connect(server.address) as client, open_channel(server.address) as channel:
+def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(forgetful):
+    with sc.connect(forgetful.address) as client, open_channel(forgetful.address) as channel:
         arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
         kept = client.put(X)
         handle = arrays.PutArray(iter([put_request()]), timeout=10).array.handle
@@ -105,9 +110,8 @@ def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(own_serve
         until(lambda: holds_nothing(client))
 
 
-def test_arrays_whose_objects_the_caller_lost_are_deleted_and_the_others_are_not(own_server):
-    server = own_server("--lease-s", "5")
-    with sc.connect(server.address) as client:
+def test_arrays_whose_objects_the_caller_lost_are_deleted_and_the_others_are_not(forgetful):
+    with sc.connect(forgetful.address) as client:
         kept = client.put(X)
         client.put(X)
         until(lambda: client.usage().arrays == 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,12 +41,15 @@ class Program:
         results: how each result lies on the mesh; the padded shape holds the result in its leading corner.
         compiled: the executable; takes the present operands in order and returns a tuple. None where no result has
             an element, so that there is nothing to compute.
+        fingerprint: SHA-256 of what was compiled: the same in every process of a mesh, as the compiled text is not,
+            which names the functions that this process has traced.
     """
 
     resolved: Resolved
     operands: tuple[Placement | None, ...]
     results: tuple[Placement, ...]
     compiled: jax.stages.Compiled | None
+    fingerprint: bytes = b""
 
     @property
     def text(self) -> str:
@@ -92,7 +96,7 @@ def compile_program(resolved: Resolved) -> Program:
                 f"{resolved.kernel.name}/{resolved.strategy.name} promised {result} and made "
                 f"{info.dtype}{list(placement.padded)}"
             )
-    return Program(resolved, operands, results, compiled)
+    return Program(resolved, operands, results, compiled, hashlib.sha256(lowered.as_text().encode()).digest())
 
 
 def _on_held_types(program: KernelProgram, problem: Problem) -> KernelProgram:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -328,7 +327,7 @@ def _compile(
             device_bytes=device_bytes,
             from_disk=origin.from_disk,
             program_store=_store_counts(disk),
-            fingerprint=hashlib.sha256(text.encode()).digest(),
+            fingerprint=program.fingerprint,
         ),
     )
 

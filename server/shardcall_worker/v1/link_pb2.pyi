@@ -572,7 +572,7 @@ class Prepared(_message.Message):
     from_disk: _builtins.bool
     """Whether the compiled program was found on disk."""
     fingerprint: _builtins.bytes
-    """SHA-256 of the compiled text, which is the same in every process of a mesh."""
+    """SHA-256 of what was compiled, the same in every process of a mesh."""
     @_builtins.property
     def plan(self) -> _kernel_pb2.Plan:
         """What a call does."""
