@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from shardcall import mesh
@@ -19,6 +19,38 @@ class Device:
     id: int
     kind: str
     process_index: int
+
+
+@dataclass(frozen=True)
+class HostState:
+    """A host of a mesh of several.
+
+    Attributes:
+        name: what its keeper calls it.
+        present: whether it is there.
+        process_index: the mesh process that is its; -1 for one that stands by.
+        device_count: its devices; 0 where that is not known yet.
+        address: where the other hosts reach it; empty where it is not there.
+        absent_seconds: since when it is gone; 0 where it is there.
+        absent_reason: why it is gone.
+        sent_bytes: commands and operands that went to its present worker; 0 where that shares memory with the server.
+        received_bytes: answers and results that came from it; likewise.
+    """
+
+    name: str
+    present: bool
+    process_index: int
+    device_count: int
+    address: str
+    absent_seconds: float
+    absent_reason: str
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+    def __str__(self) -> str:
+        if not self.present:
+            return f"{self.name} (gone for {self.absent_seconds:.0f} s: {self.absent_reason})"
+        return f"{self.name} ({self.device_count} devices)" if self.process_index >= 0 else f"{self.name} (stands by)"
 
 
 @dataclass(frozen=True)
@@ -87,6 +119,7 @@ class ServerInfo:
         versions: what runs there.
         epoch: this start of the mesh; other after every restart.
         data_addresses: where calls may be sent; empty for the address asked.
+        hosts: those of the mesh, in the order of their processes; empty where the server's own has all devices.
     """
 
     devices: tuple[Device, ...]
@@ -96,6 +129,7 @@ class ServerInfo:
     versions: Versions
     epoch: int
     data_addresses: tuple[str, ...]
+    hosts: tuple[HostState, ...] = ()
 
     @property
     def summary(self) -> Mapping[str, str]:
@@ -105,6 +139,7 @@ class ServerInfo:
         call_bytes = f"{limits.max_call_bytes:,} bytes ({human(limits.max_call_bytes)})"
         return {
             "devices": ", ".join(f"{count} × {kind}" for kind, count in kinds.items()),
+            **({"hosts": ", ".join(map(str, self.hosts))} if self.hosts else {}),
             "platform": self.platform,
             "default mesh": str(self.default_mesh),
             "one call": f"{call_bytes}, {limits.max_call_seconds:g} s, rank {limits.max_rank}",
@@ -133,4 +168,12 @@ def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> Server
         versions=Versions(**{field.name: getattr(message.versions, field.name) for field in fields(Versions)}),
         epoch=message.epoch,
         data_addresses=tuple(message.data_addresses),
+        hosts=hosts_from_proto(message.hosts),
+    )
+
+
+def hosts_from_proto(messages: Iterable[server_info_service_pb2.HostState]) -> tuple[HostState, ...]:
+    """Returns the hosts that messages tell of."""
+    return tuple(
+        HostState(**{field.name: getattr(item, field.name) for field in fields(HostState)}) for item in messages
     )

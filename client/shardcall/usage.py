@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from shardcall.server_info import HostState, hosts_from_proto
 from shardcall.sizes import human
 from shardcall.v1 import server_info_service_pb2
 
@@ -18,7 +19,9 @@ class MeshState:
         restarts: how often it ended and was started again, since the server's start.
         last_end_reason: why it ended the last time; empty where it never did.
         last_end_seconds: how long ago that was.
-        spare_ready: whether another worker stands by.
+        spare_ready: whether another worker stands by; of several hosts, one on each.
+        hosts: those of a mesh of several, in the order of their processes.
+        missing: which hosts are missing, in words; empty where none is.
     """
 
     ready: bool = False
@@ -27,12 +30,15 @@ class MeshState:
     last_end_reason: str = ""
     last_end_seconds: float = 0.0
     spare_ready: bool = False
+    hosts: tuple[HostState, ...] = ()
+    missing: str = ""
 
     def __str__(self) -> str:
         serves = f"ready for {self.ready_seconds:.0f} s" if self.ready else "not ready"
         spare = "a spare worker stands by" if self.spare_ready else "no spare worker"
         ended = f"; the last time {self.last_end_seconds:.0f} s ago: {self.last_end_reason}" if self.restarts else ""
-        return f"{serves}, {spare}, restarted {self.restarts} times{ended}"
+        missing = f"; hosts are missing: {self.missing}" if self.missing else ""
+        return f"{serves}, {spare}, restarted {self.restarts} times{ended}{missing}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,9 @@ class Usage:
 
 def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
     """Returns the numbers that a message holds."""
-    state = MeshState(**{field.name: getattr(message.mesh, field.name) for field in fields(MeshState)})
+    alike = (field.name for field in fields(MeshState) if field.name != "hosts")
+    state = MeshState(
+        **{name: getattr(message.mesh, name) for name in alike}, hosts=hosts_from_proto(message.mesh.hosts)
+    )
     told = {field.name: getattr(message, field.name) for field in fields(Usage) if field.name != "mesh"}
     return Usage(**told, mesh=state)

@@ -145,6 +145,10 @@ def _mesh_rows(look: Look) -> dict[str, str]:
     rows["restarts"] = str(mesh.restarts)
     if mesh.restarts:
         rows["last end"] = f"{_for_people(mesh.last_end_seconds)} ago: {mesh.last_end_reason}"
+    if mesh.hosts:
+        rows["hosts"] = ", ".join(map(str, mesh.hosts))
+    if mesh.missing:
+        rows["missing"] = mesh.missing
     rows["spare worker"] = "stands by" if mesh.spare_ready else "none ready"
     return rows
 

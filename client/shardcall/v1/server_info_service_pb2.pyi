@@ -115,6 +115,8 @@ class HostState(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     ABSENT_SECONDS_FIELD_NUMBER: _builtins.int
     ABSENT_REASON_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     present: _builtins.bool
@@ -129,6 +131,12 @@ class HostState(_message.Message):
     """Seconds since it parted; 0 where it is there."""
     absent_reason: _builtins.str
     """Why it parted; empty where it is there."""
+    sent_bytes: _builtins.int
+    """Bytes of commands and operands that went to its present worker; 0 where
+    that shares memory with the server.
+    """
+    received_bytes: _builtins.int
+    """Bytes of answers and results that came from it; likewise."""
     def __init__(
         self,
         *,
@@ -139,10 +147,12 @@ class HostState(_message.Message):
         address: _builtins.str = ...,
         absent_seconds: _builtins.float = ...,
         absent_reason: _builtins.str = ...,
+        sent_bytes: _builtins.int = ...,
+        received_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_reason", b"absent_reason", "absent_seconds", b"absent_seconds", "address", b"address", "device_count", b"device_count", "name", b"name", "present", b"present", "process_index", b"process_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_reason", b"absent_reason", "absent_seconds", b"absent_seconds", "address", b"address", "device_count", b"device_count", "name", b"name", "present", b"present", "process_index", b"process_index", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,6 +44,12 @@ class Recording:
         Raises:
             SessionEndedError: the mesh is gone.
         """
+        if not self.session.shares_memory:
+            raise CallError(
+                Reason.NOT_SUPPORTED,
+                "the devices of this server are on other hosts, and their profiles cannot be fetched; record one on "
+                "those hosts, or on a server with devices of its own",
+            )
         start = link_pb2.StartProfile(directory=self.folder.path)
         return self.session.command(link_pb2.FrontEndMessage(start_profile=start))
 

@@ -114,7 +114,7 @@ class FrontEnd:
         self._profiles = ProfileServicer(lambda: self._supervisor, self._repeats, settings)
         self._programs: ProgramCache | None = None
         self._queue = make_queue(settings, lambda: self._supervisor.session, self._holdings.residents)
-        self._hosts = Hosts(settings) if settings.hosts else None
+        self._hosts = Hosts(settings, self._announce_host) if settings.hosts else None
         self._host_server = HostServer(settings, self._hosts, self._tokens) if self._hosts else None
         self._supervisor = MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
@@ -206,6 +206,10 @@ class FrontEnd:
                         f"it did not answer within {self._settings.start_timeout_s:g} s; see --start-timeout-s",
                     ) from None
         return None
+
+    def _announce_host(self, name: str, present: bool) -> None:
+        status = health_pb2.HealthCheckResponse.SERVING if present else health_pb2.HealthCheckResponse.NOT_SERVING
+        self._health.set(f"hosts/{name}", status)
 
     @property
     def hosts_address(self) -> str:

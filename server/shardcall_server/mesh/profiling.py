@@ -11,6 +11,10 @@ import structlog
 
 from shardcall_server.errors import CallError, Reason
 
+_RUNS = ("plugins", "profile")
+_OF_PROCESS = "process-"
+_SUFFIXES = {".pb": 2, ".gz": 3}  # .xplane.pb and .trace.json.gz, behind a host's name that may have dots of its own
+
 
 class Profiler:
     """Starts and stops the one recording of this process."""
@@ -33,8 +37,10 @@ class Profiler:
         # Tracing every Python call would slow down the thread that launches, and show the server's own files.
         options.python_tracer_level = 0
         options.raise_error_on_start_failure = True
-        jax.profiler.start_trace(directory, profiler_options=options)
-        self._directory = Path(directory)
+        # JAX names files by the host: processes of one host would write over each other's.
+        own = f"{_OF_PROCESS}{jax.process_index()}" if jax.process_index() else ""
+        jax.profiler.start_trace(str(Path(directory, own)), profiler_options=options)
+        self._directory = Path(directory, own)
 
     def stop(self) -> None:
         """Ends the recording, and writes its files.
@@ -55,6 +61,16 @@ class Profiler:
                 "the server could not write the profile, most likely for want of room, and it is thrown away; record "
                 "fewer calls, or tell the server's keeper to set TMPDIR to a place with more room",
             ) from None
+        if directory.name.startswith(_OF_PROCESS):
+            _move_beside(directory)
+
+
+def _move_beside(directory: Path) -> None:
+    """Moves the files of one of several processes to where the first one's are, under names of their own."""
+    beside = Path(directory.parent, *_RUNS, directory.name)
+    beside.mkdir(parents=True)
+    for file in Path(directory, *_RUNS).glob("*/*"):
+        file.rename(beside / f"{directory.name}{''.join(file.suffixes[-_SUFFIXES[file.suffix] :])}")
 
 
 def _forget(directory: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -51,10 +51,12 @@ class Hosts:
 
     Args:
         settings: the server's.
+        on_change: told which of the mesh's hosts is there or not, whenever that may have changed.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_change: Callable[[str, bool], None]) -> None:
         self._settings = settings
+        self._on_change = on_change
         self._changed = threading.Condition()
         self._present: dict[str, Host] = {}
         self._places: list[_Place] = []
@@ -83,7 +85,7 @@ class Hosts:
             for place in self._places:
                 if place.name == hello.name:
                     place.since = 0.0
-            self._changed.notify_all()
+            self._tell_changes()
         structlog.get_logger().info("a host joined", host=hello.name, address=hello.address, **self._count())
         return host
 
@@ -97,8 +99,13 @@ class Hosts:
             for place in self._places:
                 if place.name == host.name:
                     place.since, place.reason = time.monotonic(), host.parted
-            self._changed.notify_all()
+            self._tell_changes()
         structlog.get_logger().warning("a host parted", host=host.name, reason=host.parted, **self._count())
+
+    def _tell_changes(self) -> None:
+        self._changed.notify_all()
+        for place in self._places:
+            self._on_change(place.name, place.name in self._present)
 
     def _count(self) -> dict[str, object]:
         return {"present": len(self._present), "needed": self._settings.hosts}
@@ -165,6 +172,7 @@ class Hosts:
         for place in self._places:
             if place.name not in self._present:
                 place.name, place.since = standing_by.pop(0), 0.0
+        self._tell_changes()
         return [self._present[place.name] for place in self._places]
 
     def check_devices(self, ready: link_pb2.Ready) -> str | None:
@@ -221,15 +229,20 @@ class Hosts:
         states = [
             server_info_service_pb2.HostState(
                 name=place.name,
-                present=place.name in present,
+                present=False,
                 process_index=i,
                 device_count=place.device_count,
-                address=present[place.name].hello.address if place.name in present else "",
                 absent_seconds=now - place.since if place.since else 0.0,
                 absent_reason=place.reason if place.since else "",
             )
             for i, place in enumerate(places)
         ]
+        for state in states:
+            if (host := present.get(state.name)) is not None:
+                state.present, state.address = True, host.hello.address
+                if (worker := host.worker) is not None:
+                    state.sent_bytes = worker.relayed.sent_bytes
+                    state.received_bytes = worker.relayed.received_bytes
         names = {place.name for place in places}
         return states + [
             server_info_service_pb2.HostState(name=name, present=True, process_index=-1, address=host.hello.address)

@@ -46,9 +46,9 @@ class RelayedLink:
         self._results: dict[int, Scatter] = {}
         self._waiting_bytes = 0
         self.sent_bytes = 0
-        """The bytes of operands that went to the host."""
+        """The bytes of commands and operands that went to the host."""
         self.received_bytes = 0
-        """The bytes of results that came from it."""
+        """The bytes of answers and results that came from it."""
 
     @property
     def readable(self) -> bool:
@@ -110,6 +110,7 @@ class RelayedLink:
     def _outgoing(self, body: bytes, chunks: Outgoing) -> Outgoing:
         self._waiting_bytes -= len(body)
         if not self._closed.is_set():
+            self.sent_bytes += len(body)
             yield body
             yield from chunks
 
@@ -120,12 +121,14 @@ class RelayedLink:
                 if self._closed.is_set():  # the memory may be another call's by now
                     return
                 data = as_bytes(piece)
-                yield encode_chunk(_CARRIER, 0, offset, data)
+                chunk = encode_chunk(_CARRIER, 0, offset, data)
+                self.sent_bytes += len(chunk)
+                yield chunk
                 offset += data.size
-                self.sent_bytes += data.size
 
     def take_message(self, body: bytes) -> None:
         """Takes a message of the worker's."""
+        self.received_bytes += len(body)
         self._come.put(body)
 
     def take_chunk(self, call_id: int, data: np.ndarray) -> None:

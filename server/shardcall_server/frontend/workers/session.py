@@ -66,6 +66,11 @@ class MeshSession:
         return self.members[0].worker.pid
 
     @property
+    def shares_memory(self) -> bool:
+        """Whether all workers are on the front end's host."""
+        return all(member.worker.data_link is None for member in self.members)
+
+    @property
     def ended(self) -> bool:
         """Whether a worker is gone."""
         return self._ended

@@ -1,0 +1,213 @@
+"""A real server of several hosts: a front end and agents, each its own process, on ports of the system's choosing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+# A machine that is held up for a while is no reason to count anybody out: tests of silence and lag set these anew.
+PATIENCE = ("--host-silence-s", "600", "--worker-silence-s", "600", "--host-lag-s", "600")
+_HOSTS_MAY_JOIN = re.compile(r'"by": "shardcall worker --join (\S+?)"')
+_READY = re.compile(r"shardcall ready at (\S+) ")
+_START_S = 600.0
+_END_S = 60.0
+_PR_SET_PDEATHSIG = 1
+# An agent ends with the thread that started it, and so with the tests.
+_AGENT = f"""\
+import ctypes
+ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)})
+from shardcall.cli import main
+main()
+"""
+
+
+class Words:
+    """What a process writes to its standard error or output, read as it comes.
+
+    Args:
+        stream: to read; closed at its end.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.lines: list[str] = []
+        self._more = threading.Condition()
+        self._ended = False
+        threading.Thread(target=self._read, args=[stream], name="words", daemon=True).start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._more:
+                    self.lines.append(line.rstrip("\n"))
+                    self._more.notify_all()
+        with self._more:
+            self._ended = True
+            self._more.notify_all()
+
+    def wait_for(self, pattern: str | re.Pattern[str], begin: int = 0, timeout_s: float = _START_S) -> re.Match[str]:
+        """The first line at or after ``begin`` that has the pattern, once it is there."""
+        looked = begin
+
+        def look() -> re.Match[str] | None:
+            nonlocal looked
+            for line in self.lines[looked:]:
+                looked += 1
+                if found := re.search(pattern, line):
+                    return found
+            return None
+
+        found: re.Match[str] | None = None
+        with self._more:
+            while (found := look()) is None and not self._ended and self._more.wait(timeout_s):
+                pass
+        assert found, f"no line has {pattern!r}; the last ones are {self.lines[-12:]}"
+        return found
+
+
+class AgentProcess:
+    """A running agent.
+
+    Attributes:
+        name: of its host.
+        process: the agent.
+        words: what it and its workers log.
+    """
+
+    def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        self.name = name
+        self.process = process
+        self.words = Words(process.stderr)
+
+    def worker_pids(self) -> list[int]:
+        """The ids of its child processes: its worker, and a spare where it keeps one."""
+        return child_pids(self.process.pid)
+
+    def end(self) -> None:
+        """Ends it, though it be stopped, and so its worker."""
+        self.process.terminate()
+        try:
+            os.kill(self.process.pid, signal.SIGCONT)
+            self.process.wait(_END_S)
+        except ProcessLookupError:
+            pass
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.process.wait(_END_S)
+
+
+class Cluster:
+    """A running server of several hosts.
+
+    Attributes:
+        process: the front end.
+        address: where it listens, "host:port".
+        hosts_address: where agents join.
+        words: what the front end logs.
+        agents: by the names of their hosts: "h1", "h2", … The mesh's processes are in the order in which they joined,
+            which the server's state tells.
+    """
+
+    address = ""
+
+    def __init__(self, hosts: int, server_options: Sequence[str], environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "shardcall.cli", "serve", "--exit-with-stdin"]
+        command += ["--hosts", str(hosts), "--port", "0", "--hosts-port", "0"]
+        command += ["--no-spare-worker", "--strategy", "fixed", "--warm-s", "0", *PATIENCE, *server_options]
+        pipe = subprocess.PIPE
+        self._environment = {**os.environ, **environment}
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=self._environment)
+        assert self.process.stdin
+        assert self.process.stdout
+        assert self.process.stderr
+        self.words = Words(self.process.stderr)
+        self._output = Words(self.process.stdout)
+        self.agents: dict[str, AgentProcess] = {}
+        self.hosts_address = ""
+
+    @property
+    def pid(self) -> int:
+        """The front end's process id."""
+        return self.process.pid
+
+    def worker_pids(self) -> dict[str, list[int]]:
+        """The ids of every agent's child processes: its worker, and a spare where it keeps one."""
+        return {name: agent.worker_pids() for name, agent in self.agents.items() if agent.process.poll() is None}
+
+    def start_agent(self, name: str, *options: str, environment: dict[str, str] | None = None) -> AgentProcess:
+        """Starts an agent, instead of an ended one of that name or as a further one, and does not wait for it.
+
+        It ends with the thread that calls this.
+        """
+        if not self.hosts_address:
+            self.hosts_address = self.words.wait_for(_HOSTS_MAY_JOIN)[1]
+        process = subprocess.Popen(
+            [sys.executable, "-c", _AGENT, "worker", "--join", self.hosts_address, "--name", name, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**self._environment, **(environment or {})},
+        )
+        self.agents[name] = AgentProcess(name, process)
+        return self.agents[name]
+
+    def wait_ready(self, timeout_s: float = _START_S) -> None:
+        """Waits until the mesh of all hosts answers for the first time."""
+        self.address = self._output.wait_for(_READY, timeout_s=timeout_s)[1]
+
+    def end(self) -> None:
+        """Ends the front end and the agents."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        try:
+            self.process.wait(_END_S)
+        finally:
+            self.process.kill()
+            for agent in self.agents.values():
+                agent.end()
+
+
+def child_pids(pid: int) -> list[int]:
+    """The ids of a process's child processes; none where it is gone."""
+    pids: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            pids += map(int, (task / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):  # it, or one of its threads, has just ended
+        pass
+    return pids
+
+
+@contextmanager
+def running_cluster(
+    hosts: int,
+    devices_each: int,
+    *server_options: str,
+    agent_options: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
+) -> Iterator[Cluster]:
+    """A server of several hosts that is ready, and gone afterwards.
+
+    Args:
+        hosts: how many agents join.
+        devices_each: virtual CPU devices of each.
+        *server_options: for ``shardcall serve``, after those that keep it patient, which they may set anew.
+        agent_options: for every ``shardcall worker``, such as ``--no-shared-memory``.
+        environment: what all the processes have besides the tests' own.
+    """
+    with ExitStack() as stack:
+        cluster = Cluster(hosts, server_options, environment or {})
+        stack.callback(cluster.end)
+        for i in range(hosts):
+            cluster.start_agent(f"h{i + 1}", "--devices", str(devices_each), *agent_options)
+        cluster.wait_ready()
+        yield cluster
