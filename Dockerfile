@@ -29,13 +29,14 @@ COPY --from=build /wheel /wheel
 RUN python -m pip --python /opt/shardcall/bin/python install --no-cache-dir --no-deps --no-index /wheel/*.whl
 COPY examples /app/examples
 # What is mounted there belongs to this user too: volumes begin as copies of these folders.
-RUN install --directory --owner 10001 --group 10001 --mode 0700 /trust/authority /trust/server /trust/client
+RUN install --directory --owner 10001 --group 10001 --mode 0700 /trust/authority /trust/server /trust/client \
+        /trust/hosts
 ENV PATH=/opt/shardcall/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 WORKDIR /app
 USER 10001:10001
-EXPOSE 8470
+EXPOSE 8470 8471
 HEALTHCHECK --interval=10s --timeout=10s --start-period=60s --retries=3 CMD ["shardcall", "health"]
 ENTRYPOINT ["shardcall"]
 # On the container's own loopback: who lets others in says so, as in the command above.

@@ -20,15 +20,18 @@ venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo test test-all fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
 demo: $(venv) ## start a private server of 8 devices, ask it the first question, compare with NumPy
 	@echo 'Running examples/demo.py'
 	@$(run) examples/demo.py $(ARGS)
+
+cluster-demo: ## make one mesh of four containers, ask it the first question, kill one (needs Docker alone)
+	@$(PYTHON) deploy/cluster_demo.py
 
 test: $(venv) ## run the tests, without the long ones and, where no Docker engine answers, the container's
 	@echo 'Testing (make test-all adds the tests marked long; ARGS="-k name" picks some)'

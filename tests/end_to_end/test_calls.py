@@ -108,9 +108,10 @@ def test_auto_and_the_strategy_it_stands_for_share_a_program(client):
     assert auto.plan.strategy_reason != "asked for"
 
 
-def test_other_words_for_a_cached_program_find_it_every_time(client):
+@pytest.mark.parametrize("programs", [30, pytest.param(100, marks=pytest.mark.long)])
+def test_other_words_for_a_cached_program_find_it_every_time(client, programs):
     # The answer for a program that is there comes so soon that it once overtook the question.
-    for rows in range(300, 400):
+    for rows in range(300, 300 + programs):
         x = np.zeros((rows, 2), np.int8)
         client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x", None), timeout=20)
         again = client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x"), timeout=20)

@@ -45,7 +45,7 @@ def call(client: sc.Client, x: np.ndarray) -> None:
 def test_many_calls_hold_no_more_than_the_first(own_server, shared_memory: bool, count: int):
     server = own_server("--trim-after-s", "60")
     pids = processes(server)
-    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
+    x = np.random.default_rng(0).standard_normal((ROWS // 2, COLUMNS))
     with sc.connect(server.address, shared_memory=shared_memory) as client:
         # The allocators' free blocks come and go by one array, so one look is not enough.
         held = []
@@ -85,15 +85,15 @@ def test_arrays_that_stay_are_given_back_when_they_are_deleted(own_server):
 
 
 def test_calls_of_many_sizes_in_turn_stay_within_the_budget(own_server):
-    limit = 64 * MIB
+    limit = 32 * MIB
     server = own_server(
         *("--max-bytes-in-flight", str(limit), "--max-bytes-per-client", str(limit)),
-        *("--max-call-bytes", str(48 * MIB), "--trim-after-s", "60"),
+        *("--max-call-bytes", str(24 * MIB), "--trim-after-s", "60"),
         devices=1,
     )
     with sc.connect(server.address, shared_memory=False) as client:
-        for i in range(20):
-            x = np.full((2, (i + 1) * MIB // 16), float(i))  # 1 to 20 MiB, and half of that back
+        for i in range(10):
+            x = np.full((2, (i + 1) * MIB // 16), float(i))  # 1 to 10 MiB, and half of that back
             assert not client.diff(x, axis=0).array.any()
             usage = client.usage()
             assert usage.bytes_in_use + usage.bytes_idle <= limit

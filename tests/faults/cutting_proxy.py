@@ -34,6 +34,16 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         self._silent = threading.Event()
+        self._passes = threading.Event()
+        self._passes.set()
+
+    def swallow(self) -> None:
+        """Passes on nothing from now on, either way, and tells nobody, until `heal`; whoever comes waits."""
+        self._passes.clear()
+
+    def heal(self) -> None:
+        """Passes on again what comes, and what had come."""
+        self._passes.set()
 
     def lose_answers(self) -> None:
         """Passes on what clients send from now on, and no answer of the server."""
@@ -42,6 +52,7 @@ class CuttingProxy:
     def cut(self) -> None:
         """Ends all connections; those that come are served as at first."""
         self._silent.clear()
+        self._passes.set()
         with self._lock:
             cut, self._open = self._open, []
         for end in cut:
@@ -69,6 +80,7 @@ class CuttingProxy:
             threading.Thread(target=self._serve, args=[client], daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
+        self._passes.wait()
         with client, socket.create_connection(self._server) as server, contextlib.suppress(OSError):
             with self._lock:
                 self._open += [client, server]
@@ -76,6 +88,7 @@ class CuttingProxy:
             while True:
                 ready, _, _ = select.select([client, server], [], [])
                 for end in ready:
+                    self._passes.wait()
                     piece = end.recv(_PIECE_BYTES)
                     if not piece:
                         return

@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -27,10 +28,34 @@ def path(tmp_path) -> Path:
     return tmp_path / "state" / "token"
 
 
+@dataclass(frozen=True)
+class Served:
+    """A server, the token file that it has made, and its log."""
+
+    server: ServerProcess
+    path: Path
+    log: Path
+
+    def refusals(self) -> list[dict]:
+        """What it said of files that it did not take."""
+        return events(self.log, "is not taken")
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    path, log = folder / "state" / "token", folder / "log"
+    with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
+        yield Served(server, path, log)
+
+
 @pytest.fixture
-def served(path, tmp_path, own_server) -> ServerProcess:
-    """A server that has made its token file; its log is the file `log`."""
-    return own_server("--token-file", str(path), "--log-level", "debug", log=tmp_path / "log")
+def served(serving) -> Served:
+    """A server that knows one token, its owner's."""
+    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    token_file.replace(str(serving.path), [own])
+    until(lambda: is_known(serving.server, own.token))
+    return serving
 
 
 def shardcall_token(path: Path, *words: str) -> str:
@@ -52,31 +77,33 @@ def events(log: Path, says: str) -> list[dict]:
     return [line for line in lines if says in line["event"]]
 
 
-def test_a_token_is_added_and_removed_without_a_restart(served, path):
+def test_a_token_is_added_and_removed_without_a_restart(served):
+    server, path = served.server, served.path
     said = shardcall_token(path, "add", "bob", "--scopes", "run")
     token = re.search(r'token="([^"]+)"', said)[1]
-    until(lambda: is_known(served, token))
-    with sc.connect(served.address, token=token) as client:
+    until(lambda: is_known(server, token))
+    with sc.connect(server.address, token=token) as client:
         np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
         assert "bob: run" in shardcall_token(path)
         assert token not in shardcall_token(path)
         assert shardcall_token(path, "remove", "bob") == "removed bob\n"
-        until(lambda: not is_known(served, token))
+        until(lambda: not is_known(server, token))
         with pytest.raises(sc.AccessDeniedError, match="was removed"):
             client.diff([1.0, 4.0])
-    assert is_known(served, token_file.read(str(path))[0].token)
+    assert is_known(server, token_file.read(str(path))[0].token)
 
 
-def test_a_principal_whose_token_is_new_has_its_arrays_still(served, path):
+def test_a_principal_whose_token_is_new_has_its_arrays_still(served):
+    server, path = served.server, served.path
     old, entries = token_file.Entry.make("bob", ["run", "arrays"]), token_file.read(str(path))
     token_file.replace(str(path), [*entries, old])
-    until(lambda: is_known(served, old.token))
+    until(lambda: is_known(server, old.token))
     new = token_file.Entry.make("bob", ["run", "arrays"])
-    with sc.connect(served.address, token=old.token) as before:
+    with sc.connect(server.address, token=old.token) as before:
         handle = before.put(np.arange(4.0)).handle
         token_file.replace(str(path), [*entries, new])
-        until(lambda: is_known(served, new.token) and not is_known(served, old.token))
-        with sc.connect(served.address, token=new.token) as after:
+        until(lambda: is_known(server, new.token) and not is_known(server, old.token))
+        with sc.connect(server.address, token=new.token) as after:
             np.testing.assert_array_equal(after.get(handle), np.arange(4.0))
 
 
@@ -89,17 +116,18 @@ def _expose(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [_damage, _expose, Path.unlink])
-def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, path, tmp_path, harm: Callable):
-    kept = token_file.read(str(path))
+def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, harm: Callable):
+    server, path = served.server, served.path
+    kept, before = token_file.read(str(path)), len(served.refusals())
     harm(path)
-    until(lambda: bool(events(tmp_path / "log", "is not taken")))
-    assert is_known(served, kept[0].token)
+    until(lambda: len(served.refusals()) > before)
+    assert is_known(server, kept[0].token)
     path.unlink(missing_ok=True)
     new = token_file.Entry.make("carol", ["run"])
     token_file.create(str(path), [new])
-    until(lambda: is_known(served, new.token))
-    assert not is_known(served, kept[0].token)
-    (told,) = events(tmp_path / "log", "is not taken")
+    until(lambda: is_known(server, new.token))
+    assert not is_known(server, kept[0].token)
+    (told,) = served.refusals()[before:]
     assert kept[0].token not in str(told)
 
 

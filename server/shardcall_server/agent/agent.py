@@ -5,18 +5,18 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import grpc
-import numpy as np
 import structlog
 
 from shardcall.addresses import Address
 from shardcall.channel import open_channel
-from shardcall.chunk_codec import Chunk, decode, encode_chunk
+from shardcall.chunk_codec import Chunk, decode
 from shardcall.metadata import AUTHORIZATION_KEY
 from shardcall.tls import Tls
 from shardcall.token import Token
@@ -29,10 +29,10 @@ from shardcall_worker.v1 import host_service_pb2
 
 _METHOD = "/shardcall_worker.v1.HostService/Join"
 _RESPONSE: Any = host_service_pb2.JoinResponse
-_REQUEST: Any = host_service_pb2.JoinRequest
 _BEAT_S = 1.0
 _MOST_WAITING = 16  # messages: a chunk each, at most
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0)
+_TELL_EVERY = 30  # attempts, two seconds apart
 _LASTING = {  # the next attempt would end as this one did
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -102,14 +102,19 @@ class Agent:
         try:
             with open_channel(self._settings.server, tls=self._settings.tls) as channel:
                 while not self._ended.is_set():
-                    attempts = 0 if self._join(channel) else attempts + 1
+                    attempts = 0 if self._join(channel, attempts) else attempts + 1
                     self._ended.wait(_BACK_OFF_S[min(attempts, len(_BACK_OFF_S) - 1)])
         finally:
             if self._workers is not None:
                 self._workers.close()
 
-    def _join(self, channel: grpc.Channel) -> bool:
-        """Is part of the mesh for as long as the connection lasts; returns whether it was at all."""
+    def _join(self, channel: grpc.Channel, attempts: int) -> bool:
+        """Is part of the mesh for as long as the connection lasts; returns whether it was at all.
+
+        Args:
+            channel: to the server.
+            attempts: how many came to nothing before this one.
+        """
         visit = Visit(self._settings, self._make_workers)
         join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
         token = self._settings.token.show()
@@ -119,13 +124,13 @@ class Agent:
             for message in self._call:
                 visit.take(message)
         except grpc.RpcError as error:
-            self._explain(error, joined=visit.welcome)
+            self._explain(error, attempts, joined=visit.welcome)
         finally:
             visit.end()
             self._call = None
         return visit.welcome
 
-    def _explain(self, error: Any, *, joined: bool) -> None:
+    def _explain(self, error: Any, attempts: int, *, joined: bool) -> None:
         code, details = error.code(), error.details()
         if self._ended.is_set():
             return
@@ -134,7 +139,7 @@ class Agent:
         log = structlog.get_logger()
         if joined:
             log.warning("the connection to the server ended; joining again", reason=details)
-        else:
+        elif attempts % _TELL_EVERY == 0:
             log.info("no server takes this host at present; trying again", at=self._settings.server.target)
 
     def _make_workers(self, platform: str, *, keep_spare: bool) -> Workers:
@@ -157,6 +162,7 @@ class Visit:
         self._settings = settings
         self._make_workers = make_workers
         self._outbox: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
+        self._speaking = threading.Lock()
         self._slot: WorkerSlot | None = None
         self._workers: Workers | None = None
         self._over = threading.Event()
@@ -205,13 +211,14 @@ class Visit:
     def _start(self, start: host_service_pb2.StartWorker) -> None:
         assert self._workers is not None
         if self._slot is not None:
-            self._slot.end()
+            self._slot.close()
         if not self._settings.shared_memory:
             start.socket_path = ""
         (process,), stood_by = self._workers.take()
         assert isinstance(process, WorkerProcess)
-        slot = WorkerSlot(process, start, self._settings.program_dir, self._say, self._say_chunk)
-        self._slot = slot
+        slot = WorkerSlot(process, start, self._settings.program_dir, partial(self._say_of, start.start_id))
+        with self._speaking:
+            self._slot = slot
         started = host_service_pb2.WorkerStarted(
             start_id=start.start_id,
             pid=slot.pid,
@@ -225,8 +232,11 @@ class Visit:
     def _say(self, message: host_service_pb2.JoinRequest) -> None:
         self._put(message.SerializeToString())
 
-    def _say_chunk(self, offset: int, data: np.ndarray) -> None:
-        self._put(encode_chunk(_REQUEST, 0, offset, data))
+    def _say_of(self, start_id: int, message: bytes) -> None:
+        """Sends what one worker says, or nothing of a worker before the present one."""
+        with self._speaking:
+            if self._slot is not None and self._slot.start_id == start_id:
+                self._put(message)
 
     def _put(self, message: bytes) -> None:
         while not self._over.is_set():
@@ -252,7 +262,8 @@ class Visit:
         """Ends the worker, and says nothing more."""
         self._over.set()
         if self._slot is not None:
-            self._slot.end()
-        while not self._outbox.empty():
-            self._outbox.get_nowait()
+            self._slot.close()
+        with suppress(queue.Empty):  # whoever sends takes from it too
+            while True:
+                self._outbox.get_nowait()
         self._outbox.put(None)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import structlog
 
+from shardcall.chunk_codec import encode_chunk
 from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.hosts.pieces import CHUNK_BYTES
 from shardcall_server.frontend.memory.arena import Arena, Region
@@ -20,6 +23,7 @@ from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.settings import memory_bytes
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
+_REQUEST: Any = host_service_pb2.JoinRequest
 _KEPT_S = 10.0  # memory is kept warm for the next command
 _CONNECT_S = 2.0
 
@@ -31,8 +35,7 @@ class WorkerSlot:
         process: the worker, which waits for `Start`.
         start: what the front end said.
         program_dir: where it is to keep compiled programs; empty for nowhere.
-        say: sends a message to the front end.
-        say_chunk: sends a part of results.
+        say: sends a `JoinRequest`, serialized, to the front end.
     """
 
     def __init__(
@@ -40,14 +43,12 @@ class WorkerSlot:
         process: WorkerProcess,
         start: host_service_pb2.StartWorker,
         program_dir: str,
-        say: Callable[[host_service_pb2.JoinRequest], None],
-        say_chunk: Callable[[int, np.ndarray], None],
+        say: Callable[[bytes], None],
     ) -> None:
         self.start_id = start.start_id
         self._process = process
         self._program_dir = program_dir
         self._say = say
-        self._say_chunk = say_chunk
         self._arena = _make_arena(self._detach)
         self._attached: set[int] = set()
         self._regions: dict[int, tuple[Region, int, int]] = {}
@@ -86,7 +87,7 @@ class WorkerSlot:
     def _wait(self) -> None:
         status = self._process.wait_status()
         ended = host_service_pb2.WorkerEnded(start_id=self.start_id, status=status)
-        self._say(host_service_pb2.JoinRequest(worker_ended=ended))
+        self._say(host_service_pb2.JoinRequest(worker_ended=ended).SerializeToString())
 
     def _pass_on(self) -> None:
         for body, _ in self._process.link.frames():
@@ -94,7 +95,7 @@ class WorkerSlot:
             if message.WhichOneof("answer") not in {"gathered", "compiling"}:
                 self._give_results(message)
             if message.WhichOneof("answer") != "gathered":  # they are not where they are to go before they have gone
-                self._say(host_service_pb2.JoinRequest(worker_message=body))
+                self._say(host_service_pb2.JoinRequest(worker_message=body).SerializeToString())
 
     def _give_results(self, message: link_pb2.WorkerMessage) -> None:
         """Sends the results that belong to an answer, before it, and lets go of the command's memory."""
@@ -104,10 +105,10 @@ class WorkerSlot:
         region, begin, nbytes = kept
         if nbytes and not message.HasField("failure"):
             results = host_service_pb2.Results(call_id=message.call_id)
-            self._say(host_service_pb2.JoinRequest(results=results))
+            self._say(host_service_pb2.JoinRequest(results=results).SerializeToString())
             for offset in range(0, nbytes, CHUNK_BYTES):
                 size = min(CHUNK_BYTES, nbytes - offset)
-                self._say_chunk(offset, region.view(begin + offset, size))
+                self._say(encode_chunk(_REQUEST, 0, offset, region.view(begin + offset, size)))
         region.close()
 
     def take_command(self, command: host_service_pb2.HostCommand) -> None:
@@ -166,6 +167,15 @@ class WorkerSlot:
         """Ends the worker at once."""
         with contextlib.suppress(OSError):
             self._process.kill()
+
+    def close(self) -> None:
+        """Ends the worker at once, and lets go of its memory: no command or chunk comes afterwards."""
+        self.end()
+        self._filling = None
+        while self._regions:
+            with contextlib.suppress(KeyError):  # the thread that gives results had it first
+                self._regions.popitem()[1][0].close()
+        self._arena.drop_unused_since(math.inf)
 
 
 def _make_arena(on_gone: Callable[[int], None]) -> Arena:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import jax
@@ -21,6 +22,9 @@ from shardcall_server.compilation.program_store import ProgramStore
 # Not of JAX's public interface, which has no way to keep the entries elsewhere than in files of its own making.
 _MODULE = "jax._src.compilation_cache"
 _HOOK = "get_file_cache"
+_COMPILER = "jax._src.compiler"
+_WRITE = "_cache_write"
+_WRITE_PARAMETERS = ("cache_key", "compile_time_secs", "module_name", "backend", "executable", "host_callbacks")
 # What of a processor decides which instructions XLA emits; a description of each begins with "processor" on most.
 _DECISIVE = {
     *("vendor_id", "cpu family", "model", "model name", "flags"),  # x86
@@ -114,6 +118,24 @@ def use_disk_cache(folder: Path, max_bytes: int) -> DiskCache | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return cache
+
+
+def write_from_this_process() -> None:
+    """Has a process of several keep what it compiled, though it is not the first.
+
+    JAX has the first alone write, for a folder that all share; ours is this host's own, and keys tell processes apart.
+    """
+    compiler, cache = import_module(_COMPILER), import_module(_MODULE)
+    before = getattr(compiler, _WRITE, None)
+    if not callable(before) or tuple(signature(before).parameters) != _WRITE_PARAMETERS:
+        structlog.get_logger().warning("this version of JAX keeps programs on disk on the first host only")
+        return
+
+    def write(cache_key, compile_time_secs, module_name, backend, executable, host_callbacks):  # type: ignore[no-untyped-def]
+        if not host_callbacks:
+            cache.put_executable_and_time(cache_key, module_name, executable, backend, int(compile_time_secs))
+
+    setattr(compiler, _WRITE, write)
 
 
 def host_processor() -> str:

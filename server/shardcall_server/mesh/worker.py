@@ -11,7 +11,7 @@ import jax
 import structlog
 
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache
+from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache, write_from_this_process
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.program_folder import FolderRefusedError
 from shardcall_server.framing import Link
@@ -113,6 +113,8 @@ def _open_disk_cache(start: link_pb2.Start) -> DiskCache | None:
     if not start.program_dir:
         return None
     try:
+        if start.process.index:
+            write_from_this_process()
         return use_disk_cache(Path(start.program_dir), start.max_program_dir_bytes)
     except FolderRefusedError as error:  # the front end has looked; it has become another's since
         structlog.get_logger().warning("no compiled programs are kept on disk", reason=str(error))

@@ -78,9 +78,11 @@ class Host:
             message.socket_path, message.ticket = door.path, door.ticket
         with self._lock:
             if self.parted:
+                if door is not None:
+                    door.close()
                 started.set_exception(HostGoneError(self.parted))
-            else:
-                self._starting = start_id, index, door, started
+                return started
+            self._starting = start_id, index, door, started
         self._send(host_service_pb2.JoinResponse(start_worker=message))
         return started
 

@@ -54,6 +54,7 @@ class MeshSession:
         self._sequence = itertools.count(1)
         self._ended = False
         self._first_to_end: Member | None = None
+        self._end_lock = threading.Lock()
         self._over = threading.Event()
         self._fault: BaseException | None = None
         self._stop: Stop | None = None
@@ -201,12 +202,19 @@ class MeshSession:
         except Exception as error:  # noqa: BLE001  # it is raised where the session ends
             self._fault = self._fault or error
         finally:
-            self._first_to_end = self._first_to_end or member
+            with self._end_lock:
+                is_first = self._first_to_end is None
+                self._first_to_end = self._first_to_end or member
             self._ended = True
-            self._over.set()
-            for other in self.members:
-                if other is not self._first_to_end:
-                    other.leave(_OTHERS_S)
+            if is_first:
+                self._end_others(member)
+                self._over.set()
+
+    def _end_others(self, first: Member) -> None:
+        until = time.monotonic() + _OTHERS_S
+        for other in self.members:
+            if other is not first:
+                other.leave(max(0.0, until - time.monotonic()))
 
     def _hand_out(self, member: Member, message: link_pb2.WorkerMessage) -> None:
         match message.WhichOneof("answer"):

@@ -1,0 +1,160 @@
+"""What benchmarks/hosts.py measures: servers of several worker processes on this machine, and what these use."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import shardcall as sc
+from harness.processes import thread_seconds
+
+_MAY_JOIN = re.compile(r'"by": "shardcall worker --join (\S+?)"')
+_READY = re.compile(r"shardcall ready at (\S+) ")
+_SENT = re.compile(r"\bbytes_sent:(\d+)")
+_PID = re.compile(r"pid=(\d+)")
+# A machine that is held up for a while is no reason to count anybody out.
+_PATIENCE = ("--host-silence-s", "600", "--worker-silence-s", "600", "--host-lag-s", "600")
+_END_S = 30.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a mesh is made up.
+
+    Attributes:
+        hosts: agents, each with one worker process; 0 for a plain server with a worker of its own.
+        devices: of each.
+        shares_memory: whether the workers share memory with the front end, as only those on its host can.
+    """
+
+    hosts: int
+    devices: int
+    shares_memory: bool = True
+
+    @property
+    def all_devices(self) -> int:
+        """Of the whole mesh."""
+        return max(1, self.hosts) * self.devices
+
+    def __str__(self) -> str:
+        if not self.hosts:
+            return f"floor: serve --devices {self.devices}"
+        return f"{self.hosts} × {self.devices}, {'shared memory' if self.shares_memory else 'by messages'}"
+
+
+@dataclass
+class Cluster:
+    """A running server.
+
+    Attributes:
+        shape: of its mesh.
+        client: of it.
+        front_end: the process id of the front end.
+        agents: those of the agents.
+        start_s: from the start of the agents, or of a plain server, until the mesh answered.
+    """
+
+    shape: Shape
+    client: sc.Client
+    front_end: int
+    agents: list[int] = field(default_factory=list)
+    start_s: float = 0.0
+
+    @property
+    def workers(self) -> list[int]:
+        """The process ids of the workers."""
+        return [pid for parent in self.agents or [self.front_end] for pid in _children(parent)]
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """The processor time of the front end, of the agents and of the workers together."""
+        kinds = {"front end": [self.front_end], "agents": self.agents, "workers": self.workers}
+        return {kind: sum(sum(thread_seconds(pid).values()) for pid in pids) for kind, pids in kinds.items()}
+
+    def traffic(self) -> dict[str, tuple[int, int]]:
+        """By host, in the order of their processes: the bytes sent to its present worker, and those received."""
+        hosts = self.client.usage().mesh.hosts
+        return {host.name: (host.sent_bytes, host.received_bytes) for host in hosts if host.process_index >= 0}
+
+    def sockets(self) -> tuple[list[int], list[int]]:
+        """The TCP connections of each worker, and the bytes that it has sent through them, to other workers most."""
+        told = subprocess.run(["ss", "-tinpH"], capture_output=True, text=True, check=False).stdout
+        connections, sent = dict.fromkeys(self.workers, 0), dict.fromkeys(self.workers, 0)
+        for line in re.sub(r"\n\s+", " ", told).splitlines():
+            pid, nbytes = _PID.search(line), _SENT.search(line)
+            if pid and int(pid[1]) in connections:
+                connections[int(pid[1])] += 1
+                sent[int(pid[1])] += int(nbytes[1]) if nbytes else 0
+        return list(connections.values()), list(sent.values())
+
+
+@contextmanager
+def running(shape: Shape) -> Iterator[Cluster]:
+    """A server that is ready, and gone afterwards."""
+    command = [sys.executable, "-m", "shardcall.cli"]
+    serve = [*command, "serve", "--exit-with-stdin", "--port", "0", "--no-spare-worker", "--warm-s", "0"]
+    serve += ["--strategy", "fixed", "--cache-dir", "", *_PATIENCE[2:4]]
+    serve += ["--hosts", str(shape.hosts), "--hosts-port", "0", *_PATIENCE] if shape.hosts else []
+    serve += [] if shape.hosts else ["--devices", str(shape.devices)]
+    agents: list[subprocess.Popen[bytes]] = []
+    began = time.monotonic()
+    front_end = subprocess.Popen(serve, stdin=-1, stdout=-1, stderr=-1, text=True)
+    assert front_end.stdin
+    assert front_end.stdout
+    assert front_end.stderr
+    try:
+        if shape.hosts:
+            join = _line_with(front_end.stderr, _MAY_JOIN)
+            began = time.monotonic()
+            for i in range(shape.hosts):
+                worker = [*command, "worker", "--join", join, "--name", f"h{i}", "--devices", str(shape.devices)]
+                worker += ["--cache-dir", "", *([] if shape.shares_memory else ["--no-shared-memory"])]
+                agents.append(subprocess.Popen(worker, stdin=-3, stdout=-3, stderr=-3))
+        threading.Thread(target=_drain, args=[front_end.stderr], daemon=True).start()
+        address = _line_with(front_end.stdout, _READY)
+        start_s = time.monotonic() - began
+        # Between hosts no memory is shared, with clients as little as with workers.
+        with sc.connect(address, shared_memory=shape.shares_memory) as client:
+            yield Cluster(shape, client, front_end.pid, [agent.pid for agent in agents], start_s)
+    finally:
+        front_end.stdin.close()
+        _end([front_end, *agents])
+
+
+def _end(processes: Sequence[subprocess.Popen]) -> None:
+    for process in processes[1:]:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _line_with(stream: IO[str], pattern: re.Pattern[str]) -> str:
+    for line in stream:
+        if found := pattern.search(line):
+            return found[1]
+    sys.exit("a server did not become ready; start it by hand to see why: shardcall serve --hosts 1")
+
+
+def _drain(stream: IO[str]) -> None:
+    for _ in stream:
+        pass
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return found

@@ -1,0 +1,136 @@
+"""Clients that call a server of several hosts all the while, and what became of their calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import shardcall as sc
+from shardcall import P
+
+TIMEOUT_S = 120.0
+_ESTABLISHED = "01"
+_NAMED = {"MESH_RESTARTED", "MESH_NOT_READY", "ARRAY_LOST"}
+_ALL = sc.Mesh(x=4)
+
+
+@dataclass
+class Ended:
+    """A call that has its answer.
+
+    Attributes:
+        began: when it began, on the monotonic clock.
+        ended: when its answer came.
+        told: the reason of its error; empty for a right answer.
+    """
+
+    began: float
+    ended: float
+    told: str = ""
+
+
+@dataclass
+class Callers:
+    """Threads that call, each with a client of its own.
+
+    Attributes:
+        ended: the calls that have their answers.
+        wrong: what should not be: a wrong answer, or an error without a name for what happened.
+    """
+
+    ended: list[Ended] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    _under_way: dict[int, float] = field(default_factory=dict)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def calling(self, address: str) -> Iterator[Callers]:
+        """Calls while the body runs; afterwards every call has ended."""
+        bodies = [_diff, _matmul, _put_and_get, _diff_of_one_that_stays]
+        with ExitStack() as stack:
+            threads = []
+            for number, body in enumerate(bodies):
+                client = stack.enter_context(sc.connect(address, shared_memory=bool(number % 2)))
+                threads.append(threading.Thread(target=self._call, args=[number, client, body]))
+            for thread in threads:
+                thread.start()
+            try:
+                yield self
+            finally:
+                self._stopping.set()
+                for thread in threads:
+                    thread.join(2 * TIMEOUT_S)
+                    if thread.is_alive():
+                        self.wrong.append("a call hangs")
+
+    def _call(self, number: int, client: sc.Client, body: Callable[[sc.Client, np.random.Generator], bool]) -> None:
+        rng = np.random.default_rng(number)
+        while not self._stopping.is_set():
+            began = self._under_way[number] = time.monotonic()
+            told = ""
+            try:
+                if not body(client, rng):
+                    self.wrong.append(f"{body.__name__} gave a wrong answer")
+            except sc.ShardcallError as error:
+                told = error.reason
+                if told not in _NAMED:
+                    self.wrong.append(f"{body.__name__}: {error!r}")
+            except Exception as error:  # noqa: BLE001  # it is reported as wrong, whatever it is
+                self.wrong.append(f"{body.__name__}: {error!r}")
+            del self._under_way[number]
+            self.ended.append(Ended(began, time.monotonic(), told))
+
+    def all_answered(self, since: float) -> bool:
+        """Whether no call is under way that began before a moment."""
+        return all(began >= since for began in list(self._under_way.values()))
+
+    def last_answer(self, since: float) -> float:
+        """When the last of the calls was answered that were under way at a moment; that moment if none was."""
+        return max((call.ended for call in list(self.ended) if call.began < since <= call.ended), default=since)
+
+    def next_right(self, since: float) -> float | None:
+        """When the first call was answered right that began after a moment."""
+        right = (call.ended for call in list(self.ended) if call.began >= since and not call.told)
+        return min(right, default=None)
+
+    def told(self) -> dict[str, int]:
+        """How many calls ended with which error."""
+        reasons = [call.told for call in self.ended if call.told]
+        return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+
+
+def _diff(client: sc.Client, rng: np.random.Generator) -> bool:
+    x = rng.standard_normal((129, 65))
+    result = client.diff(x, axis=0, mesh=_ALL, spec=P("x", None), timeout=TIMEOUT_S).array
+    return bool(np.array_equal(result, np.diff(x, axis=0)))
+
+
+def _matmul(client: sc.Client, rng: np.random.Generator) -> bool:
+    a, b = rng.integers(-9, 9, (96, 64)).astype(np.float64), rng.integers(-9, 9, (64, 32)).astype(np.float64)
+    result = client.matmul(a, b, mesh=_ALL, lhs_spec=P(None, "x"), rhs_spec=P("x", None), timeout=TIMEOUT_S).array
+    return bool(np.array_equal(result, a @ b))
+
+
+def _put_and_get(client: sc.Client, rng: np.random.Generator) -> bool:
+    x = rng.standard_normal((256, 128))
+    with client.put(x, mesh=_ALL, spec=P("x", None), timeout=TIMEOUT_S) as kept:
+        return bool(np.array_equal(kept.get(timeout=TIMEOUT_S), x))
+
+
+def _diff_of_one_that_stays(client: sc.Client, rng: np.random.Generator) -> bool:
+    x = rng.standard_normal((64, 32))
+    with client.put(x, mesh=_ALL, spec=P(None, "x"), timeout=TIMEOUT_S) as kept:
+        return bool(np.array_equal(client.diff(kept, axis=1, timeout=TIMEOUT_S).array, np.diff(x, axis=1)))
+
+
+def connections_to(address: str) -> set[str]:
+    """The ports of this host from which somebody is connected to an address."""
+    port = f"{int(address.rsplit(':', 1)[1]):04X}"
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return {row[1].rsplit(":", 1)[1] for row in rows if row[2].endswith(f":{port}") and row[3] == _ESTABLISHED}

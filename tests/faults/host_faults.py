@@ -1,0 +1,138 @@
+"""What may befall a host of a mesh: each fault strikes one host, and is mended as a keeper would mend it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+
+from clusters import AgentProcess, Cluster
+from faults.cutting_proxy import CuttingProxy
+
+_RUNS_S, _STANDS_S = 0.02, 0.8  # of a worker that gets almost no processor: some two hundredths
+
+
+@dataclass
+class Hosts:
+    """The hosts of a cluster: each reaches the front end through a proxy of its own.
+
+    Attributes:
+        cluster: the server.
+        proxies: by the names of the hosts.
+        options: of each agent.
+    """
+
+    cluster: Cluster
+    proxies: dict[str, CuttingProxy] = field(default_factory=dict)
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def start(self, name: str) -> AgentProcess:
+        """Starts a host's agent, as a service manager does with one that has ended."""
+        self.cluster.hosts_address = self.proxies[name].address
+        return self.cluster.start_agent(name, *self.options[name])
+
+    def agent(self, name: str) -> AgentProcess:
+        return self.cluster.agents[name]
+
+    def worker(self, name: str) -> int:
+        """The process id of a host's worker."""
+        (pid,) = self.agent(name).worker_pids()
+        return pid
+
+
+@contextmanager
+def proxied_cluster(devices_each: int, *server_options: str, **hosts: tuple[str, ...]) -> Iterator[Hosts]:
+    """A cluster that is ready, and gone afterwards.
+
+    Args:
+        devices_each: virtual CPU devices of each host.
+        *server_options: for ``shardcall serve``.
+        **hosts: the options of each agent, by the host's name.
+    """
+    with ExitStack() as stack:
+        cluster = Cluster(len(hosts), server_options, {})
+        stack.callback(cluster.end)
+        address = cluster.words.wait_for(r'"by": "shardcall worker --join (\S+?)"')[1]
+        running = Hosts(cluster)
+        for name, options in hosts.items():
+            running.proxies[name] = stack.enter_context(CuttingProxy(address))
+            running.options[name] = ("--devices", str(devices_each), *options)
+            running.start(name)
+        cluster.wait_ready()
+        yield running
+
+
+@dataclass
+class Struck:
+    """A fault under way.
+
+    Attributes:
+        mend: what a keeper does once it was noticed; None for what the server mends itself.
+        is_gone: whether the front end is to miss the host before that.
+    """
+
+    mend: Callable[[], None] | None = None
+    is_gone: bool = False
+
+
+def kill_worker(hosts: Hosts, name: str) -> Struck:
+    os.kill(hosts.worker(name), signal.SIGKILL)
+    return Struck()
+
+
+def kill_agent(hosts: Hosts, name: str) -> Struck:
+    """Kills an agent; it is started again as by a service manager."""
+    agent = hosts.agent(name)
+    agent.process.kill()
+
+    def start_again() -> None:
+        agent.process.wait()
+        hosts.start(name)
+
+    return Struck(start_again, is_gone=True)
+
+
+def freeze_worker(hosts: Hosts, name: str) -> Struck:
+    os.kill(hosts.worker(name), signal.SIGSTOP)
+    return Struck()
+
+
+def freeze_host(hosts: Hosts, name: str) -> Struck:
+    """Stops an agent and its worker, as a machine or a container that is paused."""
+    pids = [hosts.agent(name).process.pid, hosts.worker(name)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+    def thaw() -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    return Struck(thaw, is_gone=True)
+
+
+def lose_host(hosts: Hosts, name: str) -> Struck:
+    """Lets nothing pass between an agent and the front end."""
+    proxy = hosts.proxies[name]
+    proxy.swallow()
+    return Struck(proxy.heal, is_gone=True)
+
+
+def slow_worker(hosts: Hosts, name: str) -> Struck:
+    """Lets a worker have almost no processor, for as long as it lives."""
+    pid = hosts.worker(name)
+
+    def stop_and_go() -> None:
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(_STANDS_S)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(_RUNS_S)
+
+    threading.Thread(target=stop_and_go, name="slow", daemon=True).start()
+    return Struck()
