@@ -41,6 +41,11 @@ test-all: $(venv) ## run every test, the long ones too
 	@echo 'Testing everything, the long tests too'
 	@$(run) -m pytest $(in_parallel) -m 'not soak and not fuzz' --full $(ARGS)
 
+# Each process of the tests has a cluster of its own: one for each processor is enough.
+test-hosts: $(venv) ## run every kernel's tests on 2 hosts of 4 devices and on 4 of 2 (ARGS=--hosts-relayed)
+	@$(run) -m pytest tests/kernels -n auto --dist loadfile --hosts 2 $(ARGS)
+	@$(run) -m pytest tests/kernels -n auto --dist loadfile --hosts 4 --hosts-apart $(ARGS)
+
 fuzz: $(venv) ## send the server thousands of wrong requests
 	@$(run) -m pytest $(in_parallel) -m fuzz --full $(ARGS)
 

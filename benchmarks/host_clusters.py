@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+from unittest.mock import patch
 
 import shardcall as sc
 from harness.processes import thread_seconds
@@ -97,6 +99,14 @@ class Cluster:
 
 
 @contextmanager
+def own_tokens() -> Iterator[None]:
+    """Has servers, agents and clients of this process use tokens of their own: older ones may not have the scope."""
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ):
+        os.environ["SHARDCALL_TOKEN_FILE"] = f"{folder}/token"
+        yield
+
+
+@contextmanager
 def running(shape: Shape) -> Iterator[Cluster]:
     """A server that is ready, and gone afterwards."""
     command = [sys.executable, "-m", "shardcall.cli"]
@@ -105,6 +115,7 @@ def running(shape: Shape) -> Iterator[Cluster]:
     serve += ["--hosts", str(shape.hosts), "--hosts-port", "0", *_PATIENCE] if shape.hosts else []
     serve += [] if shape.hosts else ["--devices", str(shape.devices)]
     agents: list[subprocess.Popen[bytes]] = []
+    said = tempfile.TemporaryFile()  # noqa: SIM115  # closed below
     began = time.monotonic()
     front_end = subprocess.Popen(serve, stdin=-1, stdout=-1, stderr=-1, text=True)
     assert front_end.stdin
@@ -117,9 +128,15 @@ def running(shape: Shape) -> Iterator[Cluster]:
             for i in range(shape.hosts):
                 worker = [*command, "worker", "--join", join, "--name", f"h{i}", "--devices", str(shape.devices)]
                 worker += ["--cache-dir", "", *([] if shape.shares_memory else ["--no-shared-memory"])]
-                agents.append(subprocess.Popen(worker, stdin=-3, stdout=-3, stderr=-3))
+                agents.append(subprocess.Popen(worker, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
+                # Without it the mesh would never be whole, and nobody would say so.
+                threading.Thread(target=_end_with, args=[agents[-1], front_end], daemon=True).start()
         threading.Thread(target=_drain, args=[front_end.stderr], daemon=True).start()
-        address = _line_with(front_end.stdout, _READY)
+        try:
+            address = _line_with(front_end.stdout, _READY)
+        except EOFError:
+            said.seek(0)
+            sys.exit(f"a server did not become ready; its agents said:\n{said.read()[-2000:].decode()}")
         start_s = time.monotonic() - began
         # Between hosts no memory is shared, with clients as little as with workers.
         with sc.connect(address, shared_memory=shape.shares_memory) as client:
@@ -127,6 +144,7 @@ def running(shape: Shape) -> Iterator[Cluster]:
     finally:
         front_end.stdin.close()
         _end([front_end, *agents])
+        said.close()
 
 
 def _end(processes: Sequence[subprocess.Popen]) -> None:
@@ -144,7 +162,12 @@ def _line_with(stream: IO[str], pattern: re.Pattern[str]) -> str:
     for line in stream:
         if found := pattern.search(line):
             return found[1]
-    sys.exit("a server did not become ready; start it by hand to see why: shardcall serve --hosts 1")
+    raise EOFError
+
+
+def _end_with(agent: subprocess.Popen[bytes], front_end: subprocess.Popen[str]) -> None:
+    agent.wait()
+    front_end.terminate()
 
 
 def _drain(stream: IO[str]) -> None:

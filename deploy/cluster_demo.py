@@ -21,9 +21,14 @@ BEFORE_THE_KILL_S = 1.0
 _began = time.monotonic()
 
 
+def show(line: str) -> None:
+    """Prints a line at once, also where nobody looks."""
+    print(line, flush=True)  # noqa: T201  # that is what this program is for
+
+
 def say(what: str) -> None:
-    """Prints a line with the time since the start."""
-    print(f"[{time.monotonic() - _began:6.1f} s] {what}", flush=True)
+    """Prints what is done, with the time since the start."""
+    show(f"[{time.monotonic() - _began:6.1f} s] {what}")
 
 
 def find_compose() -> list[str]:
@@ -96,18 +101,18 @@ class Demo:
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as client:
             assert client.stdout is not None
             for line in client.stdout:
-                print(f"  | {line}", end="", flush=True)
+                show(f"  | {line.rstrip()}")
                 if line.startswith("watching"):
                     time.sleep(BEFORE_THE_KILL_S)
                     self._kill()
-        print()
+        show("")
         restarts = self._inspect(VICTIM)["restarts"]
         same = self._inspect(FRONT_END)["StartedAt"] == front_end["StartedAt"]
         say(f"Docker has started {VICTIM} again {restarts} time(s); the front end is {'the same' if same else 'NEW'}")
         return client.returncode or int(not same)
 
     def _kill(self) -> None:
-        """Kills all that runs in a worker's container, from inside: who does it by `docker kill` has to start it too."""
+        """Kills all that runs in a worker's container, from inside: Docker does not start again what `docker kill` ends."""
         say(f"killing {VICTIM}: SIGKILL for all of its processes")
         # It may end with the container, so what it returns says nothing.
         command = [*self._compose, "exec", "-T", VICTIM, "sh", "-c", "kill -s KILL -- -1"]

@@ -232,9 +232,15 @@ def test_it_takes_the_scope_admin(server, tmp_path):
 
 
 def test_an_error_in_the_block_is_the_one_that_is_raised(recorder, tmp_path):
-    with pytest.raises(sc.AxisError), recorder.profile(tmp_path / "traces") as profile:
-        recorder.diff(X, axis=0, **ACROSS)
-        recorder.diff(X, axis=5)
+    profile = recorder.profile(tmp_path / "traces")
+
+    def fail() -> None:
+        with profile:
+            recorder.diff(X, axis=0, **ACROSS)
+            recorder.diff(X, axis=5)
+
+    with pytest.raises(sc.AxisError):
+        fail()
     assert events(profile.path)
 
 

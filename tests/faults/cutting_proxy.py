@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -36,6 +37,11 @@ class CuttingProxy:
         self._silent = threading.Event()
         self._passes = threading.Event()
         self._passes.set()
+        self._pause_s = 0.0
+
+    def slow_down(self, bytes_per_s: float) -> None:
+        """Passes on no more than so much from now on, for each connection."""
+        self._pause_s = _PIECE_BYTES / bytes_per_s
 
     def swallow(self) -> None:
         """Passes on nothing from now on, either way, and tells nobody, until `heal`; whoever comes waits."""
@@ -90,6 +96,7 @@ class CuttingProxy:
                 for end in ready:
                     self._passes.wait()
                     piece = end.recv(_PIECE_BYTES)
+                    time.sleep(self._pause_s * len(piece) / _PIECE_BYTES)
                     if not piece:
                         return
                     if end is client:

@@ -1,12 +1,17 @@
-"""Runs kernels as the worker does, without a worker: resolve, compile, place, run, gather, on 8 CPU devices."""
+"""Runs kernels as the worker does, without a worker: resolve, compile, place, run, gather, on 8 CPU devices.
+
+With ``--hosts N`` the calls go to a server instead whose mesh of 8 devices is made of N hosts; what is looked at of
+calls without running them, and kernels of the tests' own, stay in this process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
 import pytest
+from kernels.wire_calls import WireCalls, wire_calls
 
 from shardcall_server.authoring.runner import Call, Runner, call, use_virtual_devices
 from shardcall_server.compilation.program import Program
@@ -17,15 +22,28 @@ from shardcall_server.kernels.layout import ArrayType, Spec
 
 use_virtual_devices()
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The kernels' tables on a mesh of several hosts: ``pytest tests/kernels --hosts 2``."""
+    parser.addoption("--hosts", type=int, default=0, choices=(0, 1, 2, 4, 8), help="hosts that tests/kernels run on")
+    parser.addoption("--hosts-apart", action="store_true", help="small meshes take devices of all hosts")
+    parser.addoption("--hosts-relayed", action="store_true", help="hosts share no memory with the server")
+
+
 Entries = Sequence[str | tuple[str, ...] | None]
 """A spec as a user writes it, without the P: ``("x", None)``, ``(("a", "b"), None)``."""
 
 
 class Kernels:
-    """Runs kernels, compiling each call once; specs are written as a user writes them."""
+    """Runs kernels, compiling each call once; specs are written as a user writes them.
 
-    def __init__(self) -> None:
+    Args:
+        wire: where calls of the library's kernels are run; None for here.
+    """
+
+    def __init__(self, wire: WireCalls | None = None) -> None:
         self.runner = Runner()
+        self._wire = wire
 
     @property
     def programs(self) -> dict[Call, Program]:
@@ -43,8 +61,15 @@ class Kernels:
     def __call__(
         self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object
     ) -> np.ndarray | tuple[np.ndarray, ...]:
-        """The kernel's result, all of them where it has several; ``padding`` is what the operands' padding holds."""
-        results = self.runner.run(_call(kernel, *operands, **how), operands, padding)
+        """The kernel's result, all of them where it has several.
+
+        ``padding`` is what the operands' padding holds where the call is run here: nobody can say that to a server.
+        """
+        wanted = _call(kernel, *operands, **how)
+        if self._wire is not None and self._wire.knows(kernel):
+            results = self._wire.run(wanted, operands)
+        else:
+            results = self.runner.run(wanted, operands, padding)
         return results[0] if len(results) == 1 else results
 
 
@@ -66,8 +91,15 @@ def _spec(entries: Entries) -> Spec:
 
 
 @pytest.fixture(scope="session")
-def run() -> Kernels:
-    return Kernels()
+def run(request: pytest.FixtureRequest) -> Iterator[Kernels]:
+    option = request.config.getoption
+    hosts = option("--hosts", 0)  # not known where the tests were not asked for by their folder
+    if not hosts:
+        yield Kernels()
+        return
+    agent_options = ["--no-shared-memory"] if option("--hosts-relayed") else []
+    with wire_calls(hosts, *agent_options, apart=option("--hosts-apart")) as wire:
+        yield Kernels(wire)
 
 
 ELEMENT_TYPES = [

@@ -20,13 +20,17 @@ LIMITS = WatchLimits(silence_s=3, start_s=120, execute_s=60, compile_s=300, grac
 
 
 class Session:
-    """Stands where the session does: what a worker is at and how long, the test says."""
+    """Stands where the session does, and its one worker: what that is at and how long, the test says."""
+
+    host = ""
 
     def __init__(self, *commands: Command, ready: bool = True) -> None:
         self.ready: Future[None] = Future()
         self.heard = 1
         self.unheard = False
         self.cpu_ticks = 0
+        self.worker = self
+        self.members = (self,)
         self.open = list(commands)
         if ready:
             self.ready.set_result(None)

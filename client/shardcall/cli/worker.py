@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -53,11 +54,12 @@ def worker(
         if server.is_socket:
             raise _UsageError("--join is to be host:port, such as server:8471")
         encryption = find_tls(server, tls, ca_certificate, client_certificate, client_key)
-        token = find_token(server, None, encrypted=encryption is not None or tls is False)
+        find = partial(find_token, server, None, encrypted=encryption is not None or tls is False)
+        find()  # what the environment says is wrong now, or never
         settings = AgentSettings(
             server=server,
             tls=encryption,
-            token=token,
+            find_token=find,
             name=name or _NOT_IN_A_NAME.sub("-", socket.gethostname())[:64],
             address=address or _own_address(server),
             devices=devices,

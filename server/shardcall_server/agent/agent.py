@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from shardcall.token import Token
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.agent.own_address import free_port
 from shardcall_server.agent.worker_slot import WorkerSlot
+from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
 from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.workers import Workers
 from shardcall_worker.v1 import host_service_pb2
@@ -34,6 +35,7 @@ _MOST_WAITING = 16  # messages: a chunk each, at most
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0)
 _TELL_EVERY = 30  # attempts, two seconds apart
 _LASTING = {  # the next attempt would end as this one did
+    grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.UNAUTHENTICATED,
@@ -53,7 +55,7 @@ class AgentSettings:
     Attributes:
         server: where hosts join.
         tls: what the connection is encrypted with; None for a plain one.
-        token: shown to the server.
+        find_token: finds what is shown to the server; the token file may be made or changed at any time.
         name: of this host.
         address: at which the other hosts reach this one.
         devices: virtual CPU devices; 0 for the platform's own.
@@ -64,7 +66,7 @@ class AgentSettings:
 
     server: Address
     tls: Tls | None
-    token: Token
+    find_token: Callable[[], Token]
     name: str
     address: str
     devices: int
@@ -100,7 +102,7 @@ class Agent:
         """
         attempts = 0
         try:
-            with open_channel(self._settings.server, tls=self._settings.tls) as channel:
+            with open_channel(self._settings.server, MESSAGE_BYTES, self._settings.tls) as channel:
                 while not self._ended.is_set():
                     attempts = 0 if self._join(channel, attempts) else attempts + 1
                     self._ended.wait(_BACK_OFF_S[min(attempts, len(_BACK_OFF_S) - 1)])
@@ -115,27 +117,38 @@ class Agent:
             channel: to the server.
             attempts: how many came to nothing before this one.
         """
-        visit = Visit(self._settings, self._make_workers)
+        log, visit = structlog.get_logger(), Visit(self._settings, self._make_workers)
         join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
-        token = self._settings.token.show()
-        metadata = ((AUTHORIZATION_KEY, f"Bearer {token}"),) if token else ()
+        token = self._settings.find_token()
+        shown = token.show()
+        metadata = ((AUTHORIZATION_KEY, f"Bearer {shown}"),) if shown else ()
         self._call = join(visit.outgoing(), metadata=metadata, wait_for_ready=False)
+        if not self._call.add_callback(visit.fall_silent):
+            visit.fall_silent()
+        if self._ended.is_set():  # just before there was a call to end
+            self._call.cancel()
         try:
             for message in self._call:
                 visit.take(message)
         except grpc.RpcError as error:
-            self._explain(error, attempts, joined=visit.welcome)
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._settings.find_token().show() != shown:
+                return False  # the file was written while the call was on its way
+            self._explain(error, attempts, token, joined=visit.welcome)
+        except Exception:  # no memory, no processes: with a new worker it may go better
+            log.exception("the agent failed; joining again")
+            self._call.cancel()
         finally:
             visit.end()
             self._call = None
         return visit.welcome
 
-    def _explain(self, error: Any, attempts: int, *, joined: bool) -> None:
+    def _explain(self, error: Any, attempts: int, token: Token, *, joined: bool) -> None:
         code, details = error.code(), error.details()
         if self._ended.is_set():
             return
         if code in _LASTING:
-            raise AgentRefusedError(f"{details}; {self._settings.token.told}" if "TOKEN" in str(code) else details)
+            told = code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+            raise AgentRefusedError(f"{details}; {token.told}" if told else details)
         log = structlog.get_logger()
         if joined:
             log.warning("the connection to the server ended; joining again", reason=details)
@@ -247,20 +260,28 @@ class Visit:
             return
 
     def _beat(self) -> None:
+        log = structlog.get_logger()
         while not self._over.wait(_BEAT_S):
             slot, workers = self._slot, self._workers
             if workers is not None and slot is not None:  # the first worker has the machine to itself
-                workers.renew()
-                slot.trim()
+                try:
+                    workers.renew()
+                    slot.trim()
+                except Exception:  # whatever it is, the host lives
+                    log.exception("the agent stumbled")
             beat = host_service_pb2.HostBeat(
                 worker_cpu_ticks=slot.cpu_ticks if slot is not None else 0,
                 spare_ready=workers is not None and workers.spare_ready,
             )
             self._say(host_service_pb2.JoinRequest(beat=beat))
 
+    def fall_silent(self) -> None:
+        """Says nothing more; nobody waits any longer for others to take what is said."""
+        self._over.set()
+
     def end(self) -> None:
         """Ends the worker, and says nothing more."""
-        self._over.set()
+        self.fall_silent()
         if self._slot is not None:
             self._slot.close()
         with suppress(queue.Empty):  # whoever sends takes from it too

@@ -15,6 +15,7 @@ import numpy as np
 import structlog
 
 from shardcall.chunk_codec import encode_chunk
+from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.hosts.pieces import CHUNK_BYTES
 from shardcall_server.frontend.memory.arena import Arena, Region
@@ -53,6 +54,7 @@ class WorkerSlot:
         self._attached: set[int] = set()
         self._regions: dict[int, tuple[Region, int, int]] = {}
         self._filling: tuple[link_pb2.FrontEndMessage, Region, int] | None = None
+        self._closed = False
         self.is_linked = bool(start.socket_path) and self._hand_on(start)
 
     @property
@@ -110,6 +112,8 @@ class WorkerSlot:
                 size = min(CHUNK_BYTES, nbytes - offset)
                 self._say(encode_chunk(_REQUEST, 0, offset, region.view(begin + offset, size)))
         region.close()
+        if self._closed:
+            self._arena.drop_unused_since(math.inf)
 
     def take_command(self, command: host_service_pb2.HostCommand) -> None:
         """Passes a command on, as soon as its operands are there."""
@@ -120,8 +124,9 @@ class WorkerSlot:
         if not nbytes:
             self._send(message)
             return
-        region = self._arena.take("", nbytes)
-        region.reserve(nbytes, lambda: None)
+        region = self._make_room(nbytes)
+        if region is None:
+            return
         self._regions[message.call_id] = region, command.result_begin, command.result_bytes
         for span in _spans(message):
             span.memory_id = region.memory_id
@@ -133,6 +138,21 @@ class WorkerSlot:
             self._filling = message, region, command.operand_bytes
         else:
             self._send(message)
+
+    def _make_room(self, nbytes: int) -> Region | None:
+        """Memory for a command; where there is none, the mesh cannot go on, for others may have begun with it."""
+        region = None
+        try:
+            region = self._arena.take("", nbytes)
+            region.reserve(nbytes, lambda: None)
+        except CallError as error:
+            if region is not None:
+                region.close()
+            failure = link_pb2.Failure(reason=Reason.INTERNAL.value, message=error.message)
+            answer = link_pb2.WorkerMessage(failure=failure).SerializeToString()
+            self._say(host_service_pb2.JoinRequest(worker_message=answer).SerializeToString())
+            return None
+        return region
 
     def take_chunk(self, offset: int, data: np.ndarray) -> None:
         """Takes a part of the operands of the command before it."""
@@ -172,6 +192,7 @@ class WorkerSlot:
         """Ends the worker at once, and lets go of its memory: no command or chunk comes afterwards."""
         self.end()
         self._filling = None
+        self._closed = True
         while self._regions:
             with contextlib.suppress(KeyError):  # the thread that gives results had it first
                 self._regions.popitem()[1][0].close()

@@ -159,7 +159,8 @@ class Executor:
         if data.WhichOneof("place") == "array_id":
             return self._residents.as_operand(data.array_id, placement)
         source = self.source(kind, data)
-        if direct or (self._is_one_process and kind.nbytes <= _SMALL_BYTES and kind.shape == placement.padded):
+        small = self._is_one_process and kind.nbytes <= _SMALL_BYTES and kind.shape == placement.padded
+        if source.is_whole and (direct or small):
             # JAX takes it as it is, and splits what is small sooner than `place` does.
             return source.memory.view(held_type(kind.dtype))
         return source.place(placement, self._copier, may_alias=True)

@@ -437,9 +437,7 @@ class Ready(_message.Message):
     platform: _builtins.str
     """The platform's name."""
     device_bytes: _builtins.int
-    """Memory of all devices together, as the platform tells it; 0 where
-    it does not.
-    """
+    """Memory of all devices together; 0 where the platform does not tell."""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[_server_info_service_pb2.Device]:
         """The devices of all processes, by ascending id."""
@@ -566,9 +564,7 @@ class Prepared(_message.Message):
     program_bytes: _builtins.int
     """The memory that the program takes, at a guess."""
     device_bytes: _builtins.int
-    """Bytes on all devices together while it runs: operands, results and what lies
-    between.
-    """
+    """Bytes on all devices together while it runs, what lies between included."""
     from_disk: _builtins.bool
     """Whether the compiled program was found on disk."""
     fingerprint: _builtins.bytes
@@ -579,9 +575,7 @@ class Prepared(_message.Message):
 
     @_builtins.property
     def program_store(self) -> Global___ProgramStoreCounts:
-        """What became of the programs that this process looked for on disk, up to
-        now; unset where none are kept there.
-        """
+        """What became of the programs looked for on disk so far; unset without one."""
 
     def __init__(
         self,

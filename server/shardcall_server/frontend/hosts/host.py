@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 
+import structlog
+
 from shardcall.chunk_codec import Chunk
 from shardcall_server.frontend.hosts.door import Door
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
@@ -116,7 +118,6 @@ class Host:
                 self._results_of = message.results.call_id
             case "worker_message":
                 if worker is not None:
-                    worker.relayed.end_results(self._results_of)
                     worker.relayed.take_message(message.worker_message)
 
     def _started(self, started: host_service_pb2.WorkerStarted) -> None:
@@ -126,13 +127,26 @@ class Host:
             (start_id, index, door, told), self._starting = self._starting, None
         link = _link(door, started)
         if started.is_linked and link is None:  # what links it, we have not: it can do nothing
-            self._stop_worker(start_id)
-            told.set_exception(HostGoneError("its worker did not come through the socket"))
+            self._shares_memory = False
+            structlog.get_logger().warning("a host shares no memory: its worker did not come by", host=self.name)
+            self._give_up(start_id, told)
             return
         relayed = RelayedLink(start_id, index, self._outbox.put)
-        worker = HostedWorker(self.hello, started, relayed, link, lambda: self._stop_worker(start_id))
-        self._worker = worker
+        try:
+            worker = HostedWorker(self.hello, started, relayed, link, lambda: self._stop_worker(start_id))
+        except OSError:  # it has ended already
+            self._give_up(start_id, told)
+            return
+        with self._lock:
+            self._worker = worker
+            parted = self.parted
+        if parted:
+            worker.is_lost(f"host {self.name} is gone: {parted}")
         told.set_result(worker)
+
+    def _give_up(self, start_id: int, told: Future[HostedWorker]) -> None:
+        self._stop_worker(start_id)
+        told.set_exception(HostGoneError("its worker ended at its start"))
 
     def _stop_worker(self, start_id: int) -> None:
         stop = host_service_pb2.StopWorker(start_id=start_id)
@@ -145,12 +159,13 @@ class Host:
                 return
             self.parted = reason
             starting, self._starting = self._starting, None
+            worker = self._worker
         if starting is not None:
             if starting[2] is not None:
                 starting[2].close()
             starting[3].set_exception(HostGoneError(reason))
-        if self._worker is not None:
-            self._worker.is_lost(f"host {self.name} is gone: {reason}")
+        if worker is not None:
+            worker.is_lost(f"host {self.name} is gone: {reason}")
         self._outbox.put(None)
 
 

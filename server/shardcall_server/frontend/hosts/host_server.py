@@ -20,7 +20,8 @@ from shardcall_server.frontend.access.ports import listen_for_hosts
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.grpc_options import grpc_options
 from shardcall_server.frontend.hosts.host import Host
-from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts
+from shardcall_server.frontend.hosts.hosts import NAMESAKE, HostRefusedError, Hosts, NoMoreHostsError
+from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
 from shardcall_server.frontend.status import CallStatus
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import host_service_pb2
@@ -61,6 +62,9 @@ class HostServer:
                 ("grpc.keepalive_time_ms", 5_000),
                 ("grpc.keepalive_timeout_ms", 5_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+                # One that is too long ends the call, and with it the mesh; clients choose the length of commands.
+                ("grpc.max_receive_message_length", MESSAGE_BYTES),
+                ("grpc.max_send_message_length", MESSAGE_BYTES),
             ],
             maximum_concurrent_rpcs=most,
         )
@@ -86,9 +90,13 @@ class HostServer:
         except HostRefusedError as error:
             structlog.get_logger().warning("a host was refused", host=hello.name, reason=str(error))
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except NoMoreHostsError as error:
+            context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         context.add_callback(lambda: self._hosts.part(host, _CONNECTION_ENDED))
         threading.Thread(target=self._read, args=[host, requests], name="host-read", daemon=True).start()
         yield from host.outgoing()
+        if host.parted == NAMESAKE:  # were it to come again, the two would put each other out for ever
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{NAMESAKE}; give every host a --name of its own")
         context.abort(grpc.StatusCode.UNAVAILABLE, host.parted)
 
     def _read(self, host: Host, requests: Iterator[Any]) -> None:

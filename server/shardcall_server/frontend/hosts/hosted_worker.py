@@ -29,6 +29,9 @@ class HostedWorker:
         relayed: the way to it through the agent.
         link: the socket of a worker on this host; None for one that is reached through the agent.
         ask_to_stop: has the agent end it.
+
+    Raises:
+        OSError: a worker on this host has ended already.
     """
 
     def __init__(
@@ -51,7 +54,14 @@ class HostedWorker:
         self._ask_to_stop = ask_to_stop
         self._has_ended = threading.Event()
         self._status = -signal.SIGKILL
-        self._pidfd = -1 if link is None else os.pidfd_open(started.pid)
+        self._pidfd_lock = threading.Lock()  # its number is another's as soon as it is closed
+        self._pidfd = -1
+        if link is not None:
+            try:
+                self._pidfd = os.pidfd_open(started.pid)
+            except OSError:
+                self.link.close()
+                raise
 
     @property
     def pid(self) -> int:
@@ -93,14 +103,16 @@ class HostedWorker:
             ended = select.poll()
             ended.register(self._pidfd, select.POLLIN)
             ended.poll()  # it was killed
-            os.close(self._pidfd)
-            self._pidfd = -1
+        with self._pidfd_lock:
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+                self._pidfd = -1
         return self._status
 
     def kill(self) -> None:
         """Ends it at once."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(OSError):  # it has ended
+        with self._pidfd_lock, contextlib.suppress(OSError):  # it has ended
+            if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._ask_to_stop()
         self.link.close()

@@ -13,7 +13,7 @@ import structlog
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.access.ports import bracket
-from shardcall_server.frontend.hosts.host import Host, HostGoneError
+from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.settings import Settings
@@ -22,8 +22,16 @@ from shardcall_worker.v1 import host_service_pb2, link_pb2
 _START_S = 30.0  # for an agent to start a process, which is a spare most often
 
 
+NAMESAKE = "another agent joined by its name"
+"""Why a host parted for whom another came."""
+
+
 class HostRefusedError(Exception):
     """A host that cannot be part of this mesh: why, and what to do."""
+
+
+class NoMoreHostsError(Exception):
+    """The server is shutting down."""
 
 
 @dataclass
@@ -69,23 +77,23 @@ class Hosts:
 
         Raises:
             HostRefusedError: it cannot be part of this mesh.
+            NoMoreHostsError: nobody can at present.
         """
-        self._check(hello)
         host = Host(hello, shares_memory=self._settings.segments)
-        with self._changed:
-            if self._closed:
-                raise HostRefusedError("the server is shutting down")
-            before = self._present.get(hello.name)
-        if before is not None:  # it has been restarted, and the connection of its former self hangs
-            self.part(before, "another agent joined by its name")
         host.welcome(self._settings.device_platform, keep_spare=self._settings.spare_worker)
         with self._changed:
+            if self._closed:
+                raise NoMoreHostsError("the server is shutting down")
+            self._check(hello)
+            before = self._present.get(hello.name)
             self._present[hello.name] = host
             self._versions = self._versions or hello.versions
             for place in self._places:
                 if place.name == hello.name:
                     place.since = 0.0
             self._tell_changes()
+        if before is not None:  # it has been restarted, and the connection of its former self hangs
+            self.part(before, NAMESAKE)
         structlog.get_logger().info("a host joined", host=hello.name, address=hello.address, **self._count())
         return host
 
@@ -128,6 +136,13 @@ class Hosts:
                     f"host {hello.name} has {hello.devices} devices and had {place.device_count} when the mesh was "
                     f"formed; give --devices {place.device_count}, or restart the server to change the mesh"
                 )
+        counts = {place.device_count for place in self._places} or {0}
+        if hello.devices and not counts & {0, hello.devices}:  # there is no place that it could ever take
+            raise HostRefusedError(
+                f"host {hello.name} has {hello.devices} devices and those of the mesh have "
+                f"{' or '.join(map(str, sorted(counts)))}; give --devices so many, or restart the server to change "
+                "the mesh"
+            )
 
     @property
     def spare_ready(self) -> bool:
@@ -145,12 +160,14 @@ class Hosts:
             for host, started in zip(hosts, starting, strict=True):
                 if not started.done():
                     self.part(host, f"it did not start a worker within {_START_S:g} s")
-                elif not isinstance(started.exception(), HostGoneError):
+                elif started.exception() is None:
                     workers.append(started.result())
             if len(workers) == len(hosts):
                 return workers, all(worker.started.stood_by for worker in workers)
             for worker in workers:
                 worker.kill()
+            for worker in workers:
+                worker.end()
 
     def _wait_for_hosts(self) -> list[Host]:
         with self._changed:

@@ -8,6 +8,9 @@ import numpy as np
 
 CHUNK_BYTES = 1 << 20
 
+MESSAGE_BYTES = 128 << 20
+"""The most in one message of an agent's call: twice what a client's may have, which is part of one."""
+
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
     """Yields an array's elements in row-major order, as views of at most a chunk each.
@@ -47,11 +50,18 @@ class Scatter:
 
     def __init__(self, targets: Sequence[tuple[int, np.ndarray]]) -> None:
         self._parts = self._plan(targets)
+        self._missing = sum(skipped + target.nbytes for skipped, target in targets)
         self._into = np.empty(0, np.uint8)
         self._filled = 0
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every byte has come."""
+        return self._missing <= 0
+
     def write(self, data: np.ndarray) -> None:
         """Takes the next bytes, uint8[n]; what comes after the last target belongs nowhere."""
+        self._missing -= data.size
         while data.size:
             if self._filled == self._into.size:
                 into = next(self._parts, None)

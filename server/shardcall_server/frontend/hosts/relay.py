@@ -22,6 +22,7 @@ from shardcall_worker.v1 import host_service_pb2, link_pb2
 _ALIGNMENT_BYTES = 64
 _MAX_WAITING_BYTES = 64 << 20
 _CARRIER: Any = host_service_pb2.JoinResponse
+_NO_ANSWERS = {"gathered", "compiling"}  # these come before the answer
 
 Outgoing = Iterator[bytes]
 """Messages for an agent, made as they are sent."""
@@ -45,6 +46,10 @@ class RelayedLink:
         self._lock = threading.Lock()
         self._results: dict[int, Scatter] = {}
         self._waiting_bytes = 0
+        self._waiting_lock = threading.Lock()
+        self.moved = 0
+        """How many parts of operands and results went either way."""
+        self._moved_for: dict[int, int] = {}
         self.sent_bytes = 0
         """The bytes of commands and operands that went to the host."""
         self.received_bytes = 0
@@ -96,7 +101,7 @@ class RelayedLink:
             result_begin=begin,
             result_bytes=layout.end - begin,
         )
-        self._send(host_service_pb2.JoinResponse(command=command), self._chunks(operands))
+        self._send(host_service_pb2.JoinResponse(command=command), self._chunks(message.call_id, operands))
 
     def _send(self, message: host_service_pb2.JoinResponse, chunks: Outgoing) -> None:
         body = message.SerializeToString()
@@ -104,17 +109,29 @@ class RelayedLink:
             raise LinkClosedError("the host is gone")
         if not self.has_room(len(body)):
             raise LinkFullError("the host does not read")
-        self._waiting_bytes += len(body)
+        self._count_waiting(len(body))
         self._enqueue(self._outgoing(body, chunks))
 
+    def _count_waiting(self, nbytes: int) -> None:
+        with self._waiting_lock:
+            self._waiting_bytes += nbytes
+
     def _outgoing(self, body: bytes, chunks: Outgoing) -> Outgoing:
-        self._waiting_bytes -= len(body)
+        self._count_waiting(-len(body))
         if not self._closed.is_set():
             self.sent_bytes += len(body)
             yield body
             yield from chunks
 
-    def _chunks(self, operands: Sequence[tuple[int, np.ndarray]]) -> Outgoing:
+    def moved_for(self, call_id: int) -> int:
+        """How many of these parts are a command's that has not been answered."""
+        return self._moved_for.get(call_id, 0)
+
+    def _count_moved(self, call_id: int) -> None:
+        self.moved += 1
+        self._moved_for[call_id] = self._moved_for.get(call_id, 0) + 1
+
+    def _chunks(self, call_id: int, operands: Sequence[tuple[int, np.ndarray]]) -> Outgoing:
         for begin, array in operands:
             offset = begin
             for piece in pieces(array):
@@ -123,11 +140,26 @@ class RelayedLink:
                 data = as_bytes(piece)
                 chunk = encode_chunk(_CARRIER, 0, offset, data)
                 self.sent_bytes += len(chunk)
+                self._count_moved(call_id)
                 yield chunk
                 offset += data.size
 
     def take_message(self, body: bytes) -> None:
-        """Takes a message of the worker's."""
+        """Takes a message of the worker's; the results that belong to an answer have come before it.
+
+        Raises:
+            ValueError: they have not: what lies in their places is another call's.
+        """
+        message = link_pb2.WorkerMessage.FromString(body)
+        answer = message.WhichOneof("answer")
+        with self._lock:
+            if self._closed.is_set():  # nobody reads it
+                return
+            scatter = None if answer in _NO_ANSWERS else self._results.pop(message.call_id, None)
+        if answer not in _NO_ANSWERS:
+            self._moved_for.pop(message.call_id, None)
+        if scatter is not None and answer != "failure" and not scatter.is_whole:
+            raise ValueError("an answer came before its results")
         self.received_bytes += len(body)
         self._come.put(body)
 
@@ -138,11 +170,7 @@ class RelayedLink:
             if scatter is not None:
                 scatter.write(data)
                 self.received_bytes += data.size
-
-    def end_results(self, call_id: int) -> None:
-        """Tells that all results of a command have come."""
-        with self._lock:
-            self._results.pop(call_id, None)
+                self._count_moved(call_id)
 
     def frames(self) -> Iterator[tuple[bytes, int | None]]:
         """Yields messages as they come, and ends when the link is closed."""
@@ -214,7 +242,8 @@ class _Layout:
     def _take(
         self, span: link_pb2.MemorySpan, whole: np.ndarray, held: Sequence[Piece]
     ) -> Iterator[tuple[int, np.ndarray]]:
-        self.align()
+        if held:  # else the bytes of operands would seem to end behind the last that comes
+            self.align()
         begin = self.end
         span.memory_id, span.offset = 0, begin
         span.SetInParent()

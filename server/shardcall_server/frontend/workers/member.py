@@ -24,18 +24,31 @@ class Member:
         index: which of the session's workers it is.
 
     Attributes:
-        heard: how many messages of it were read.
-        progress: how many of them tell of work.
         was_killed: whether it was ended because another had.
     """
 
     def __init__(self, worker: Worker, index: int) -> None:
         self.worker = worker
         self.index = index
-        self.heard = 0
-        self.progress = 0
         self.was_killed = False
+        self._messages = 0
+        self._tell_of_work = 0
         self._attached: set[int] = set()
+
+    @property
+    def heard(self) -> int:
+        """How much was heard of it: its messages, and the parts of arrays that come or go beside them."""
+        return self._messages + self._moved
+
+    @property
+    def progress(self) -> int:
+        """How much of that tells of work."""
+        return self._tell_of_work + self._moved
+
+    @property
+    def _moved(self) -> int:
+        data_link = self.worker.data_link
+        return data_link.moved if data_link is not None else 0
 
     @property
     def unheard(self) -> bool:
@@ -46,8 +59,8 @@ class Member:
         """Yields what it says, until it is gone."""
         for body, _ in self.worker.link.frames():
             message = link_pb2.WorkerMessage.FromString(body)
-            self.heard += 1
-            self.progress += not message.HasField("heartbeat")
+            self._messages += 1
+            self._tell_of_work += not message.HasField("heartbeat")
             yield message
 
     def check_room(self, nbytes: int) -> None:

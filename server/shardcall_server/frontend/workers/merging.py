@@ -10,6 +10,9 @@ from shardcall.v1 import kernel_pb2
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_worker.v1 import link_pb2
 
+# No process waits for others in these, and what the others made is forgotten.
+_MAY_FAIL_ALONE = ({"failure", "prepared", "candidates"}, {"failure", "array_put"})
+
 
 class DisagreementError(Exception):
     """The workers did not do the same: the mesh cannot go on."""
@@ -38,7 +41,7 @@ def merge(
     failed = [i for i, kind in enumerate(kinds) if kind == "failure"]
     if failed:
         first = answers[failed[0]]
-        if len(failed) < len(answers) and not {*kinds} <= {"failure", "prepared", "candidates"}:
+        if len(failed) < len(answers) and not any({*kinds} <= alone for alone in _MAY_FAIL_ALONE):
             raise DisagreementError(f"host {hosts[failed[0]]} alone failed: {first.failure.message}")
         return first
     if len(set(kinds)) > 1:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
+import structlog
+
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import LinkClosedError, LinkFullError
@@ -126,7 +128,7 @@ class MeshSession:
         self.blame.check(key)
         kernel = message.prepare.call.kernel  # empty in others, whose kernel is known by their key
         command = Command(message.WhichOneof("command") or "", key, kernel, on_gathered, is_wanted, plan)
-        message.call_id = next(self._ids)
+        message.call_id = command.call_id = next(self._ids)
         if len(self.members) > 1 and message.HasField("measure"):
             message.measure.max_seconds = 0.0  # processes that stop by their own clocks would disagree
         with self.order:
@@ -134,7 +136,7 @@ class MeshSession:
                 raise SessionEndedError
             try:
                 self._send(message, tuple(memory), plan)
-            except (CallError, SessionEndedError):
+            except Exception:
                 # Where nothing is taken out, `run` has failed the answer: the command may have been handed over.
                 if self._ledger.withdraw(message.call_id):
                     raise
@@ -149,20 +151,31 @@ class MeshSession:
     def _send(
         self, message: link_pb2.FrontEndMessage, memory: Sequence[MemoryFile] = (), plan: kernel_pb2.Plan | None = None
     ) -> None:
-        """Sends a message to every worker; to all of them or, if the mesh is to go on, to none."""
+        """Sends a message to every worker; to all of them or, if the mesh is to go on, to none.
+
+        Raises:
+            SessionEndedError: a worker is gone, and none was handed the message. Where some were, the mesh ends.
+            CallError: a worker does not read; none was handed the message.
+        """
         for member in self.members:
             member.check_room(message.ByteSize())
         message.sequence = next(self._sequence)
-        body = message.SerializeToString()
+        body, sent = message.SerializeToString(), 0
         try:
             for member in self.members:
                 member.send(message, body, memory, plan, self._table)
+                sent += 1
         except LinkFullError:
             self.stop(Stop("a worker did not read its link"))
-            raise SessionEndedError from None
         except LinkClosedError:
             self._ended = True
-            raise SessionEndedError from None
+        except Exception:  # the next command would be one too many for those that have not had this one
+            self.stop(Stop("a command could not be sent"))
+            if not sent:
+                raise
+            structlog.get_logger().exception("a command could not be sent to every worker")
+        if not sent:
+            raise SessionEndedError
 
     def tell(self, message: link_pb2.FrontEndMessage) -> None:
         """Sends a command that has no answer; to workers that are gone there is nothing to tell."""

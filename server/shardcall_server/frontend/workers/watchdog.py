@@ -12,6 +12,7 @@ import structlog
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, head
 from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.lag import Lag
 from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.session import MeshSession
 
@@ -30,7 +31,7 @@ class WatchLimits:
         execute_s: run one program.
         compile_s: compile one program.
         grace_s: run a program that nobody waits for any more.
-        lag_s: be at what other workers have done, without a sign of progress.
+        lag_s: be at what other workers have done, or keep all from working, without a sign of progress.
     """
 
     silence_s: float
@@ -91,8 +92,8 @@ class Watch:
         self.session = session
         self._limits = limits
         self._pulses = [_Pulse(member, stood_by=stood_by) for member in session.members]
-        self._starting_s = self._run_s = self._unwanted_s = self._lag_s = 0.0
-        self._lagging: tuple[Command | None, int] = None, 0
+        self._starting_s = self._run_s = self._unwanted_s = 0.0
+        self._lag = Lag(session.members, session.ready, limits.lag_s)
         self._head: Command | None = None
         self._compiling: dict[Command, float] = {}
 
@@ -105,7 +106,7 @@ class Watch:
         commands = self.session.commands()
         return (
             self._look_at_signs_of_life(passed_s)
-            or self._look_at_lag(commands, passed_s)
+            or self._lag.look(commands, passed_s)
             or self._look_at_head(head(commands), passed_s)
             or self._look_at_compilations([command for command in commands if command.compiling], passed_s)
         )
@@ -122,21 +123,6 @@ class Watch:
                 on_host = f" on host {member.worker.host}" if member.worker.host else ""
                 return Stop(f"the worker{on_host} did not answer for {pulse.silent_s:.0f} s")
         return None
-
-    def _look_at_lag(self, commands: list[Command], passed_s: float) -> Stop | None:
-        """Of several workers that do the same, one that is far behind is as good as gone."""
-        members = self.session.members
-        behind = next((command for command in commands if command.answers and command.kind != "prepare"), None)
-        slow = [member for member in members if behind is not None and member.index not in behind.answers]
-        seen = behind, sum(member.progress for member in slow)
-        if behind is None or not slow or seen != self._lagging:
-            self._lagging, self._lag_s = seen, 0.0
-            return None
-        self._lag_s += passed_s
-        if self._lag_s <= self._limits.lag_s:
-            return None
-        hosts = " and ".join(member.worker.host for member in slow)
-        return Stop(f"{hosts} was {self._lag_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _look_at_head(self, now: Command | None, passed_s: float) -> Stop | None:
         """The head's time begins when the one before it was answered: nobody is blamed for having waited."""

@@ -33,7 +33,16 @@ class WorkerLink(Protocol):
 
 
 class DataLink(WorkerLink, Protocol):
-    """The way to a worker with which no memory is shared: arrays go beside the messages."""
+    """The way to a worker with which no memory is shared: arrays go beside the messages.
+
+    Attributes:
+        moved: how many parts of arrays went either way.
+    """
+
+    moved: int
+
+    def moved_for(self, call_id: int) -> int:
+        """How many of these are a command's that has not been answered."""
 
     def send_with_data(
         self,

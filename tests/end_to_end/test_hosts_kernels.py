@@ -1,0 +1,102 @@
+"""A handful of every family of kernels on meshes of several hosts; `make test-hosts` runs the whole tables there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+import pytest
+from clusters import running_cluster
+
+import shardcall as sc
+from shardcall import P
+
+ROW = sc.Mesh(x=8)
+GRID = sc.Mesh(a=4, b=2)
+# Of 8 devices: two processes have two of these each, four have one each.
+SOME = sc.Mesh({"x": 4}, device_ids=[0, 2, 4, 6])
+
+
+CLUSTERS = {"2x4": (2, 4, ()), "4x2 relayed": (4, 2, ("--no-shared-memory",))}
+"""By name: hosts, devices of each, and what their agents are told."""
+on_both = pytest.mark.parametrize("hosts", list(CLUSTERS), indirect=True, scope="module")
+on_one = pytest.mark.parametrize(
+    "hosts", ["2x4", pytest.param("4x2 relayed", marks=pytest.mark.long)], indirect=True, scope="module"
+)
+
+
+@pytest.fixture(scope="module")
+def hosts(request) -> Iterator[sc.Client]:
+    """A client of a server of 8 devices in all."""
+    count, devices, agent_options = CLUSTERS[request.param]
+    with running_cluster(count, devices, agent_options=agent_options) as cluster, sc.connect(cluster.address) as client:
+        yield client
+
+
+def whole_numbers(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(float)
+
+
+X = whole_numbers(0, 83, 45)
+
+
+@on_both
+def test_differences(hosts):
+    np.testing.assert_array_equal(hosts.diff(X, n=2, axis=0, prepend=1.0, mesh=ROW).array, np.diff(X, 2, 0, prepend=1))
+    np.testing.assert_array_equal(hosts.shift(X, 11, axis=0, mode="periodic", mesh=SOME).array, np.roll(X, 11, 0))
+    for result, expected in zip(hosts.gradient(X, mesh=GRID, spec=P("a", "b")), np.gradient(X), strict=True):
+        np.testing.assert_allclose(result, expected)
+
+
+@on_one
+def test_scans(hosts):
+    np.testing.assert_array_equal(hosts.cumsum(X, 0, mesh=ROW).array, X.cumsum(0))
+    window = whole_numbers(1, 5)
+    result = hosts.convolve(X[:, 0], window, mode="same", mesh=SOME).array
+    np.testing.assert_array_equal(result, np.convolve(X[:, 0], window, "same"))
+
+
+@on_both
+def test_products(hosts):
+    y = whole_numbers(2, 45, 31)
+    result = hosts.matmul(X, y, mesh=GRID, lhs_spec=P("a", "b"), rhs_spec=P("b", None))
+    np.testing.assert_array_equal(result.array, X @ y)
+    assert result.plan.collectives
+    ring = hosts.collective_matmul(X, y, axis_name="x", mesh=ROW, strategy="bidirectional_ring")
+    np.testing.assert_array_equal(ring.array, X @ y)
+    np.testing.assert_array_equal(hosts.einsum("ij,ik->kj", X, X, mesh=SOME).array, np.einsum("ij,ik->kj", X, X))
+
+
+@on_one
+def test_elementwise_reductions_and_layouts(hosts):
+    narrow = X.astype(ml_dtypes.bfloat16)
+    result = hosts.add(narrow, narrow[0], mesh=GRID, spec=P("b", "a")).array
+    np.testing.assert_array_equal(result, narrow + narrow[0], strict=True)
+    np.testing.assert_array_equal(hosts.sum(X, axis=0, mesh=GRID, spec=P("a", "b")).array, X.sum(0))
+    np.testing.assert_array_equal(hosts.argmax(X, mesh=ROW).array, X.argmax())
+    bits = X.astype(ml_dtypes.int4)
+    moved = hosts.transpose(bits, mesh=GRID, spec=P("a", "b"), out_spec=P("a", None)).array
+    np.testing.assert_array_equal(moved, bits.T, strict=True)
+
+
+@on_both
+def test_arrays_larger_than_a_message(hosts):
+    large = np.random.default_rng(3).normal(size=(1031, 517))
+    np.testing.assert_array_equal(hosts.reshard(large, mesh=ROW, out_spec=P(None, "x")).array, large)
+
+
+@on_one
+def test_random_arrays_are_the_same_on_every_mesh(hosts):
+    drawn = hosts.uniform(7, (83, 5), mesh=ROW).array
+    np.testing.assert_array_equal(drawn, hosts.uniform(7, (83, 5)).array)
+
+
+@on_one
+def test_a_step_of_a_network_trains_it_as_one_device_does(hosts):
+    x, targets = whole_numbers(4, 26, 7), whole_numbers(5, 26, 3)
+    layers = [(whole_numbers(6, 7, 8), whole_numbers(7, 8)), (whole_numbers(8, 8, 3), whole_numbers(9, 3))]
+    split = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=GRID, spec=P("a", None)).arrays
+    whole = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=sc.Mesh(a=1)).arrays
+    for result, expected in zip(split, whole, strict=True):
+        np.testing.assert_allclose(result, expected)

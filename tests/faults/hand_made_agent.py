@@ -1,0 +1,79 @@
+"""An agent made by hand, which says what no agent of ours says."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from importlib.metadata import version
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from shardcall.v1 import server_info_service_pb2
+from shardcall_worker.v1 import host_service_pb2
+
+_METHOD = "/shardcall_worker.v1.HostService/Join"
+_TIMEOUT_S = 60.0
+
+
+def hello(name: str = "made", *, devices: int = 2, **versions: str) -> bytes:
+    """What an agent says first, with other versions where they are named."""
+    own = {package: version(package) for package in ("shardcall", "jax", "jaxlib")}
+    message = host_service_pb2.Hello(
+        name=name,
+        address="127.0.0.1",
+        devices=devices,
+        versions=server_info_service_pb2.Versions(**{**own, **versions}),
+    )
+    return host_service_pb2.JoinRequest(hello=message).SerializeToString()
+
+
+class HandMadeAgent:
+    """A call of `Join` whose messages the test makes.
+
+    Args:
+        address: where hosts join.
+        token: shown to the server; empty for none.
+        *messages: sent at once.
+    """
+
+    def __init__(self, address: str, token: str, *messages: bytes) -> None:
+        self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        for message in messages:
+            self._messages.put(message)
+        self._channel = grpc.insecure_channel(address)
+        join: Any = self._channel.stream_stream(_METHOD, None, host_service_pb2.JoinResponse.FromString)
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._call = join(self._say(), metadata=metadata, timeout=_TIMEOUT_S)
+
+    def _say(self) -> Iterator[bytes]:
+        while (message := self._messages.get()) is not None:
+            yield message
+
+    def say(self, message: bytes) -> None:
+        self._messages.put(message)
+
+    def hears(self) -> str:
+        """What the server says next, as the message is called."""
+        said: str = next(self._call).WhichOneof("message")
+        return said
+
+    def end(self) -> tuple[grpc.StatusCode, str]:
+        """How the call ended, once it has."""
+        try:
+            for _ in self._call:
+                pass
+        except grpc.RpcError:
+            pass
+        return self._call.code(), self._call.details()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._call.cancel()
+        self._messages.put(None)
+        self._channel.close()

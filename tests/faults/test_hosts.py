@@ -1,0 +1,157 @@
+"""Hosts of a mesh that are killed, frozen, cut off or slow: noticed, told to callers, and taken back."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from clusters import child_pids
+from end_to_end.processes import alive, holds_nothing, until
+from faults.gauges import Gauges
+from faults.host_callers import TIMEOUT_S, Callers, connections_to
+from faults.host_faults import (
+    Hosts,
+    Struck,
+    freeze_host,
+    freeze_worker,
+    kill_agent,
+    kill_worker,
+    lose_host,
+    proxied_cluster,
+    slow_worker,
+)
+
+import shardcall as sc
+from shardcall import P
+
+NOTICED_S = 10.0
+BACK_S = 30.0
+_LIMITS = ("--host-silence-s", "8", "--worker-silence-s", "3", "--host-lag-s", "5")  # as they are by default
+_HOSTS = ("h1", "h2")  # the first shares memory with the front end
+_MORE_DESCRIPTORS = 24  # connections and memory files that come and go
+_LARGE = np.random.default_rng(0).integers(-9, 9, (2048, 2048)).astype(np.float64)
+_SQUARE = _LARGE @ _LARGE
+_LONG_CALLS = (  # in the first no worker waits for another; in the second each waits for all
+    {"lhs_spec": P("x", None), "rhs_spec": P(), "out_spec": P("x", None)},
+    {"lhs_spec": P(None, "x"), "rhs_spec": P("x", None), "out_spec": P()},
+)
+
+Fault = Callable[[Hosts, str], Struck]
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    with proxied_cluster(2, *_LIMITS, h1=(), h2=("--no-shared-memory",)) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("kind", "faults"),
+    [
+        ("killed", [kill_agent, kill_worker]),
+        ("frozen", [freeze_worker, freeze_host]),
+        ("unreachable", [lose_host]),
+        ("slow", [slow_worker]),
+    ],
+)
+def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, kind, faults):
+    rounds = 20 if full else 1
+    noticed, back = [], []
+    front_end = hosts.cluster.process.pid
+    with sc.connect(hosts.cluster.address) as watching:
+        _works(watching)
+        with Callers().calling(hosts.cluster.address) as callers:
+            until(lambda: len(callers.ended) >= 40)
+            before, connected = Gauges.of(front_end, 0), connections_to(hosts.cluster.address)
+            for i in range(rounds):
+                name = _HOSTS[(i // len(faults) + 1) % len(_HOSTS)]
+                times = _one_round(hosts, watching, callers, faults[i % len(faults)], name, _LONG_CALLS[i // 2 % 2])
+                noticed.append(times[0])
+                back.append(times[1])
+                assert callers.wrong == []
+            assert connections_to(hosts.cluster.address) >= connected
+        assert callers.wrong == []
+        assert hosts.cluster.process.poll() is None
+        until(lambda: holds_nothing(watching))
+        until(lambda: Gauges.of(front_end, 0).descriptors <= before.descriptors + _MORE_DESCRIPTORS)
+    figure(
+        f"{kind}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, told {callers.told()}; the "
+        f"last call in flight was answered {_told(noticed)} after the fault, and the next right answer came "
+        f"{_told(back)} after the host was back"
+    )
+    if full:  # one time alone may be a bad one
+        assert statistics.median(noticed) <= NOTICED_S
+        assert statistics.median(back) <= BACK_S
+
+
+def _one_round(
+    hosts: Hosts, client: sc.Client, callers: Callers, fault: Fault, name: str, how: dict[str, P]
+) -> tuple[float, float]:
+    """Has a fault strike a host under load; returns how long it took to be noticed, and to be over, in seconds."""
+    restarts = client.usage().mesh.restarts
+    with ThreadPoolExecutor(1) as pool:
+        large = pool.submit(_call_for_long, client, how)
+        until(lambda: client.usage().calls >= 3)
+        struck_at = time.monotonic()
+        struck = fault(hosts, name)
+        until(lambda: client.usage().mesh.restarts > restarts)
+        until(lambda: callers.all_answered(struck_at))
+        noticed_at = max(callers.last_answer(struck_at), large.result(TIMEOUT_S)[1])
+    back_at = noticed_at
+    if struck.is_gone:
+        until(lambda: client.usage().mesh.missing.startswith(f"{name} (gone for "))
+    if struck.mend is not None:
+        back_at = time.monotonic()
+        struck.mend()
+    until(lambda: callers.next_right(noticed_at) is not None)
+    until(lambda: client.usage().mesh.ready)
+    assert client.usage().mesh.missing == ""
+    right_at = callers.next_right(noticed_at)
+    assert right_at is not None
+    return noticed_at - struck_at, max(0.0, right_at - back_at)
+
+
+def _works(client: sc.Client) -> None:
+    """Has everything compiled that is called, so that no fault strikes a compilation instead of a run."""
+    for how in _LONG_CALLS:
+        assert _call_for_long(client, how)[0] == ""
+
+
+def _call_for_long(client: sc.Client, how: dict[str, P]) -> tuple[str, float]:
+    """Makes a call that takes every worker a while.
+
+    Returns:
+        The reason of its error, empty where its answer is right, and when it ended.
+    """
+    try:
+        result = client.matmul(_LARGE, _LARGE, mesh=sc.Mesh(x=4), timeout=TIMEOUT_S, **how).array
+    except sc.MeshRestartedError as error:
+        return error.reason, time.monotonic()
+    assert np.array_equal(result, _SQUARE)
+    return "", time.monotonic()
+
+
+def _told(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.1f} s (worst {max(seconds):.1f})"
+
+
+def test_nothing_is_left_when_agents_and_front_end_end():
+    """Also not of hosts whose worker was started anew, and of one that parted."""
+    with proxied_cluster(1, *_LIMITS, h1=(), h2=("--no-shared-memory",)) as hosts:
+        for name in _HOSTS:
+            kill_worker(hosts, name)
+            with sc.connect(hosts.cluster.address) as client:
+                until(lambda client=client: client.usage().mesh.restarts > 0 and client.usage().mesh.ready)
+        pids = [hosts.cluster.process.pid]
+        for agent in hosts.cluster.agents.values():
+            pids += [agent.process.pid, *child_pids(agent.process.pid)]
+        leaver = hosts.agent("h2")
+        leaver.process.terminate()
+        assert leaver.process.wait(60) == 0
+        with sc.connect(hosts.cluster.address) as client:
+            until(lambda: client.usage().mesh.missing != "")
+    until(lambda: not any(map(alive, pids)))

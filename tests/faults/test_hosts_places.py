@@ -1,0 +1,137 @@
+"""Places of a mesh: who is missing, who may take whose, and what outlasts whom."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from importlib.metadata import version
+
+import grpc
+import numpy as np
+import pytest
+from clusters import Cluster, child_pids, running_cluster
+from end_to_end.messages import token_of
+from end_to_end.processes import X, alive, until
+from faults.hand_made_agent import HandMadeAgent, hello
+from faults.host_faults import proxied_cluster
+
+import shardcall as sc
+from shardcall import P, token_file
+from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.ends import End
+from shardcall_server.frontend.workers.process import WorkerProcess
+from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_worker.v1 import link_pb2
+
+_START_S = 600.0
+
+
+def _works(client: sc.Client) -> None:
+    np.testing.assert_array_equal(client.diff(X, axis=0, timeout=_START_S).array, np.diff(X, axis=0))
+
+
+def test_a_place_is_kept_for_its_host_and_taken_by_one_that_stands_by():
+    """The host that parts is told of by usage and by calls that waited for it; it comes back as it was, or not."""
+    with running_cluster(1, 1) as cluster, sc.connect(cluster.address) as client:
+        _works(client)
+        pids = [cluster.agents["h1"].process.pid, *cluster.agents["h1"].worker_pids()]
+        cluster.agents["h1"].process.send_signal(signal.SIGTERM)
+        assert cluster.agents["h1"].process.wait(60) == 0
+        until(lambda: not any(map(alive, pids)))
+
+        until(lambda: client.usage().mesh.missing.startswith("h1 (gone for "))
+        host = client.usage().mesh.hosts[0]
+        assert (host.name, host.present, host.device_count) == ("h1", False, 1)
+        with pytest.raises(sc.DeadlineExceededError, match=r"waiting for the mesh's hosts: h1 \(gone for \d+ s: "):
+            client.diff(X, axis=0, timeout=0.5)
+
+        refused = cluster.start_agent("h1", "--devices", "3")
+        refused.words.wait_for(r"host h1 has 3 devices and had 1 when the mesh was formed; give --devices 1")
+        assert refused.process.wait(60) == 2
+        other_jax = hello("h2", devices=1, jax="9.9")
+        with HandMadeAgent(cluster.hosts_address, token_of(token_file.own_name()), other_jax) as agent:
+            code, details = agent.end()
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert f"has JAX 9.9 (jaxlib {version('jaxlib')}) and the hosts that joined first have" in details
+
+        cluster.start_agent("h1", "--devices", "1")
+        _works(client)
+        assert client.usage().mesh.missing == ""
+
+        cluster.start_agent("h2", "--devices", "1").words.wait_for('"joined"')
+        until(lambda: len(client.usage().mesh.hosts) == 2)
+        assert [(host.name, host.process_index) for host in client.usage().mesh.hosts] == [("h1", 0), ("h2", -1)]
+        cluster.agents["h1"].process.kill()
+        until(lambda: client.usage().mesh.hosts[0].name == "h2")
+        _works(client)
+        assert client.usage().mesh.missing == ""
+
+
+def test_agents_outlast_a_front_end_and_join_the_next():
+    """Their workers end with it, though nobody tells them."""
+    ports = ("--port", str(_free_port()), "--hosts-port", str(_free_port()))
+    with running_cluster(1, 1, *ports, agent_options=["--no-shared-memory"]) as first:
+        with sc.connect(first.address) as client:
+            _works(client)
+        (worker,) = first.worker_pids()["h1"]
+        first.process.kill()
+        first.process.wait(60)
+        until(lambda: not alive(worker))
+        assert first.agents["h1"].process.poll() is None
+        second = Cluster(1, ports, {})
+        try:
+            second.wait_ready()
+            with sc.connect(second.address) as client:
+                _works(client)
+                assert [host.name for host in client.usage().mesh.hosts] == ["h1"]
+            assert child_pids(first.agents["h1"].process.pid)
+        finally:
+            second.end()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def test_a_host_behind_a_slow_line_is_not_behind():
+    """Its arrays are on their way for longer than it may be behind the others, which have theirs already."""
+    x = np.random.default_rng(0).standard_normal((1 << 20,))
+    mesh = sc.Mesh(x=2)
+    options = {"h1": (), "h2": ("--no-shared-memory",)}
+    with proxied_cluster(1, "--host-lag-s", "1", **options) as hosts, sc.connect(hosts.cluster.address) as client:
+        _works(client)
+        hosts.proxies["h2"].slow_down(1.5e6)
+        with client.put(x, mesh=mesh, spec=P("x"), timeout=_START_S) as kept:
+            np.testing.assert_array_equal(kept.get(timeout=_START_S), x)
+        assert client.usage().mesh.restarts == 0
+
+
+def test_a_program_on_one_host_alone_holds_up_nobody():
+    """The others, which have nothing to do for it, are through at once: that host is not behind."""
+    x, window = np.ones(1 << 17, np.float32), np.ones(1 << 14, np.float32)
+    with running_cluster(2, 1, "--host-lag-s", "0.5") as cluster, sc.connect(cluster.address) as client:
+        _works(client)
+        for device in (0, 1):
+            mesh = sc.Mesh(x=1, device_ids=[device])
+            np.testing.assert_array_equal(client.convolve(x, window, mesh=mesh, timeout=_START_S).array[:3], [1, 2, 3])
+        assert client.usage().mesh.restarts == 0
+
+
+def test_a_gap_in_the_commands_ends_the_mesh_with_the_reason():
+    session = MeshSession([WorkerProcess("cpu", "info")], [link_pb2.Start(virtual_devices=1, platform="cpu")], Blame())
+    ended: list[End] = []
+    running = threading.Thread(target=lambda: ended.append(session.run()))
+    running.start()
+    try:
+        session.ready.result(_START_S)
+        session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
+        skipped = link_pb2.FrontEndMessage(sequence=3, trim=link_pb2.Trim())
+        session.members[0].worker.link.send(skipped.SerializeToString())
+        running.join(_START_S)
+        assert [end.reason for end in ended] == ["the workers got out of step: command 3 came after command 1"]
+    finally:
+        session.members[0].worker.kill()
+        running.join()

@@ -1,0 +1,149 @@
+"""Whom a server takes as a host of its mesh, whom it refuses, and that it says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from clusters import Cluster
+from end_to_end.messages import token_of
+from end_to_end.processes import until
+from faults.hand_made_agent import HandMadeAgent, hello
+
+from shardcall import token_file
+
+_INVALID = grpc.StatusCode.INVALID_ARGUMENT
+_NO_HELLO = "the first message is to be a Hello"
+
+
+@pytest.fixture(scope="module")
+def waiting() -> Iterator[Cluster]:
+    """A front end that waits for hosts which never come."""
+    cluster = Cluster(8, (), {})
+    try:
+        cluster.hosts_address = cluster.words.wait_for(r'"by": "shardcall worker --join (\S+?)"')[1]
+        yield cluster
+        assert cluster.process.poll() is None
+        assert not [line for line in cluster.words.lines if "Traceback" in line]
+    finally:
+        cluster.end()
+
+
+@pytest.fixture
+def own_token() -> str:
+    return token_of(token_file.own_name())
+
+
+def test_a_host_is_welcome(waiting, own_token):
+    with HandMadeAgent(waiting.hosts_address, own_token, hello("welcome")) as agent:
+        assert agent.hears() == "welcome"
+
+
+@pytest.mark.parametrize(
+    ("token", "code", "why"),
+    [
+        ("", grpc.StatusCode.UNAUTHENTICATED, "brings no token"),
+        ("x" * 43, grpc.StatusCode.UNAUTHENTICATED, "is none of this server's"),
+        ("runner", grpc.StatusCode.PERMISSION_DENIED, "host"),
+        ("watcher", grpc.StatusCode.PERMISSION_DENIED, "host"),
+    ],
+)
+def test_no_token_and_one_without_the_scope_are_refused(waiting, token, code, why):
+    shown = token_of(token) if token.isalpha() and len(token) < 20 and token else token
+    with HandMadeAgent(waiting.hosts_address, shown, hello()) as agent:
+        ended = agent.end()
+        assert ended[0] is code
+        assert why in ended[1]
+
+
+def test_a_token_with_the_scope_alone_will_do(waiting):
+    with HandMadeAgent(waiting.hosts_address, token_of("guest"), hello("of-guest")) as agent:
+        assert agent.hears() == "welcome"
+
+
+@pytest.mark.parametrize(
+    ("first", "code", "why"),
+    [
+        (b"", _INVALID, _NO_HELLO),
+        (hello(""), _INVALID, _NO_HELLO),
+        (hello("../up"), _INVALID, _NO_HELLO),
+        (hello("n" * 65), _INVALID, _NO_HELLO),
+        (hello("na\nme"), _INVALID, _NO_HELLO),
+        (b"\x12\x00", _INVALID, _NO_HELLO),  # a beat
+        (b"\x32\x02\x10\x01", _INVALID, _NO_HELLO),  # a chunk
+        (b"\xff\xff\xff\xff", grpc.StatusCode.INTERNAL, ""),
+        (b"\x0a\x7f" + b"\xff" * 20, grpc.StatusCode.INTERNAL, ""),
+    ],
+)
+def test_what_is_no_hello_is_refused(waiting, own_token, first, code, why):
+    with HandMadeAgent(waiting.hosts_address, own_token, first) as agent:
+        ended = agent.end()
+        assert ended[0] is code
+        assert why in ended[1]
+
+
+def test_who_says_nothing_is_let_go(waiting, own_token):
+    with HandMadeAgent(waiting.hosts_address, own_token) as agent:
+        assert agent.end()[0] is grpc.StatusCode.CANCELLED
+
+
+def test_nonsense_after_the_hello_ends_the_visit_and_nothing_else(waiting, own_token):
+    for nonsense in (b"\xff\xff\xff\xff", hello("other"), b"\x2a\x02\xff\xff"):
+        with HandMadeAgent(waiting.hosts_address, own_token, hello("talks-nonsense")) as agent:
+            assert agent.hears() == "welcome"
+            agent.say(nonsense)
+            agent.say(b"\x12\x00")
+
+
+@pytest.mark.parametrize(
+    ("versions", "why"),
+    [
+        ({"shardcall": "0.0.1"}, r"host other has shardcall 0\.0\.1 and the server .*; install the same"),
+        ({"jax": "9.9"}, r"host other has JAX 9\.9 \(jaxlib .*\) and the hosts that joined first have .*"),
+        ({"jaxlib": "9.9"}, r"host other has JAX .* \(jaxlib 9\.9\) and the hosts that joined first have .*"),
+    ],
+)
+def test_other_versions_are_refused_with_the_reason(waiting, own_token, versions, why):
+    with HandMadeAgent(waiting.hosts_address, own_token, hello("first")) as agent:
+        assert agent.hears() == "welcome"
+    with HandMadeAgent(waiting.hosts_address, own_token, hello("other", **versions)) as agent:
+        code, details = agent.end()
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    waiting.words.wait_for(why)
+    assert "host other has" in details
+
+
+def test_of_two_agents_with_one_name_the_later_stays(waiting, own_token):
+    with HandMadeAgent(waiting.hosts_address, own_token, hello("twin")) as former:
+        assert former.hears() == "welcome"
+        with HandMadeAgent(waiting.hosts_address, own_token, hello("twin")) as later:
+            assert later.hears() == "welcome"
+            code, details = former.end()
+            assert code is grpc.StatusCode.ALREADY_EXISTS
+            assert "another agent joined by its name" in details
+            later.say(b"\x12\x00")
+            assert later._call.is_active()
+
+
+def test_an_agent_that_is_refused_says_so_and_ends(waiting):
+    """It would be refused again; a service manager shows that it failed."""
+    for environment, why in [
+        ({"SHARDCALL_TOKEN": "x" * 43}, "is none of this server's"),
+        ({"SHARDCALL_TOKEN": token_of("runner")}, "host"),
+    ]:
+        agent = waiting.start_agent("refused", "--devices", "1", environment=environment)
+        agent.words.wait_for(f"shardcall: .*{why}")
+        assert agent.process.wait(60) == 2
+
+
+def test_two_running_agents_with_one_name_do_not_take_turns(waiting):
+    """Each would end the other's worker for ever; the one that came first ends and says why."""
+    former = waiting.start_agent("same", "--devices", "1")
+    former.words.wait_for('"joined"')
+    later = waiting.start_agent("same", "--devices", "1")
+    later.words.wait_for('"joined"')
+    former.words.wait_for("another agent joined by its name")
+    assert former.process.wait(60) == 2
+    until(lambda: later.process.poll() is None)
+    later.end()

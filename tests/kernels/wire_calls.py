@@ -1,0 +1,85 @@
+"""Kernels run by a server of several hosts: what the tables say of a call, said over the wire."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+from clusters import running_cluster
+
+import shardcall as sc
+from shardcall_server.authoring.runner import DEVICES, Call
+from shardcall_server.compilation.resolve import AUTO
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.layout import Spec
+from shardcall_server.kernels.library import kernels
+
+_PATIENT = ("--max-execute-s", "600", "--max-compile-s", "3600", "--max-concurrent-calls", "64")
+_TIMEOUT_S = 3000.0
+
+
+class WireCalls:
+    """Runs calls of the library's kernels on a server.
+
+    Args:
+        client: of the server.
+        apart: whether a mesh of fewer devices than there are takes some of every host, instead of the first ones.
+    """
+
+    def __init__(self, client: sc.Client, *, apart: bool) -> None:
+        self._client = client
+        self._apart = apart
+        self._types = {kernel.name: type(kernel) for kernel in kernels()}
+
+    def knows(self, kernel: Kernel) -> bool:
+        """Whether the kernel is one of the server's, and not one of a test's own."""
+        return self._types.get(kernel.name) is type(kernel)
+
+    def run(self, wanted: Call, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
+        """The results of a call.
+
+        Raises:
+            CallError: of a call that is to be refused, as the kernel itself raises it.
+        """
+        try:
+            result = self._client.call(
+                wanted.kernel.name,
+                *operands,
+                mesh=self._mesh(dict(wanted.mesh)),
+                in_specs=[_spec(spec) for spec in wanted.in_specs],
+                out_specs=[_spec(spec) for spec in wanted.out_specs],
+                strategy=wanted.strategy,
+                timeout=_TIMEOUT_S,
+                **dict(wanted.parameters),
+            )
+        except sc.ShardcallError:
+            wanted.resolve()
+            raise
+        self._check(wanted, result)
+        return result.arrays
+
+    def _mesh(self, axes: Mapping[str, int]) -> sc.Mesh:
+        size = math.prod(axes.values())
+        apart = self._apart and size < DEVICES
+        return sc.Mesh(axes, device_ids=[i * DEVICES // size for i in range(size)] if apart else None)
+
+    @staticmethod
+    def _check(wanted: Call, result: sc.Result) -> None:
+        """What was asked for is what was run."""
+        if wanted.strategy != AUTO:
+            assert result.plan.strategy == wanted.strategy
+
+
+def _spec(spec: Spec | None) -> sc.PartitionSpec | None:
+    return None if spec is None else sc.P(*(entry[0] if len(entry) == 1 else entry or None for entry in spec))
+
+
+@contextmanager
+def wire_calls(hosts: int, *agent_options: str, apart: bool) -> Iterator[WireCalls]:
+    """Calls on a server of 8 devices in all, shared out to so many hosts."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(running_cluster(hosts, DEVICES // hosts, *_PATIENT, agent_options=agent_options))
+        client = stack.enter_context(sc.connect(cluster.address))
+        yield WireCalls(client, apart=apart)

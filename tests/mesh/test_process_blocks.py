@@ -1,0 +1,169 @@
+"""Which blocks each process has: as JAX counts them, laid out so that nothing is missing and nothing twice."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
+from shardcall_server.mesh.placement import Copier, gather_blocks, gathered_bytes, place_blocks
+from shardcall_server.process_blocks import Blocks, Bounds, blocks_of, crop, device_blocks, laid_out_bytes, lay_out
+
+DEVICES = 8
+ALIGNMENT = 64
+DTYPES = [np.float64, np.bool_, np.uint8, np.complex128, ml_dtypes.bfloat16, ml_dtypes.int4]
+
+
+class Layout:
+    """An array on a mesh of some of the devices, in some order, each of them a process's.
+
+    Attributes:
+        kind: the array.
+        spec: how it is split.
+        axes: the mesh's axes.
+        device_ids: its devices.
+        padded: the array's shape on the devices.
+        bounds: of each device's block.
+        processes: which process each device is of.
+    """
+
+    def __init__(self, kind: ArrayType, spec: Spec, axes: MeshAxes, device_ids: list[int], processes: list[int]) -> None:
+        self.kind, self.spec, self.axes, self.device_ids, self.processes = kind, spec, axes, device_ids, processes
+        self.padded = padded_shape(kind.shape, spec, axes)
+        self.bounds = device_blocks(self.padded, spec, axes)
+
+    def __repr__(self) -> str:
+        return f"{self.kind} {self.spec} over {self.axes} of {self.device_ids}, processes {self.processes}"
+
+    @property
+    def blocks(self) -> Blocks:
+        return blocks_of(zip(self.processes, self.bounds, strict=True))
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(self.padded, named_sharding(build_mesh(self.axes, self.device_ids), self.spec))
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    sizes: list[int] = []
+    for _ in range(draw(st.integers(1, 3))):
+        sizes.append(draw(st.integers(1, DEVICES // math.prod(sizes))))
+    axes = MeshAxes(tuple(zip("abc", sizes, strict=False)))
+    ndim = draw(st.integers(0, 3))
+    entries: list[list[str]] = [[] for _ in range(ndim)]
+    for name in draw(st.permutations(axes.names)):
+        where = draw(st.integers(-1, ndim - 1))
+        if where >= 0:
+            entries[where].append(name)
+    shape = tuple(draw(st.lists(st.integers(0, 9), min_size=ndim, max_size=ndim)))
+    kind = ArrayType(shape, np.dtype(draw(st.sampled_from(DTYPES))))
+    device_ids = draw(st.permutations(range(DEVICES)))[: axes.device_count]
+    processes = draw(st.lists(st.integers(0, 3), min_size=axes.device_count, max_size=axes.device_count))
+    return Layout(kind, tuple(map(tuple, entries)), axes, device_ids, processes)
+
+
+def bounds_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
+    return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
+
+
+@settings(max_examples=300, deadline=None)
+@given(layout=layouts())
+def test_the_blocks_of_devices_are_those_of_jax(layout: Layout):
+    told = layout.placement.sharding.devices_indices_map(layout.padded)
+    devices = jax.devices()
+    assert [bounds_of(told[devices[i]], layout.padded) for i in layout.device_ids] == layout.bounds
+
+
+@settings(max_examples=300, deadline=None)
+@given(layout=layouts())
+def test_a_process_holds_what_its_devices_do_and_the_first_that_holds_a_block_gives_it(layout: Layout):
+    holders = list(zip(layout.processes, layout.bounds, strict=True))
+    blocks = layout.blocks
+    for process in set(layout.processes):
+        assert blocks.held[process] == {bounds for holder, bounds in holders if holder == process}
+        for block in blocks.held[process]:
+            first = min(holder for holder, bounds in holders if bounds == block)
+            assert (block in blocks.given[process]) == (first == process)
+
+
+@settings(max_examples=300, deadline=None)
+@given(layout=layouts())
+def test_what_all_processes_give_is_every_element_once(layout: Layout):
+    count = np.zeros(layout.kind.shape, np.uint8)
+    for given_blocks in layout.blocks.given.values():
+        for piece in lay_out(given_blocks, layout.kind):
+            piece.of(count)[...] += 1
+    assert (count == 1).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(layout=layouts())
+def test_pieces_lie_aligned_one_behind_the_other_by_ascending_place(layout: Layout):
+    for held in layout.blocks.held.values():
+        pieces = lay_out(held, layout.kind)
+        cropped = [crop(block, layout.kind.shape) for block in held]
+        assert {piece.bounds for piece in pieces} == {b for b in cropped if all(low < high for low, high in b)}
+        assert pieces == sorted(pieces, key=lambda piece: piece.bounds)
+        end = 0
+        for piece in pieces:
+            assert piece.offset == -(-end // ALIGNMENT) * ALIGNMENT
+            assert piece.nbytes == math.prod(piece.shape) * layout.kind.dtype.itemsize > 0
+            end = piece.offset + piece.nbytes
+        assert laid_out_bytes(pieces) == end
+
+
+@settings(max_examples=100, deadline=None)
+@given(layout=layouts())
+def test_front_end_and_worker_lay_out_alike_whether_padding_is_cut_off_before_or_after(layout: Layout):
+    for blocks in layout.blocks.given.values():
+        assert lay_out([crop(block, layout.kind.shape) for block in blocks], layout.kind) == lay_out(
+            blocks, layout.kind
+        )
+
+
+@pytest.fixture(scope="module")
+def one_copier():
+    made = Copier()
+    yield made
+    made.close()
+
+
+@settings(max_examples=150, deadline=None)
+@given(layout=layouts(), may_alias=st.booleans(), seed=st.integers(0, 99))
+def test_blocks_in_memory_become_the_array_and_its_blocks_again(one_copier, layout: Layout, may_alias, seed):
+    """One process has all devices here, so it holds and gives every block."""
+    kind = layout.kind
+    source = np.random.default_rng(seed).integers(0, 2, kind.shape).astype(kind.dtype)
+    pieces = lay_out(set(layout.bounds), kind)
+    nbytes = laid_out_bytes(pieces)
+    memory = np.full(nbytes + ALIGNMENT, 0xFF, np.uint8)
+    for piece in pieces:
+        piece.view(memory, kind.dtype)[...] = piece.of(source)
+    array = place_blocks(memory, kind, layout.placement, one_copier, may_alias=may_alias)
+    jax.block_until_ready(array)
+    assert array.shape == layout.padded
+    corner = np.asarray(array)[tuple(slice(n) for n in kind.shape)]
+    assert corner.tobytes() == source.tobytes()
+    assert gathered_bytes(array, kind) == nbytes
+    out = np.zeros(nbytes + ALIGNMENT, np.uint8)
+    gather_blocks(array, kind, out, one_copier)
+    for piece in pieces:
+        assert piece.view(out, kind.dtype).tobytes() == piece.of(source).tobytes()
+    assert not out[nbytes:].any(), "nothing is written behind the last block"
+
+
+def test_a_block_that_may_not_alias_is_not_the_memory_that_it_came_from(one_copier):
+    layout = Layout(ArrayType((16, 8), np.dtype(np.float64)), (("a",), ()), MeshAxes((("a", 8),)), [*range(8)], [0] * 8)
+    memory = np.zeros(laid_out_bytes(lay_out(set(layout.bounds), layout.kind)), np.uint8)
+    array = place_blocks(memory, layout.kind, layout.placement, one_copier, may_alias=False)
+    jax.block_until_ready(array)
+    memory[...] = 0xA5
+    assert not np.asarray(array).any()

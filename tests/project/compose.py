@@ -1,0 +1,75 @@
+"""docker-compose.yml as tests use it: a project of its own, whose containers they look into."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BUILD_TIMEOUT_S = 600
+
+Run = Callable[..., str]
+
+
+def answers(*command: str) -> bool:
+    """Whether a command is there and succeeds."""
+    if shutil.which(command[0]) is None:
+        return False
+    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+
+
+@dataclass
+class Project:
+    """A compose project of the tests' own.
+
+    Attributes:
+        run: the fixture.
+        compose: the command, with all that says which project.
+    """
+
+    run: Run
+    compose: tuple[str, ...]
+
+    def __call__(self, *arguments: str, timeout_s: float = 120) -> str:
+        """What the command prints."""
+        return self.run(*self.compose, *arguments, timeout_s=timeout_s)
+
+    def identity(self, service: str) -> str:
+        """The id of a service's container."""
+        return self("ps", "--quiet", service).strip()
+
+    def inspect(self, identity: str) -> dict[str, Any]:
+        """What the engine knows of a container."""
+        (state,) = json.loads(self.run("docker", "inspect", identity))
+        return dict(state)
+
+    def try_in(self, service: str, *command: str) -> None:
+        """Runs a command in a container that may end with it, so that what comes back says nothing."""
+        whole = (*self.compose, "exec", "-T", service, *command)
+        subprocess.run(whole, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+
+
+@contextmanager
+def own_project(run: Run, root: Path, require: Callable[[bool, str], None], *profiles: str) -> Iterator[Project]:
+    """A project that is built at the begin, and of which nothing is left at the end."""
+    require(answers("docker", "version"), "Docker engine")
+    compose = ("docker", "compose") if answers("docker", "compose", "version") else ("docker-compose",)
+    require(answers(*compose, "version"), "docker compose")
+    name = f"shardcall-test-{secrets.token_hex(4)}"
+    flags = [word for profile in profiles for word in ("--profile", profile)]
+    project = Project(run, (*compose, "-p", name, "-f", str(root / "docker-compose.yml"), *flags))
+    project("build", timeout_s=BUILD_TIMEOUT_S)
+    try:
+        yield project
+    finally:
+        project("down", "--volumes", "--remove-orphans", "--timeout", "10")
+    owned = ("--quiet", "--filter", f"label=com.docker.compose.project={name}")
+    assert run("docker", "ps", "--all", *owned) == ""
+    assert run("docker", "network", "ls", *owned) == ""
+    assert run("docker", "volume", "ls", *owned) == ""

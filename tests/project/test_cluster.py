@@ -1,0 +1,332 @@
+"""The profile `cluster`: four containers as one mesh, and what becomes of calls when one of them is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project.compose import Project, own_project
+
+pytestmark = pytest.mark.docker
+
+FRONT_END = "front-end"
+WORKERS = ("worker-1", "worker-2", "worker-3", "worker-4")
+HEALTHY_S = 180
+NOTICED_S, BACK_S = 10.0, 30.0
+CALLERS = 4
+HANGS_S = 120.0  # none of the calls may take that long, whatever the machine is doing
+LISTENS = "0A"
+DOCKERS_OWN_DNS = "127.0.0.11"
+EVERYWHERE = "0.0.0.0"
+
+Require = Callable[[bool, str], None]
+State = dict[str, Any]
+
+
+@dataclass
+class Cluster:
+    """The containers, by their services' names."""
+
+    project: Project
+    ids: dict[str, str]
+    client: str
+
+    def inspect(self, service: str) -> State:
+        return self.project.inspect(self.ids[service])
+
+    def docker(self, *command: str) -> None:
+        self.project.run("docker", *command)
+
+    def in_container(self, service: str, code: str) -> str:
+        return self.project("exec", "-T", service, "python", "-c", code)
+
+    def of_client(self, code: str) -> str:
+        """What code prints in a container that knows the front end's name, its authority and a token."""
+        return str(
+            self.project.run("docker", "exec", self.client, "python", "-c", READ_TOKEN + code, timeout_s=HANGS_S)
+        )
+
+    def network(self, service: str) -> str:
+        """The name of the hosts' network, by which a service's container is one."""
+        (name,) = (name for name in self.inspect(service)["NetworkSettings"]["Networks"] if name.endswith("_hosts"))
+        return str(name)
+
+    def wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + HEALTHY_S
+        while self.inspect(FRONT_END)["State"]["Health"]["Status"] != "healthy":
+            if time.monotonic() > deadline:
+                pytest.fail(f"not healthy after {HEALTHY_S} s:\n{self.project('logs', '--tail', '50')}")
+            time.sleep(0.3)
+
+
+DEMO = "/app/examples/cluster_demo.py"
+READ_TOKEN = "import os; os.environ['SHARDCALL_TOKEN'] = open('/trust/client/token').read().strip()\n"
+
+
+@pytest.fixture(scope="module")
+def started(run: Callable[..., str], root: Path, require: Require) -> Iterator[Cluster]:
+    client = f"shardcall-test-client-{secrets.token_hex(4)}"
+    with own_project(run, root, require, "cluster") as project:
+        project("up", "--detach", FRONT_END, *WORKERS)
+        cluster = Cluster(project, {name: project.identity(name) for name in (FRONT_END, *WORKERS)}, client)
+        cluster.wait_until_healthy()
+        project("run", "--detach", "--no-deps", "--name", client, "--entrypoint", "sleep", "cluster-demo", "infinity")
+        try:
+            yield cluster
+        finally:
+            run("docker", "rm", "--force", client)
+
+
+@pytest.fixture
+def cluster(started: Cluster) -> Cluster:
+    started.wait_until_healthy()
+    return started
+
+
+@pytest.fixture(scope="module")
+def demonstration(started: Cluster) -> str:
+    return started.of_client(
+        "import runpy, sys; sys.argv[1:] = ['front-end:8470']; runpy.run_path('" + DEMO + "', run_name='__main__')"
+    )
+
+
+def test_the_demonstration_gets_what_numpy_computes(demonstration: str) -> None:
+    assert "8 cpu devices on 4 hosts" in demonstration
+    assert "result equals np.diff, bit for bit" in demonstration
+    held = dict(re.findall(r"(worker-\d) +holds rows (\S+ and \S+)", demonstration))
+    assert set(held) == set(WORKERS)
+    assert sorted(held.values()) == sorted(f"{a}:{a + 512} and {a + 512}:{a + 1024}" for a in range(0, 4096, 1024))
+
+
+def test_the_first_example_of_the_readme_runs(cluster: Cluster, root: Path) -> None:
+    (example, *_) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+    assert "sc.local(devices=8)" in example
+    said = cluster.of_client(example.replace("sc.local(devices=8)", 'sc.connect("front-end:8470")'))
+    assert "3584:4096" in said  # the example itself compares with NumPy
+
+
+def test_a_client_reaches_no_worker(cluster: Cluster) -> None:
+    code = f"""
+import socket
+for name in ["{FRONT_END}", *{WORKERS!r}]:
+    try:
+        print(name, "is", socket.gethostbyname(name))
+    except OSError:
+        print(name, "is nowhere")
+"""
+    said = cluster.of_client(code).splitlines()
+    assert not said[0].endswith("nowhere")
+    assert said[1:] == [f"{worker} is nowhere" for worker in WORKERS]
+
+
+def test_a_clients_token_does_not_make_it_a_host(cluster: Cluster) -> None:
+    code = """
+import subprocess
+joined = ["shardcall", "worker", "--join", "front-end:8471", "--devices", "2", "--cache-dir", ""]
+print(subprocess.run(joined, capture_output=True, text=True, timeout=60).stderr)
+"""
+    assert "needs the scope host" in cluster.of_client(code)
+
+
+@pytest.mark.parametrize("service", [FRONT_END, "worker-1"])
+def test_neither_has_any_rights(cluster: Cluster, service: str) -> None:
+    status = cluster.in_container(service, "print(open('/proc/self/status').read())")
+    fields = {line.split(":")[0]: line.split(":")[1].split() for line in status.splitlines() if ":" in line}
+    assert set(fields["Uid"]) == set(fields["Gid"]) == {"10001"}
+    assert int(fields["CapEff"][0], 16) == int(fields["CapBnd"][0], 16) == 0
+    assert fields["NoNewPrivs"] == ["1"]
+    state = cluster.inspect(service)["HostConfig"]
+    assert state["ReadonlyRootfs"]
+    assert state["Memory"] > 0
+    assert 0 < state["NanoCpus"] <= 2e9
+    assert not state["PortBindings"]
+
+
+def test_each_has_the_secrets_that_it_needs_and_no_others(cluster: Cluster) -> None:
+    look = "import os; print({f: sorted(os.listdir('/trust/' + f)) for f in sorted(os.listdir('/trust'))})"
+    nothing: dict[str, list[str]] = {"authority": [], "client": [], "hosts": [], "server": []}
+    of_front_end = {**nothing, "server": ["ca.pem", "server.key", "server.pem", "token"]}
+    assert str(of_front_end) in cluster.in_container(FRONT_END, look)
+    assert str({**nothing, "hosts": ["ca.pem", "token"]}) in cluster.in_container("worker-1", look)
+
+
+def listening(cluster: Cluster, service: str) -> list[tuple[str, int]]:
+    """The addresses and ports of TCP at which a container's processes listen."""
+    read = "print(open('/proc/net/tcp').read() + open('/proc/net/tcp6').read())"
+    found = []
+    for line in cluster.in_container(service, read).splitlines():
+        fields = line.split()
+        if len(fields) > 3 and fields[3] == LISTENS:
+            address, port = fields[1].split(":")
+            assert len(address) == 8, f"it listens at an address of IPv6: {line}"
+            dotted = ".".join(str(byte) for byte in reversed(bytes.fromhex(address)))
+            found.append((dotted, int(port, 16)))
+    return sorted((address, port) for address, port in found if address != DOCKERS_OWN_DNS)
+
+
+def test_only_what_security_says_listens(cluster: Cluster, demonstration: str) -> None:
+    hosts = re.findall(r"process (\d)  (worker-\d) +(\S+)", demonstration)
+    assert len(hosts) == len(WORKERS)
+    assert listening(cluster, FRONT_END) == [(EVERYWHERE, 8470), (EVERYWHERE, 8471)]
+    for process, service, address in hosts:
+        found = listening(cluster, service)
+        assert {at for at, _ in found} == {address}
+        assert len(found) == (2 if process == "0" else 1), "gloo's, and of process 0 the coordinator's"
+
+
+class Load:
+    """Callers in the client's container, until `end`.
+
+    Args:
+        cluster: whom they call.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        code = READ_TOKEN + Path(__file__).with_name("cluster_load.py").read_text()
+        command = ["docker", "exec", "--interactive", cluster.client, "python", "-c", code]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.calls: list[dict[str, Any]] = []
+        self.looks: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                message = json.loads(line)
+                if "who" in message:
+                    self.calls.append(message)
+                elif "hosts" in message:
+                    self.looks.append(message)
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            assert self._process.wait(HANGS_S) == 0
+        finally:
+            self._process.kill()
+            self._reader.join()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+    def first(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Waits for a call that meets a condition, the first one in the order of their ends."""
+        deadline = time.monotonic() + HANGS_S
+        while not (found := next((call for call in list(self.calls) if met(call)), None)):
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                pytest.fail(f"no call {what}; the last: {self.calls[-5:]}")
+            time.sleep(0.05)
+        return found
+
+    def next_look(self) -> dict[str, Any]:
+        """What the client sees of the server, some time after this."""
+        count, deadline = len(self.looks), time.monotonic() + HANGS_S
+        while len(self.looks) < count + 2:  # the next one may have begun before
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return self.looks[-1]
+
+    def all_answered_after(self, when: float) -> None:
+        """Waits until each caller has had a right answer to a call that began later."""
+        for who in range(CALLERS):
+            self.first(
+                f"of caller {who} was answered right",
+                lambda call, who=who: call["who"] == who and call["began"] > when and not call["outcome"],
+            )
+
+
+@pytest.fixture(scope="module")
+def load(started: Cluster) -> Iterator[Load]:
+    load = Load(started)
+    try:
+        load.all_answered_after(0.0)
+        yield load
+    finally:
+        load.end()
+
+
+def kill(cluster: Cluster, worker: str) -> Callable[[], None]:
+    """From inside: who ends a container by `docker kill` has to start it too. Returns what brings it back."""
+    before = cluster.inspect(worker)["RestartCount"]
+    cluster.project.try_in(worker, "sh", "-c", "kill -s KILL -- -1")
+
+    def wait() -> None:
+        deadline = time.monotonic() + HANGS_S
+        while cluster.inspect(worker)["RestartCount"] == before:
+            assert time.monotonic() < deadline, f"{worker} was not started again"
+            time.sleep(0.1)
+
+    return wait
+
+
+def pause(cluster: Cluster, worker: str) -> Callable[[], None]:
+    cluster.docker("pause", cluster.ids[worker])
+    return lambda: cluster.docker("unpause", cluster.ids[worker])
+
+
+def disconnect(cluster: Cluster, worker: str) -> Callable[[], None]:
+    network = cluster.network(worker)
+    cluster.docker("network", "disconnect", network, cluster.ids[worker])
+    return lambda: cluster.docker("network", "connect", "--alias", worker, network, cluster.ids[worker])
+
+
+def slow_down(cluster: Cluster, worker: str) -> Callable[[], None]:
+    cluster.docker("update", "--cpus", "0.01", cluster.ids[worker])
+    return lambda: cluster.docker("update", "--cpus", "2", cluster.ids[worker])
+
+
+FAULTS = {"killed": kill, "frozen": pause, "unreachable": disconnect, "slow": slow_down}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_lost_worker_is_noticed_and_comes_back(
+    cluster: Cluster,
+    load: Load,
+    fault: str,
+    pytestconfig: pytest.Config,
+    record_property: Callable[[str, object], None],
+) -> None:
+    front_end = cluster.inspect(FRONT_END)["State"]["StartedAt"]
+    ports = load.next_look()["ports"]
+    noticed_s, back_s = [], []
+    for i in range(3 if pytestconfig.getoption("full") else 1):
+        load.all_answered_after(time.time())
+        begin = time.time()
+        bring_back = FAULTS[fault](cluster, WORKERS[i + 1])
+        failed = load.first("failed", lambda call, begin=begin: call["ended"] > begin and bool(call["outcome"]))
+        noticed_s.append(failed["ended"] - begin)
+        bring_back()
+        back = time.time()
+        answered = load.first(
+            "was answered right",
+            lambda call, end=failed["ended"]: call["ended"] > end and not call["outcome"],
+        )
+        back_s.append(answered["ended"] - back)
+        load.all_answered_after(answered["ended"])
+        during = [call for call in list(load.calls) if call["ended"] > begin]
+        assert {call["outcome"] for call in during} <= {"", "MeshRestartedError"}
+        assert max(call["ended"] - call["began"] for call in during) < HANGS_S
+    state = cluster.inspect(FRONT_END)
+    assert (state["State"]["StartedAt"], state["RestartCount"]) == (front_end, 0)
+    look = load.next_look()
+    assert look["ports"] == ports, "the client had to connect again"
+    assert look["hosts"] == dict.fromkeys(WORKERS, True)
+    told = ", ".join(
+        f"{name} {statistics.median(times):.1f} (worst {max(times):.1f}) s"
+        for name, times in (("noticed after", noticed_s), ("answers again after", back_s))
+    )
+    record_property("figure", f"cluster, a worker {fault}: {told}")
+    assert max(noticed_s) <= NOTICED_S
+    assert max(back_s) <= BACK_S

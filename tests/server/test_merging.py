@@ -1,0 +1,137 @@
+"""One answer out of those of several workers: what they agree on, and what ends the mesh."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2, server_info_service_pb2
+from shardcall_server.frontend.workers.block_table import BlockTable
+from shardcall_server.frontend.workers.merging import DisagreementError, merge
+from shardcall_server.frontend.workers.readiness import Readiness
+from shardcall_worker.v1 import link_pb2
+
+HOSTS = ("a", "b")
+
+
+def prepared(fingerprint: bytes = b"1", key: str = "k", *, from_disk: bool = False) -> link_pb2.WorkerMessage:
+    plan = kernel_pb2.Plan(kernel="diff", key_digest=key)
+    return link_pb2.WorkerMessage(
+        call_id=1, prepared=link_pb2.Prepared(plan=plan, fingerprint=fingerprint, from_disk=from_disk)
+    )
+
+
+def failure(reason: str = "INVALID_OPERAND", message: str = "no") -> link_pb2.WorkerMessage:
+    return link_pb2.WorkerMessage(call_id=1, failure=link_pb2.Failure(reason=reason, message=message))
+
+
+def executed(*results: bytes, seconds: float = 0.0) -> link_pb2.WorkerMessage:
+    return link_pb2.WorkerMessage(
+        call_id=1,
+        executed=link_pb2.Executed(
+            inline_results=results, place_seconds=seconds, execute_seconds=seconds, gather_seconds=seconds
+        ),
+    )
+
+
+def candidates(*strategies: str) -> link_pb2.WorkerMessage:
+    return link_pb2.WorkerMessage(call_id=1, candidates=link_pb2.Candidates(strategies=strategies))
+
+
+def merged(*answers: link_pb2.WorkerMessage) -> link_pb2.WorkerMessage:
+    return merge(answers, HOSTS[: len(answers)], None, None)
+
+
+def test_what_one_worker_says_is_the_answer():
+    answer = prepared()
+    assert merged(answer) is answer
+
+
+def test_the_same_program_on_all_is_one_answer():
+    assert merged(prepared(), prepared()).prepared.fingerprint == b"1"
+
+
+@pytest.mark.parametrize("other", [prepared(b"2"), prepared(key="other")])
+def test_another_program_on_one_host_ends_the_mesh_before_it_is_launched(other):
+    with pytest.raises(DisagreementError, match="hosts a and b compiled different programs for kernel diff"):
+        merged(prepared(), other)
+
+
+def test_a_program_was_on_disk_only_if_all_had_it_there():
+    assert merged(prepared(from_disk=True), prepared(from_disk=True)).prepared.from_disk
+    assert not merged(prepared(from_disk=True), prepared()).prepared.from_disk
+
+
+@pytest.mark.parametrize("answers", [(failure(), failure(message="neither")), (failure(), prepared())])
+def test_what_one_worker_refuses_to_compile_is_refused(answers):
+    assert merged(*answers).failure.message == "no"
+
+
+def test_a_refusal_of_the_second_is_told_too():
+    assert merged(prepared(), failure(message="the disk is full")).failure.message == "the disk is full"
+
+
+def test_a_run_that_one_host_alone_failed_at_ends_the_mesh():
+    with pytest.raises(DisagreementError, match="host b alone failed: no"):
+        merged(executed(), failure())
+
+
+def test_an_array_for_which_one_host_has_no_room_is_refused():
+    put = link_pb2.WorkerMessage(call_id=1, array_put=link_pb2.ArrayPut())
+    assert merged(put, failure("OUT_OF_DEVICE_MEMORY", "no room")).failure.message == "no room"
+
+
+def test_answers_of_other_kinds_end_the_mesh():
+    with pytest.raises(DisagreementError, match="were prepared, executed"):
+        merged(prepared(), executed())
+
+
+def test_other_strategies_end_the_mesh():
+    assert list(merged(candidates("ring", "psum"), candidates("ring", "psum")).candidates.strategies) == [
+        "ring",
+        "psum",
+    ]
+    with pytest.raises(DisagreementError, match="other strategies"):
+        merged(candidates("ring", "psum"), candidates("psum", "ring"))
+
+
+def test_the_slowest_hosts_times_are_told():
+    answer = merged(executed(seconds=1.0), executed(seconds=2.0)).executed
+    assert (answer.place_seconds, answer.execute_seconds, answer.gather_seconds) == (2.0, 2.0, 2.0)
+
+
+def test_results_in_the_answers_are_put_together():
+    """Rows 0 and 1 are the first host's, row 2 the second's; each sends the block that it has."""
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    placement = kernel_pb2.ArrayPlacement(
+        type=array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT32, shape=[3, 2]),
+        padded_shape=[4, 2],
+        spec=mesh_pb2.PartitionSpec(entries=[mesh_pb2.PartitionSpecEntry(axis_names=["x"])]),
+    )
+    mesh = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=2)], device_ids=[0, 1])
+    plan = kernel_pb2.Plan(mesh=mesh, results=[placement])
+    table = BlockTable([server_info_service_pb2.Device(id=i, process_index=i) for i in range(2)])
+    answers = [executed(rows[:2].tobytes()), executed(rows[2:].tobytes())]
+    whole = merge(answers, HOSTS, plan, table).executed.inline_results[0]
+    np.testing.assert_array_equal(np.frombuffer(whole, np.float32).reshape(3, 2), rows)
+
+
+def ready(jax: str = "1", devices: int = 2) -> link_pb2.Ready:
+    return link_pb2.Ready(
+        devices=[server_info_service_pb2.Device(id=i) for i in range(devices)],
+        versions=server_info_service_pb2.Versions(jax=jax),
+    )
+
+
+def test_a_mesh_is_ready_when_all_workers_are():
+    readiness = Readiness(HOSTS)
+    assert readiness.add(1, ready()) is None
+    assert readiness.add(0, ready()) == ready()
+
+
+@pytest.mark.parametrize(("other", "what"), [(ready(jax="2"), "versions"), (ready(devices=3), "devices")])
+def test_workers_that_cannot_be_one_mesh_are_told_apart(other, what):
+    readiness = Readiness(HOSTS)
+    readiness.add(0, ready())
+    with pytest.raises(DisagreementError, match=f"the {what} of hosts a and b differ"):
+        readiness.add(1, other)

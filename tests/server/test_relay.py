@@ -1,0 +1,359 @@
+"""Commands and arrays on their way to a worker without shared memory, and back: a test stands for the agent."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+
+from shardcall.chunk_codec import Chunk, decode
+from shardcall.v1 import kernel_pb2, server_info_service_pb2
+from shardcall_server.framing import LinkClosedError, LinkFullError
+from shardcall_server.frontend.hosts import pieces, relay
+from shardcall_server.frontend.hosts.relay import RelayedLink
+from shardcall_server.frontend.workers.block_table import BlockTable
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
+from shardcall_server.wire import encode_array_type, encode_mesh, encode_spec
+from shardcall_worker.v1 import host_service_pb2, link_pb2
+
+START_ID = 7
+CARRIER: Any = host_service_pb2.JoinResponse
+AXES = MeshAxes((("x", 8),))
+ROWS: Spec = (("x",), ())
+TABLE = BlockTable([server_info_service_pb2.Device(id=i, process_index=i // 2) for i in range(8)])
+EXECUTED = link_pb2.Executed()
+
+
+@dataclass
+class File:
+    """A memory file as the link sees one."""
+
+    memory: np.ndarray
+    memory_id: int = 5
+    fd: int = -1
+
+    @property
+    def nbytes(self) -> int:
+        return self.memory.size
+
+    def view(self, begin: int, nbytes: int) -> np.ndarray:
+        return self.memory[begin : begin + nbytes]
+
+
+def placement(kind: ArrayType, spec: Spec, axes: MeshAxes = AXES) -> kernel_pb2.ArrayPlacement:
+    return kernel_pb2.ArrayPlacement(
+        type=encode_array_type(kind),
+        spec=encode_spec(spec),
+        padded_shape=padded_shape(kind.shape, spec, axes),
+        block_shape=block_shape(kind.shape, spec, axes),
+    )
+
+
+class Exchange:
+    """One Execute of operands and results that lie in one file, with one process of four.
+
+    Args:
+        operands, results: each with its spec.
+        process: which.
+        axes: the mesh's.
+    """
+
+    def __init__(
+        self,
+        operands: list[tuple[ArrayType, Spec]],
+        results: list[tuple[ArrayType, Spec]],
+        process: int = 0,
+        axes: MeshAxes = AXES,
+    ) -> None:
+        self.process = process
+        self.queue: list[Any] = []
+        self.link = RelayedLink(START_ID, process, self.queue.append)
+        self.plan = kernel_pb2.Plan(
+            mesh=encode_mesh(axes, tuple(range(axes.device_count))),
+            operands=[placement(kind, spec, axes) for kind, spec in operands],
+            results=[placement(kind, spec, axes) for kind, spec in results],
+        )
+        self.kinds = [kind for kind, _ in [*operands, *results]]
+        ends = np.cumsum([0, *(-(-kind.nbytes // 64) * 64 for kind in self.kinds)])
+        self.file = File(np.random.default_rng(1).integers(0, 255, int(ends[-1]), np.uint8))
+        spans = [link_pb2.MemorySpan(memory_id=5, offset=int(end)) for end in ends[:-1]]
+        n = len(operands)
+        self.message = link_pb2.FrontEndMessage(
+            call_id=3,
+            sequence=9,
+            execute=link_pb2.Execute(
+                key_digest="k",
+                operands=[link_pb2.TensorData(span=span) for span in spans[:n]],
+                results=[link_pb2.ResultPlace(span=span) for span in spans[n:]],
+            ),
+        )
+        self.arrays = [
+            np.ndarray(kind.shape, kind.dtype, buffer=self.file.memory, offset=span.offset)
+            for kind, span in zip(self.kinds, spans, strict=True)
+        ]
+        self.operands, self.results = self.arrays[:n], self.arrays[n:]
+
+    def send(self) -> None:
+        self.link.send_with_data(self.message, self.plan, TABLE, [self.file])
+
+    def deliver(self) -> list[host_service_pb2.JoinResponse | Chunk]:
+        """What the agent gets, as it gets it."""
+        return [decode(CARRIER, message) for outgoing in self.queue for message in outgoing]
+
+    def agent_memory(self) -> tuple[host_service_pb2.HostCommand, link_pb2.FrontEndMessage, np.ndarray]:
+        """Does what an agent does with a command: its operands are there when the last chunk ends where they end."""
+        first, *chunks = self.deliver()
+        command = first.command
+        memory = np.zeros(max(command.operand_bytes, command.result_begin + command.result_bytes), np.uint8)
+        end = 0
+        for chunk in chunks:
+            assert end <= chunk.offset, "in order"
+            end = chunk.offset + chunk.data.size
+            memory[chunk.offset : end] = chunk.data
+        assert end == command.operand_bytes
+        return command, link_pb2.FrontEndMessage.FromString(command.front_end_message), memory
+
+    def answer(self, **answer: Any) -> None:
+        self.link.take_message(link_pb2.WorkerMessage(call_id=3, **answer).SerializeToString())
+
+
+F8 = np.dtype(np.float64)
+OPERANDS = {
+    "rows": [(ArrayType((16, 5), F8), ROWS)],
+    "padded rows": [(ArrayType((13, 5), F8), ROWS)],
+    "columns": [(ArrayType((7, 16), F8), ((), ("x",)))],
+    "replicated": [(ArrayType((7, 16), F8), ((), ()))],
+    "two": [(ArrayType((13, 5), np.dtype(np.uint8)), ROWS), (ArrayType((16,), F8), (("x",),))],
+    "one of which a host has padding only": [
+        (ArrayType((13, 5), np.dtype(np.uint8)), ROWS),
+        (ArrayType((2,), F8), (("x",),)),
+    ],
+    "one without elements": [(ArrayType((13, 5), np.dtype(np.uint8)), ROWS), (ArrayType((0, 3), F8), ROWS)],
+    "a scalar": [(ArrayType((), F8), ())],
+}
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(pieces, "CHUNK_BYTES", 64)
+
+
+@pytest.mark.parametrize("process", range(4))
+@pytest.mark.parametrize("name", OPERANDS)
+def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process):
+    exchange = Exchange(OPERANDS[name], [], process)
+    exchange.send()
+    command, message, memory = exchange.agent_memory()
+    assert (command.start_id, message.call_id, message.sequence) == (START_ID, 3, 9)
+    held_bytes = 0
+    for data, whole, place in zip(
+        message.execute.operands, exchange.operands, exchange.plan.operands, strict=True
+    ):
+        kind, held = TABLE.held(place, exchange.plan.mesh, process)
+        assert data.blocks.memory_id == 0
+        for piece in held:
+            assert (data.blocks.offset + piece.offset) % 64 == 0
+            got = piece.view(memory[data.blocks.offset :], kind.dtype)
+            np.testing.assert_array_equal(got, piece.of(whole))
+            held_bytes += piece.nbytes
+    assert 0 <= command.operand_bytes - held_bytes < 64 * (len(OPERANDS[name]) * 2 + 1)
+
+
+@pytest.mark.parametrize("process", range(4))
+@pytest.mark.parametrize("name", OPERANDS)
+def test_results_come_to_their_places_and_nothing_else_is_touched(name, process):
+    exchange = Exchange([(ArrayType((3, 3), F8), ROWS)], OPERANDS[name], process)
+    before = exchange.file.memory.copy()
+    exchange.send()
+    command, message, memory = exchange.agent_memory()
+    assert command.result_begin % 64 == 0 or not command.result_bytes
+    expected = before.copy()
+    rng = np.random.default_rng(2)
+    for i, place in enumerate(message.execute.results):
+        kind, given = TABLE.given(exchange.plan.results[i], exchange.plan.mesh, process)
+        offset = exchange.message.execute.results[i].span.offset
+        whole = np.ndarray(kind.shape, kind.dtype, buffer=expected, offset=offset)
+        for piece in given:
+            made = rng.integers(0, 100, piece.shape).astype(kind.dtype)
+            piece.view(memory[place.blocks.offset :], kind.dtype)[...] = made
+            piece.of(whole)[...] = made
+    come = memory[command.result_begin : command.result_begin + command.result_bytes]
+    cuts = sorted(random.Random(3).sample(range(come.size), min(5, come.size)))
+    for part in np.split(come, cuts):
+        exchange.link.take_chunk(3, part)
+    exchange.answer(executed=EXECUTED)
+    assert exchange.file.memory.tobytes() == expected.tobytes()
+    exchange.link.close()
+    assert [link_pb2.WorkerMessage.FromString(body).call_id for body, _ in exchange.link.frames()] == [3]
+
+
+def test_commands_go_in_the_order_of_sending_each_with_its_operands_behind_it():
+    exchange = Exchange(OPERANDS["rows"], [])
+    exchange.link.send(b"first")
+    exchange.send()
+    exchange.link.send(b"last")
+    told = exchange.deliver()
+    commands = [i for i, message in enumerate(told) if not isinstance(message, Chunk)]
+    assert commands == [0, 1, len(told) - 1]
+    assert told[0].command.front_end_message == b"first"
+    assert len(told) > 4
+
+
+def test_nothing_is_read_from_memory_once_the_link_is_closed():
+    exchange = Exchange(OPERANDS["rows"], [])
+    exchange.send()
+    outgoing = iter(exchange.queue[0])
+    next(outgoing), next(outgoing)
+    exchange.link.close()
+    assert list(outgoing) == []
+    with pytest.raises(LinkClosedError):
+        exchange.link.send(b"late")
+
+
+def test_a_command_that_waits_when_the_link_is_closed_is_not_sent():
+    exchange = Exchange(OPERANDS["rows"], [])
+    exchange.send()
+    exchange.link.close()
+    assert exchange.deliver() == []
+
+
+def test_nothing_is_written_to_memory_once_the_link_is_closed():
+    exchange = Exchange([], OPERANDS["rows"])
+    exchange.send()
+    before = exchange.file.memory.tobytes()
+    exchange.link.close()
+    exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
+    exchange.answer(executed=EXECUTED)
+    assert exchange.file.memory.tobytes() == before
+    assert list(exchange.link.frames()) == []
+
+
+def test_closing_waits_for_the_copy_under_way():
+    exchange = Exchange([], OPERANDS["rows"])
+    exchange.send()
+    copying, may_go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        is_whole = True
+
+        def write(self, data: np.ndarray) -> None:
+            copying.set()
+            may_go_on.wait()
+            assert not closed.is_set()
+
+    exchange.link._results[3] = Slow()  # type: ignore[assignment]
+    taking = threading.Thread(target=exchange.link.take_chunk, args=[3, np.zeros(1, np.uint8)])
+    closing = threading.Thread(target=lambda: (exchange.link.close(), closed.set()))
+    taking.start()
+    copying.wait()
+    closing.start()
+    assert not closed.wait(0.1)
+    may_go_on.set()
+    taking.join()
+    closing.join()
+
+
+def test_results_of_a_command_that_was_answered_are_thrown_away():
+    exchange = Exchange([], OPERANDS["rows"])
+    exchange.send()
+    exchange.answer(failure=link_pb2.Failure(reason="INTERNAL"))
+    before = exchange.file.memory.tobytes()
+    exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
+    exchange.link.take_chunk(99, np.full(64, 0xAA, np.uint8))
+    assert exchange.file.memory.tobytes() == before
+    assert exchange.link._results == {}, "a command that failed would keep its memory for ever"
+
+
+@pytest.mark.parametrize("come", [0, 1, 64])
+def test_an_answer_whose_results_have_not_come_is_refused(come):
+    """What lies in their places is another call's."""
+    exchange = Exchange([], OPERANDS["rows"])
+    exchange.send()
+    exchange.link.take_chunk(3, np.zeros(come, np.uint8))
+    with pytest.raises(ValueError, match="before its results"):
+        exchange.answer(executed=EXECUTED)
+    assert not exchange.link.readable
+
+
+def test_what_comes_before_an_answer_is_none():
+    exchange = Exchange([], OPERANDS["rows"])
+    exchange.send()
+    exchange.answer(compiling=link_pb2.Compiling())
+    exchange.link.take_message(link_pb2.WorkerMessage(heartbeat=link_pb2.Heartbeat()).SerializeToString())
+    assert exchange.link._results.keys() == {3}
+
+
+def test_what_is_no_message_is_refused():
+    exchange = Exchange([], [])
+    with pytest.raises(DecodeError):
+        exchange.link.take_message(b"\xff\xff")
+
+
+def test_an_agent_that_does_not_read_has_only_so_much_kept_for_it(monkeypatch):
+    monkeypatch.setattr(relay, "_MAX_WAITING_BYTES", 1000)
+    exchange = Exchange([], [])
+    assert exchange.link.has_room(1000)
+    exchange.link.send(bytes(900))
+    assert not exchange.link.has_room(500)
+    with pytest.raises(LinkFullError):
+        exchange.link.send(bytes(500))
+    exchange.deliver()
+    exchange.link.send(bytes(900))
+
+
+def test_what_is_kept_is_counted_right_by_many_threads():
+    exchange = Exchange([], [])
+    sent = threading.Barrier(9)
+
+    def send() -> None:
+        sent.wait()
+        for _ in range(500):
+            exchange.link.send(b"x" * 100)
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    sent.wait()
+    taken = 0
+    while taken < 4000:
+        if exchange.queue:
+            list(exchange.queue.pop())
+            taken += 1
+    for thread in threads:
+        thread.join()
+    assert exchange.link._waiting_bytes == 0
+
+
+def test_every_part_of_an_array_is_a_sign_of_life():
+    exchange = Exchange(OPERANDS["rows"], OPERANDS["rows"])
+    exchange.send()
+    command, _, memory = exchange.agent_memory()
+    parts = exchange.link.moved_for(3)
+    assert parts > 1
+    exchange.link.take_chunk(3, memory[command.result_begin :])
+    assert exchange.link.moved == exchange.link.moved_for(3) == parts + 1
+    exchange.answer(executed=EXECUTED)
+    assert (exchange.link.moved, exchange.link.moved_for(3)) == (parts + 1, 0)
+
+
+def test_the_table_knows_meshes_of_some_of_the_devices_in_any_order():
+    kind = ArrayType((4, 2), F8)
+    axes = MeshAxes((("x", 2),))
+    mesh = encode_mesh(axes, (6, 1))
+    place = placement(kind, ROWS, axes)
+    assert [TABLE.held(place, mesh, p)[1] for p in (1, 2)] == [[], []]
+    assert [piece.bounds for piece in TABLE.held(place, mesh, 3)[1]] == [((0, 2), (0, 2))]
+    assert [piece.bounds for piece in TABLE.given(place, mesh, 0)[1]] == [((2, 4), (0, 2))]
+
+
+def test_the_table_is_bounded():
+    table = BlockTable([server_info_service_pb2.Device(id=0)])
+    axes = MeshAxes((("x", 1),))
+    for n in range(3000):
+        table.held(placement(ArrayType((n,), F8), (("x",),), axes), encode_mesh(axes, (0,)), 0)
+    assert len(table._known) <= 1024
