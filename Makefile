@@ -20,7 +20,7 @@ venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-all fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo test test-all test-hosts fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
@@ -83,6 +83,9 @@ bench-transfer: $(venv) ## measure an array's way to the server and back, next t
 
 bench-calls: $(venv) ## measure small calls, next to a bare gRPC echo
 	@$(run) benchmarks/calls.py $(ARGS)
+
+bench-hosts: $(venv) ## measure meshes of 1, 2, 4 and 8 worker processes, next to a server with one
+	@$(run) benchmarks/hosts.py $(ARGS)
 
 protos: $(venv_protos) ## generate the committed stubs from protos/
 	protos/generate .venv-protos/bin/python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import sys
@@ -11,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from host_clusters import Cluster
 
 import shardcall as sc
-from host_clusters import Cluster
 from shardcall import P
 
-_BLOCK = 25  # calls one after the other: a process that has slept is slow at first
+_BLOCK, _FIRST = 20, 3  # calls one after the other, behind some more: a process that has slept is slow at first
+_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -42,24 +44,26 @@ class Case:
         return result
 
     def host_bytes(self, cluster: Cluster) -> tuple[list[int], list[int]]:
-        """By host: the bytes of the operands' different blocks that its devices hold, and of the results' that it gives.
+        """By host: the bytes of the different blocks of operands that its devices hold, and of results that it gives.
 
         Counted from what the client says of the plan, which is another count than the server's own.
         """
         plan = cluster.client.plan(self.kernel, *self.operands, **self.how)
+        host = {device.id: device.process_index for device in cluster.client.server_info().devices}
         held, given = [0] * cluster.shape.hosts, [0] * cluster.shape.hosts
-        titles = [f"operand {i}" for i, x in enumerate(plan.operands) if x is not None]
-        titles += [f"result {i}" for i in range(len(plan.results))]
-        for title in titles:
-            grid, (_, placement) = plan.blocks(title), plan._find(title)
-            for block, holders in grid.holders.items():
-                spans = [grid.span(axis, index) for axis, index in enumerate(block)]
-                nbytes = placement.type.dtype.itemsize * int(np.prod([high - low for low, high in spans]))
-                hosts = sorted({device // cluster.shape.devices for device in holders})
-                for host in hosts if title.startswith("operand") else []:
-                    held[host] += nbytes
-                if title.startswith("result"):
-                    given[hosts[0]] += nbytes
+        for kind, placements in (("operand", plan.operands), ("result", plan.results)):
+            for i, placement in enumerate(placements):
+                if placement is None:
+                    continue
+                grid = plan.blocks(f"{kind} {i}")
+                for block, devices in grid.holders.items():
+                    spans = [grid.span(axis, index) for axis, index in enumerate(block)]
+                    nbytes = placement.type.dtype.itemsize * math.prod(high - low for low, high in spans)
+                    holders = {host[device] for device in devices}
+                    for holder in holders if kind == "operand" else ():
+                        held[holder] += nbytes
+                    if kind == "result":
+                        given[min(holders)] += nbytes
         return held, given
 
 
@@ -78,10 +82,10 @@ def large(size: int, devices: int) -> list[Case]:
     x = random_numbers.standard_normal((size, size))
     lhs, rhs = random_numbers.standard_normal((2, size // 2, size // 2)).astype(np.float32)
     mesh = sc.Mesh(x=devices)
-    rows: dict[str, Any] = {"mesh": mesh, "lhs_spec": P("x", None), "rhs_spec": P()}
+    rows: dict[str, Any] = {"mesh": mesh, "in_specs": [P("x", None), P()]}
     return [
         Case("diff", "diff", (x,), {"mesh": mesh, "spec": P("x", None), "axis": 0, "prepend": 0.0, "strategy": "halo"}),
-        Case("matmul", "matmul", (lhs, rhs), {**rows, "out_spec": P("x", None)}),
+        Case("matmul", "matmul", (lhs, rhs), {**rows, "out_specs": [P("x", None)]}),
         Case("collective_matmul", "collective_matmul", (lhs, rhs), {**rows, "axis_name": "x", "strategy": "ring"}),
     ]
 
@@ -107,7 +111,8 @@ class Samples:
 
     def phase(self, name: str) -> float:
         """The median of a phase, in seconds."""
-        return statistics.median(getattr(timing, name) for timing in self.timings)
+        seconds: list[float] = [getattr(timing, name) for timing in self.timings]
+        return statistics.median(seconds)
 
     def cpu_us(self, kind: str) -> float:
         """The median of the rounds' processor time a call, in microseconds."""
@@ -125,13 +130,26 @@ def over(found: Found, of: tuple[str, str], base: tuple[str, str]) -> float:
 
 
 def in_turns(
-    pairs: Sequence[tuple[Cluster, Case]], rounds: int, calls: int = _BLOCK
+    pairs: Sequence[tuple[Cluster, Case]], rounds: int, calls: int = _BLOCK, *, real_time: bool = False
 ) -> Found:
-    """Asks every case of every server once a round, in an order drawn anew; the round before the first warms up."""
+    """Asks every case of every server once a round, in an order drawn anew; the round before the first warms up.
+
+    Args:
+        pairs: the servers, each with a case.
+        rounds: that count.
+        calls: one after the other, of a server in a round.
+        real_time: whether nothing else of the machine may hold them up; then others get a while between.
+    """
     found: Found = {(str(cluster.shape), case.title): Samples() for cluster, case in pairs}
     for number in range(rounds + 1):
         print(f"round {number} of {rounds}", end="\r", file=sys.stderr)
         for cluster, case in random.sample(pairs, len(pairs)):
+            if real_time:
+                cluster.hurry()
+                time.sleep(_PAUSE_S)
+            if calls > _FIRST:
+                for _ in range(_FIRST):
+                    case.ask(cluster)
             before = cluster.cpu_seconds()
             seconds, timings = [], []
             for _ in range(calls):

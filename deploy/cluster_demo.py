@@ -112,7 +112,7 @@ class Demo:
         return client.returncode or int(not same)
 
     def _kill(self) -> None:
-        """Kills all that runs in a worker's container, from inside: Docker does not start again what `docker kill` ends."""
+        """Kills all that runs in a worker's container, from inside: what `docker kill` ends, Docker leaves ended."""
         say(f"killing {VICTIM}: SIGKILL for all of its processes")
         # It may end with the container, so what it returns says nothing.
         command = [*self._compose, "exec", "-T", VICTIM, "sh", "-c", "kill -s KILL -- -1"]

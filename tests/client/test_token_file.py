@@ -100,7 +100,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
 
 def test_a_file_that_is_made_is_its_users_alone(path):
     made = token_file.make_own(str(path))
-    assert made.scopes == ("run", "arrays", "admin")
+    assert made.scopes == ("run", "arrays", "admin", "host")
     assert len(made.token) == 43
     assert token_file.read(str(path)) == (made,)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

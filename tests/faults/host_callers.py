@@ -90,9 +90,13 @@ class Callers:
         """Whether no call is under way that began before a moment."""
         return all(began >= since for began in list(self._under_way.values()))
 
-    def last_answer(self, since: float) -> float:
-        """When the last of the calls was answered that were under way at a moment; that moment if none was."""
-        return max((call.ended for call in list(self.ended) if call.began < since <= call.ended), default=since)
+    def last_told(self, since: float, before: float) -> float:
+        """When the last of the calls that were under way at a moment was told of an error before another moment.
+
+        It is the first moment if none was.
+        """
+        lost = (call.ended for call in list(self.ended) if call.told and call.began < since <= call.ended < before)
+        return max(lost, default=since)
 
     def next_right(self, since: float) -> float | None:
         """When the first call was answered right that began after a moment."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from clusters import AgentProcess, Cluster
 from faults.cutting_proxy import CuttingProxy
 
-_RUNS_S, _STANDS_S = 0.02, 0.8  # of a worker that gets almost no processor: some two hundredths
+_RUNS_S, _STANDS_S = 0.01, 1.2  # of a worker that gets almost no processor: a hundredth
 
 
 @dataclass

@@ -34,7 +34,9 @@ class Layout:
         processes: which process each device is of.
     """
 
-    def __init__(self, kind: ArrayType, spec: Spec, axes: MeshAxes, device_ids: list[int], processes: list[int]) -> None:
+    def __init__(
+        self, kind: ArrayType, spec: Spec, axes: MeshAxes, device_ids: list[int], processes: list[int]
+    ) -> None:
         self.kind, self.spec, self.axes, self.device_ids, self.processes = kind, spec, axes, device_ids, processes
         self.padded = padded_shape(kind.shape, spec, axes)
         self.bounds = device_blocks(self.padded, spec, axes)

@@ -19,7 +19,7 @@ ROWS = (64, 64, 4096, 40_000)  # a few bytes in a message, and some that go as c
 TIMEOUT_S = 90.0
 PAUSE_S = 0.2
 PORT = 8470
-over = threading.Event()
+over, speaking = threading.Event(), threading.Lock()
 
 
 def own_ports() -> list[int]:
@@ -29,7 +29,8 @@ def own_ports() -> list[int]:
 
 
 def tell(**what: object) -> None:
-    print(json.dumps(what), flush=True)  # noqa: T201  # its output is read by the test
+    with speaking:
+        print(json.dumps(what), flush=True)  # noqa: T201  # its output is read by the test
 
 
 def ask(client: sc.Client, who: int) -> None:

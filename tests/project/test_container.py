@@ -1,9 +1,6 @@
 """The container: a server without rights that answers, drains, and comes back; and its demonstration."""
 
 import json
-import secrets
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project.compose import Project, own_project
 
 pytestmark = pytest.mark.docker
 
 Run = Callable[..., str]
 Require = Callable[[bool, str], None]
 
-BUILD_TIMEOUT_S = 600
 HEALTHY_TIMEOUT_S = 120
 
 KILL_THE_CHILD_OF_INIT = """
@@ -29,26 +26,15 @@ for status in pathlib.Path("/proc").glob("[0-9]*/status"):
 """
 
 
-def answers(*command: str) -> bool:
-    if shutil.which(command[0]) is None:
-        return False
-    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
-
-
 @dataclass
 class Container:
     """The server's container in a compose project of its own."""
 
-    run: Run
-    compose: tuple[str, ...]
-    identity: str = ""
-
-    def in_project(self, *arguments: str, timeout_s: float = 120) -> str:
-        return self.run(*self.compose, *arguments, timeout_s=timeout_s)
+    in_project: Project
+    identity: str
 
     def inspect(self) -> dict[str, Any]:
-        (state,) = json.loads(self.run("docker", "inspect", self.identity))
-        return dict(state)
+        return self.in_project.inspect(self.identity)
 
     def python(self, code: str) -> str:
         return self.in_project("exec", "-T", "server", "python", "-c", code)
@@ -73,22 +59,9 @@ def is_healthy(state: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def project(run: Run, root: Path, require: Require) -> Iterator[Container]:
-    require(answers("docker", "version"), "Docker engine")
-    compose = ("docker", "compose") if answers("docker", "compose", "version") else ("docker-compose",)
-    require(answers(*compose, "version"), "docker compose")
-    name = f"shardcall-test-{secrets.token_hex(4)}"
-    container = Container(run, (*compose, "-p", name, "-f", str(root / "docker-compose.yml")))
-    container.in_project("build", timeout_s=BUILD_TIMEOUT_S)
-    try:
-        container.in_project("up", "--detach", "server")
-        container.identity = container.in_project("ps", "--quiet", "server").strip()
-        yield container
-    finally:
-        container.in_project("down", "--volumes", "--remove-orphans")
-    owned = ("--quiet", "--filter", f"label=com.docker.compose.project={name}")
-    assert run("docker", "ps", "--all", *owned) == ""
-    assert run("docker", "network", "ls", *owned) == ""
-    assert run("docker", "volume", "ls", *owned) == ""
+    with own_project(run, root, require) as project:
+        project("up", "--detach", "server")
+        yield Container(project, project.identity("server"))
 
 
 @pytest.fixture
@@ -173,16 +146,14 @@ def test_nothing_is_published(server: Container) -> None:
 
 def test_the_network_leads_nowhere(server: Container) -> None:
     (name,) = server.inspect()["NetworkSettings"]["Networks"]
-    (network,) = json.loads(server.run("docker", "network", "inspect", name))
+    (network,) = json.loads(server.in_project.run("docker", "network", "inspect", name))
     assert network["Internal"]
 
 
 def test_a_killed_server_comes_back_by_itself(server: Container) -> None:
     before = server.inspect()
-    # From inside: a `docker kill` counts as stopped on purpose, and is not restarted. This command may
-    # end with the container, so what it returns says nothing.
-    command = (*server.compose, "exec", "-T", "server", "python", "-c", KILL_THE_CHILD_OF_INIT)
-    subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+    # From inside: a `docker kill` counts as stopped on purpose, and is not restarted.
+    server.in_project.try_in("server", "python", "-c", KILL_THE_CHILD_OF_INIT)
     after = server.wait_until(
         "restarted and healthy",
         lambda state: state["RestartCount"] > before["RestartCount"] and is_healthy(state),

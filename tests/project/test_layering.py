@@ -134,8 +134,9 @@ def test_the_client_can_be_imported_where_linux_calls_are_missing(run_python: Ca
     )
 
 
-def test_the_front_end_reaches_no_jax() -> None:
-    chains = reached(below("shardcall_server.frontend"))
+@pytest.mark.parametrize("package", ["frontend", "agent"])
+def test_neither_the_front_end_nor_an_agent_reaches_jax(package: str) -> None:
+    chains = reached(below(f"shardcall_server.{package}"))
     assert not [chain for name, chain in chains.items() if top(name) in JAX]
 
 
@@ -153,9 +154,10 @@ def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
 @pytest.mark.parametrize(
     ("lower", "upper"),
     [
-        ("kernels", ("compilation", "mesh", "frontend")),
-        ("compilation", ("mesh", "frontend")),
-        ("mesh", ("frontend",)),
+        ("kernels", ("compilation", "mesh", "frontend", "agent")),
+        ("compilation", ("mesh", "frontend", "agent")),
+        ("mesh", ("frontend", "agent")),
+        ("frontend", ("agent",)),
     ],
 )
 def test_imports_run_one_way(lower: str, upper: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ from shardcall_server.frontend import server as front_end
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, Access, check_scope
 from shardcall_server.frontend.access.principals import Principal, Scope
+from shardcall_server.frontend.hosts import host_server
 from shardcall_server.settings import load_settings
 
 
@@ -30,17 +31,39 @@ class Registered:
 
 
 @pytest.fixture
-def registered(monkeypatch) -> set[str]:
-    """The full names of all methods of all services that a server has."""
-    server = Registered()
-    monkeypatch.setattr(front_end.grpc, "server", lambda *_, **__: server)
+def servers(monkeypatch) -> list[Registered]:
+    """The two of a front end that takes hosts: for its clients, and for agents."""
+    made: list[Registered] = []
+
+    def make(*_: object, **__: object) -> Registered:
+        made.append(Registered())
+        return made[-1]
+
+    monkeypatch.setattr(front_end.grpc, "server", make)
     monkeypatch.setattr(front_end, "listen", lambda *_: "127.0.0.1:1")
+    monkeypatch.setattr(host_server, "listen_for_hosts", lambda *_: "127.0.0.1:2")
     monkeypatch.setattr(front_end, "MeshSupervisor", MagicMock())
     monkeypatch.setattr(front_end, "Holdings", MagicMock())
-    made = front_end.FrontEnd(load_settings({"strategy": "fixed"}))
-    made._tokens.close()
+    front_end.FrontEnd(load_settings({"strategy": "fixed", "hosts": 2}))._tokens.close()
+    return made
+
+
+@pytest.fixture
+def registered(servers) -> set[str]:
+    """The full names of all methods of all services that a server has."""
     pool = descriptor_pool.Default()
-    return {f"/{name}/{method.name}" for name in server.services for method in pool.FindServiceByName(name).methods}
+    return {
+        f"/{name}/{method.name}"
+        for server in servers
+        for name in server.services
+        for method in pool.FindServiceByName(name).methods
+    }
+
+
+def test_what_agents_may_do_no_client_reaches(servers):
+    clients, agents = servers
+    assert agents.services == {host_server.SERVICE}
+    assert host_server.SERVICE not in clients.services
 
 
 def test_the_policy_is_total(registered):

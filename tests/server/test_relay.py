@@ -151,9 +151,7 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
     command, message, memory = exchange.agent_memory()
     assert (command.start_id, message.call_id, message.sequence) == (START_ID, 3, 9)
     held_bytes = 0
-    for data, whole, place in zip(
-        message.execute.operands, exchange.operands, exchange.plan.operands, strict=True
-    ):
+    for data, whole, place in zip(message.execute.operands, exchange.operands, exchange.plan.operands, strict=True):
         kind, held = TABLE.held(place, exchange.plan.mesh, process)
         assert data.blocks.memory_id == 0
         for piece in held:

@@ -23,6 +23,7 @@ class Session:
     """Stands where the session does, and its one worker: what that is at and how long, the test says."""
 
     host = ""
+    data_link: DataLink | None = None
 
     def __init__(self, *commands: Command, ready: bool = True) -> None:
         self.ready: Future[None] = Future()
@@ -37,6 +38,16 @@ class Session:
 
     def commands(self) -> list[Command]:
         return self.open
+
+
+class DataLink:
+    """Of a worker on another host: every look finds that a part more of the command's arrays has gone or come."""
+
+    parts = 0
+
+    def moved_for(self, call_id: int) -> int:
+        self.parts += 1
+        return self.parts
 
 
 def run(kernel: str = "diff", *, wanted: bool = True) -> Command:
@@ -82,6 +93,16 @@ def test_a_programs_time_begins_when_the_one_before_is_answered():
     stop = looked_at(session, 5, watch)
     assert stop is not None
     assert stop.culprit is session.open[0]
+
+
+def test_the_time_that_arrays_are_on_their_way_is_not_the_programs():
+    session = Session(run())
+    session.data_link = DataLink()
+    watch = Watch(session, LIMITS, stood_by=False)
+    assert looked_at(session, 1000, watch) is None
+    session.data_link = None
+    assert looked_at(session, 60, watch) is None
+    assert looked_at(session, 3, watch) is not None
 
 
 def test_what_nobody_waits_for_is_stopped_after_the_grace_and_not_blamed():

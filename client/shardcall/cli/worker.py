@@ -56,12 +56,14 @@ def worker(
         encryption = find_tls(server, tls, ca_certificate, client_certificate, client_key)
         find = partial(find_token, server, None, encrypted=encryption is not None or tls is False)
         find()  # what the environment says is wrong now, or never
+        if not address:
+            _check_way(server)
         settings = AgentSettings(
             server=server,
             tls=encryption,
             find_token=find,
             name=name or _NOT_IN_A_NAME.sub("-", socket.gethostname())[:64],
-            address=address or _own_address(server),
+            address=address,
             devices=devices,
             program_dir=own_program_dir(cache_dir),
             shared_memory=shared_memory,
@@ -80,9 +82,9 @@ class _UsageError(Exception):
     """What was given cannot be."""
 
 
-def _own_address(server: Address) -> str:
+def _check_way(server: Address) -> None:
     try:
-        return address_towards(server)
+        address_towards(server)
     except OSError as error:
         raise _UsageError(
             f"the server's name {server.host!r} leads nowhere ({error.strerror or error}); check --join, or give this "

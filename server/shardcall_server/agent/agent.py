@@ -21,7 +21,7 @@ from shardcall.metadata import AUTHORIZATION_KEY
 from shardcall.tls import Tls
 from shardcall.token import Token
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.agent.own_address import free_port
+from shardcall_server.agent.own_address import address_towards, free_port
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
 from shardcall_server.frontend.workers.process import WorkerProcess
@@ -57,7 +57,7 @@ class AgentSettings:
         tls: what the connection is encrypted with; None for a plain one.
         find_token: finds what is shown to the server; the token file may be made or changed at any time.
         name: of this host.
-        address: at which the other hosts reach this one.
+        address: at which the other hosts reach this one; empty is where the server sees it at the time.
         devices: virtual CPU devices; 0 for the platform's own.
         program_dir: where compiled programs are kept; empty for nowhere.
         shared_memory: whether memory may be shared with a server on this host.
@@ -117,7 +117,14 @@ class Agent:
             channel: to the server.
             attempts: how many came to nothing before this one.
         """
-        log, visit = structlog.get_logger(), Visit(self._settings, self._make_workers)
+        log = structlog.get_logger()
+        try:  # anew each time: a network that was lost may come back with another address
+            address = self._settings.address or address_towards(self._settings.server)
+        except OSError as error:
+            if attempts % _TELL_EVERY == 0:
+                log.info("no way leads to the server at present; trying again", reason=str(error))
+            return False
+        visit = Visit(self._settings, address, self._make_workers)
         join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
         token = self._settings.find_token()
         shown = token.show()
@@ -168,11 +175,13 @@ class Visit:
 
     Args:
         settings: the agent's.
+        address: at which the other hosts reach this one.
         make_workers: gives the worker processes, as the server wants them.
     """
 
-    def __init__(self, settings: AgentSettings, make_workers: Any) -> None:
+    def __init__(self, settings: AgentSettings, address: str, make_workers: Any) -> None:
         self._settings = settings
+        self._address = address
         self._make_workers = make_workers
         self._outbox: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
         self._speaking = threading.Lock()
@@ -187,7 +196,7 @@ class Visit:
         """Yields the messages for the server."""
         hello = host_service_pb2.Hello(
             name=self._settings.name,
-            address=self._settings.address,
+            address=self._address,
             devices=self._settings.devices,
             versions=server_info_service_pb2.Versions(
                 shardcall=version("shardcall"), jax=version("jax"), jaxlib=version("jaxlib")
@@ -236,7 +245,7 @@ class Visit:
             start_id=start.start_id,
             pid=slot.pid,
             is_linked=slot.is_linked,
-            free_port=free_port(self._settings.address),
+            free_port=free_port(self._address),
             stood_by=stood_by,
         )
         self._say(host_service_pb2.JoinRequest(worker_started=started))
@@ -269,9 +278,12 @@ class Visit:
                     slot.trim()
                 except Exception:  # whatever it is, the host lives
                     log.exception("the agent stumbled")
+            arriving = slot.arriving if slot is not None else (0, 0)
             beat = host_service_pb2.HostBeat(
                 worker_cpu_ticks=slot.cpu_ticks if slot is not None else 0,
                 spare_ready=workers is not None and workers.spare_ready,
+                arriving_call_id=arriving[0],
+                arrived_bytes=arriving[1],
             )
             self._say(host_service_pb2.JoinRequest(beat=beat))
 

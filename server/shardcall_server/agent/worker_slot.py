@@ -54,6 +54,7 @@ class WorkerSlot:
         self._attached: set[int] = set()
         self._regions: dict[int, tuple[Region, int, int]] = {}
         self._filling: tuple[link_pb2.FrontEndMessage, Region, int] | None = None
+        self._arrived_bytes = 0
         self._closed = False
         self.is_linked = bool(start.socket_path) and self._hand_on(start)
 
@@ -135,7 +136,7 @@ class WorkerSlot:
             self._send(link_pb2.FrontEndMessage(attach_memory=attach), region.fd)
             self._attached.add(region.memory_id)
         if command.operand_bytes:
-            self._filling = message, region, command.operand_bytes
+            self._filling, self._arrived_bytes = (message, region, command.operand_bytes), 0
         else:
             self._send(message)
 
@@ -154,12 +155,19 @@ class WorkerSlot:
             return None
         return region
 
+    @property
+    def arriving(self) -> tuple[int, int]:
+        """The command whose operands are arriving, and how many bytes of them have; zeros for none."""
+        filling = self._filling
+        return (filling[0].call_id, self._arrived_bytes) if filling is not None else (0, 0)
+
     def take_chunk(self, offset: int, data: np.ndarray) -> None:
         """Takes a part of the operands of the command before it."""
         if self._filling is None:
             return
         message, region, end = self._filling
         np.copyto(region.view(offset, data.size), data)
+        self._arrived_bytes = offset + data.size
         if offset + data.size == end:
             self._filling = None
             self._send(message)

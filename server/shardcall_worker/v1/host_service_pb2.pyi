@@ -200,21 +200,29 @@ class HostBeat(_message.Message):
 
     WORKER_CPU_TICKS_FIELD_NUMBER: _builtins.int
     SPARE_READY_FIELD_NUMBER: _builtins.int
+    ARRIVING_CALL_ID_FIELD_NUMBER: _builtins.int
+    ARRIVED_BYTES_FIELD_NUMBER: _builtins.int
     worker_cpu_ticks: _builtins.int
     """The processor time that the worker has used, in the system's clock ticks; 0
     where there is none.
     """
     spare_ready: _builtins.bool
     """Whether a spare worker stands by."""
+    arriving_call_id: _builtins.int
+    """The FrontEndMessage whose operands are arriving; 0 for none."""
+    arrived_bytes: _builtins.int
+    """How many bytes of them have."""
     def __init__(
         self,
         *,
         worker_cpu_ticks: _builtins.int = ...,
         spare_ready: _builtins.bool = ...,
+        arriving_call_id: _builtins.int = ...,
+        arrived_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spare_ready", b"spare_ready", "worker_cpu_ticks", b"worker_cpu_ticks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrived_bytes", b"arrived_bytes", "arriving_call_id", b"arriving_call_id", "spare_ready", b"spare_ready", "worker_cpu_ticks", b"worker_cpu_ticks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -109,6 +109,7 @@ class Host:
                 self.spare_ready = message.beat.spare_ready
                 if worker is not None:
                     worker.cpu_ticks = message.beat.worker_cpu_ticks
+                    worker.relayed.has_arrived(message.beat.arriving_call_id, message.beat.arrived_bytes)
             case "worker_started":
                 self._started(message.worker_started)
             case "worker_ended":

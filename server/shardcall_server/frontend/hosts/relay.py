@@ -50,6 +50,7 @@ class RelayedLink:
         self.moved = 0
         """How many parts of operands and results went either way."""
         self._moved_for: dict[int, int] = {}
+        self._arrived = 0, 0
         self.sent_bytes = 0
         """The bytes of commands and operands that went to the host."""
         self.received_bytes = 0
@@ -124,8 +125,13 @@ class RelayedLink:
             yield from chunks
 
     def moved_for(self, call_id: int) -> int:
-        """How many of these parts are a command's that has not been answered."""
-        return self._moved_for.get(call_id, 0)
+        """How far the arrays of a command have come that has not been answered: a number that grows."""
+        arrived = self._arrived[1] if self._arrived[0] == call_id else 0
+        return self._moved_for.get(call_id, 0) + arrived
+
+    def has_arrived(self, call_id: int, nbytes: int) -> None:
+        """Tells how many bytes of a command's operands the agent has: what was sent may be on its way for long."""
+        self._arrived = call_id, nbytes
 
     def _count_moved(self, call_id: int) -> None:
         self.moved += 1

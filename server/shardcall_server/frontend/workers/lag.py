@@ -12,7 +12,8 @@ from shardcall_server.frontend.workers.ends import Stop
 from shardcall_server.frontend.workers.member import Member
 from shardcall_worker.v1 import link_pb2
 
-_AT_WORK = 0.05  # of one processor: signs of life alone take far less
+_AT_WORK = 0.02  # of one processor: signs of life alone take far less
+_LEAST_STILL_S = 3.0  # what processor time was used is told once a second
 _PROCESSORS = "cpu"
 _ALL_IN_PLACE = 1 << 63
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -100,13 +101,14 @@ class Lag:
         """
         ticks = [member.worker.cpu_ticks for member in self._members]
         done = sum(self._progress_of(now, member) for member in self._members) if now is not None else 0
-        enough = _AT_WORK * self._limit_s * _TICKS_PER_S
+        limit_s = max(self._limit_s, _LEAST_STILL_S)
+        enough = _AT_WORK * limit_s * _TICKS_PER_S
         worked = any(after - before > enough for after, before in zip(ticks, self._ticks, strict=True))
         may_stand = now is None or now is not self._head or self._ready.result().platform != _PROCESSORS
         if now is None or may_stand or worked or done != self._done:
             self._done, self._ticks, self._still_s = done, ticks, 0.0
             return None
         self._still_s += passed_s
-        if self._still_s <= self._limit_s:
+        if self._still_s <= limit_s:
             return None
         return Stop(f"no host got on with {now.doing} for {self._still_s:.0f} s")

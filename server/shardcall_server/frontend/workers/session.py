@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import structlog
@@ -298,9 +298,9 @@ class MeshSession:
     def _end_of_workers(self, lost: Sequence[Command]) -> End:
         """How the mesh ended: by the worker that ended first, unless another's end explains that one's."""
         first = self._first_to_end or self.members[0]
+        members = [first, *(other for other in self.members if other is not first)]
         ends = []
-        for member in (first, *(other for other in self.members if other is not first)):
-            status = member.worker.end()
+        for member, status in zip(members, _end_processes(members), strict=True):
             stop = self._stop or member.worker.lost
             end = end_of(status, stop, suspects(lost, self._ledger.proven))
             by_itself = member.worker.host and stop is None
@@ -337,6 +337,14 @@ def mesh_restarted() -> CallError:
         "the mesh restarted while it worked on this call, and its result is lost; "
         "the call may be repeated, since kernels change nothing",
     )
+
+
+def _end_processes(members: Sequence[Member]) -> list[int]:
+    """Ends workers, all at a time: those of hosts that say nothing are waited for."""
+    if len(members) == 1:
+        return [members[0].worker.end()]
+    with ThreadPoolExecutor(len(members), thread_name_prefix="end") as threads:
+        return list(threads.map(lambda member: member.worker.end(), members))
 
 
 def _settle(answer: Future[link_pb2.WorkerMessage], message: link_pb2.WorkerMessage) -> None:

@@ -95,6 +95,7 @@ class Watch:
         self._starting_s = self._run_s = self._unwanted_s = 0.0
         self._lag = Lag(session.members, session.ready, limits.lag_s)
         self._head: Command | None = None
+        self._moved = 0
         self._compiling: dict[Command, float] = {}
 
     def look(self, passed_s: float) -> Stop | None:
@@ -125,9 +126,16 @@ class Watch:
         return None
 
     def _look_at_head(self, now: Command | None, passed_s: float) -> Stop | None:
-        """The head's time begins when the one before it was answered: nobody is blamed for having waited."""
+        """The head's time begins when the one before it was answered: nobody is blamed for having waited.
+
+        Nor does it go on while its arrays are on their way to other hosts or back.
+        """
         if now is not self._head or now is None:
-            self._head, self._run_s, self._unwanted_s = now, 0.0, 0.0
+            self._head, self._run_s, self._unwanted_s, self._moved = now, 0.0, 0.0, 0
+            return None
+        links = [member.worker.data_link for member in self.session.members]
+        before, self._moved = self._moved, sum(link.moved_for(now.call_id) for link in links if link is not None)
+        if self._moved != before:
             return None
         self._run_s += passed_s
         self._unwanted_s = 0.0 if now.is_wanted() else self._unwanted_s + passed_s

@@ -42,7 +42,7 @@ class DataLink(WorkerLink, Protocol):
     moved: int
 
     def moved_for(self, call_id: int) -> int:
-        """How many of these are a command's that has not been answered."""
+        """How far the arrays of a command have come that has not been answered: a number that grows."""
 
     def send_with_data(
         self,

@@ -1,0 +1,243 @@
+"""A mesh of several worker processes: what another process costs a launch, and what travels to and from each host.
+
+    python benchmarks/hosts.py [--only SECTION,…] [--rounds N] [--size N] [--real-time] [--output FILE.md]
+
+Sections: launch, transfer, scaling. All processes run on this machine, the same 8 devices in all; the floor is a server
+with a single worker of its own. Figures are medians of rounds that ask every server once, in an order drawn anew. It
+judges claims at the end and gates nothing. What each row means: benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from host_cases import Case, in_turns, large, over, small
+from host_clusters import Cluster, Shape, own_tokens, running
+
+from harness.report import Claim, claim_table, machine, milliseconds, size_name, table
+
+Section = tuple[list[str], list[Claim]]
+DEVICES = 8
+FLOOR = Shape(0, DEVICES)
+SHARED = [Shape(n, DEVICES // n) for n in (1, 2, 4)]
+BY_MESSAGES = [Shape(n, DEVICES // n, shares_memory=False) for n in (1, 2, 4)]
+PROCESSES = (1, 2, 4, 8)
+FAR = (16, 64)
+_LIMIT_S = 0.5e-3
+_LIMIT_BYTES = 1.02
+_PHASES = ("receive", "queue", "place", "execute", "gather", "send")
+
+
+@dataclass(frozen=True)
+class How:
+    """How it is measured.
+
+    Attributes:
+        rounds: how often each server is asked.
+        size: rows and columns of the large difference.
+        real_time: whether nothing else of the machine may hold calls up.
+    """
+
+    rounds: int
+    size: int
+    real_time: bool
+
+
+def launch(how: How) -> Section:
+    """Calls of 8 × 8 numbers, with and without a collective."""
+    with ExitStack() as stack:
+        clusters = [stack.enter_context(running(shape)) for shape in (FLOOR, *SHARED, *BY_MESSAGES)]
+        pairs = [(cluster, small(kernel, DEVICES)) for cluster in clusters for kernel in ("add", "diff")]
+        found = in_turns(pairs, how.rounds, real_time=how.real_time)
+        sent = {str(c.shape): _sent_for(c, small("add", DEVICES)) for c in clusters if not c.shape.shares_memory}
+    head = ["processes × devices, link", "ms", "÷ floor", "over 1 × 8", "execute", "front end µs", "agents µs"]
+    rows = [[*head, "workers µs", "+ for a collective"]]
+    add, diff = (small(kernel, DEVICES).title for kernel in ("add", "diff"))
+    floor = found[str(FLOOR), add]
+    for cluster in clusters:
+        shape = cluster.shape
+        base, samples = Shape(1, DEVICES, shape.shares_memory), found[str(shape), add]
+        rows.append(
+            [
+                str(shape),
+                milliseconds(samples.median),
+                f"{samples.median / floor.median:.2f}",
+                _signed(over(found, (str(shape), add), (str(base), add))) if shape.hosts > 1 else "",
+                milliseconds(samples.phase("execute")),
+                *(f"{samples.cpu_us(kind):.0f}" for kind in ("front end", "agents", "workers")),
+                _signed(over(found, (str(shape), diff), (str(shape), add))),
+            ]
+        )
+    two, one = (str(SHARED[1]), add), (str(SHARED[0]), add)
+    text = "launch overhead of a second worker process: at most 0.5 ms over one"
+    claims = [
+        _at_most_ms(text, over(found, two, one)),
+        _at_most_ms(f"{text}, and over the floor", over(found, two, (str(FLOOR), add))),
+    ]
+    notes = [f"* {shape}: {told}" for shape, told in sent.items()]
+    return [*table(rows), "", "Bytes of one such call, by host:", "", *notes], claims
+
+
+def _sent_for(cluster: Cluster, case: Case) -> str:
+    """What a call's commands and answers take, by host."""
+    many = 50
+    before = cluster.traffic()
+    for _ in range(many):
+        case.ask(cluster)
+    after = cluster.traffic()
+    return ", ".join(
+        f"{name} sent {(after[name][0] - before[name][0]) / many:.0f}, "
+        f"received {(after[name][1] - before[name][1]) / many:.0f}"
+        for name in after
+    )
+
+
+def transfer(how: How) -> Section:
+    """Large arrays: how long each phase takes, and what of them each host is sent and sends."""
+    cases = large(how.size, DEVICES)
+    with ExitStack() as stack:
+        clusters = [stack.enter_context(running(shape)) for shape in (FLOOR, *SHARED, *BY_MESSAGES)]
+        found = in_turns(
+            [(cluster, case) for cluster in clusters for case in cases], how.rounds, 1, real_time=how.real_time
+        )
+        moved = [
+            (case, cluster, *_moved(cluster, case))
+            for case in cases
+            for cluster in clusters
+            if not cluster.shape.shares_memory
+        ]
+    lines: list[str] = []
+    for case in cases:
+        floor = found[str(FLOOR), case.title].median
+        rows = [
+            [f"{case.title}, ms", "round trip", "÷ floor", *("queue, link" if p == "queue" else p for p in _PHASES)]
+        ]
+        for cluster in clusters:
+            samples = found[str(cluster.shape), case.title]
+            phases = (milliseconds(samples.phase(phase)) for phase in _PHASES)
+            rows.append([str(cluster.shape), milliseconds(samples.median), f"{samples.median / floor:.2f}", *phases])
+        lines += [*table(rows), ""]
+    head = ["by messages; bytes of the host with most", "place: held", "sent", "÷ held", "execute: to other workers"]
+    rows = [[*head, "gather: given", "received", "÷ given"]]
+    worst = 0.0
+    for case, cluster, (held, sent), between, (given, received) in moved:
+        rows.append(
+            [f"{case.title}, {cluster.shape.hosts} × {cluster.shape.devices}", f"{max(held):,}", f"{max(sent):,}"]
+        )
+        ratios = [s / h for s, h in zip(sent, held, strict=True)]
+        rows[-1] += [f"{max(ratios):.4f}", f"{between:,}", f"{max(given):,}", f"{max(received):,}"]
+        rows[-1] += [f"{max(r / g for r, g in zip(received, given, strict=True) if g):.4f}"]
+        worst = max(worst, *ratios)
+    text = f"bytes sent to each host are at most {_LIMIT_BYTES} × the bytes that its devices hold, commands included"
+    return [*lines, *table(rows)], [Claim(text, f"{worst:.4f} ×", worst <= _LIMIT_BYTES)]
+
+
+def _moved(cluster: Cluster, case: Case) -> tuple[tuple[list[int], list[int]], int, tuple[list[int], list[int]]]:
+    """Held and sent, by host; what the busiest worker told others by itself; given and received."""
+    held, given = case.host_bytes(cluster)
+    before, (_, told_before) = cluster.traffic(), cluster.sockets()
+    case.ask(cluster)
+    after, (_, told) = cluster.traffic(), cluster.sockets()
+    sent, received = ([after[name][way] - before[name][way] for name in after] for way in (0, 1))
+    between = max(b - a for a, b in zip(told_before, told, strict=True))
+    return (held, sent), between, (given, received)
+
+
+def scaling(how: How) -> Section:
+    """Processes of one device each: what grows with them, and lines through it."""
+    head = ["processes × 1 device, link", "start s", "add ms", "diff ms", "front end µs", "agents µs", "workers µs"]
+    rows = [[*head, "files", "connections of a worker", "large diff ms", "link and place ms", "front end ms"]]
+    lines: list[str] = []
+    for shares_memory in (True, False):
+        add_s, front_s, large_front_s = [], [], []
+        for n in PROCESSES:
+            with running(Shape(n, 1, shares_memory)) as cluster:
+                asked = [small("add", n), small("diff", n)]
+                found = in_turns([(cluster, case) for case in asked], how.rounds, real_time=how.real_time)
+                case = large(how.size, n)[0]
+                big = in_turns([(cluster, case)], how.rounds, 1, real_time=how.real_time)[
+                    str(cluster.shape), case.title
+                ]
+                add, diff = (found[str(cluster.shape), one.title] for one in asked)
+                link_s = big.phase("queue") + big.phase("place")
+                rows.append(
+                    [
+                        str(cluster.shape),
+                        f"{cluster.start_s:.1f}",
+                        *map(milliseconds, (add.median, diff.median)),
+                        *(f"{add.cpu_us(kind):.0f}" for kind in ("front end", "agents", "workers")),
+                        str(cluster.client.usage().descriptors),
+                        str(max(cluster.sockets()[0])),
+                        *map(milliseconds, (big.median, link_s, big.cpu_us("front end") / 1e6)),
+                    ]
+                )
+                add_s.append(add.median)
+                front_s.append(add.cpu_us("front end") / 1e6)
+                large_front_s.append(big.cpu_us("front end") / 1e6)
+        way = "shared memory" if shares_memory else "by messages"
+        lines += [
+            f"* {way}: a small call {_line(add_s)} on this machine; the front end's processor {_line(front_s)};",
+            f"  for a difference of {size_name(how.size * how.size * 8)} each way {_line(large_front_s)}.",
+        ]
+    return [*table(rows), "", "Least squares over the number of processes n, in ms:", "", *lines], []
+
+
+def _line(seconds: Sequence[float]) -> str:
+    """A line through what several processes took, and where it leads."""
+    slope, start = np.polyfit(PROCESSES, np.array(seconds) * 1e3, 1)
+    far = ", ".join(f"{start + slope * n:.1f} at {n}" for n in FAR)
+    return f"{start:.2f} + {slope:.3f} n ({far})"
+
+
+def _signed(seconds: float) -> str:
+    return f"{seconds * 1e3:+.2f}"
+
+
+def _at_most_ms(text: str, seconds: float) -> Claim:
+    return Claim(text, f"{seconds * 1e3:+.2f} ms", seconds <= _LIMIT_S)
+
+
+SECTIONS: dict[str, tuple[str, Callable[[How], Section]]] = {
+    "launch": ("A launch: 8 × 8 float64 each way, 8 devices; processor time is of one call", launch),
+    "transfer": ("Large arrays, NumPy in to NumPy out", transfer),
+    "scaling": ("What grows with processes", scaling),
+}
+
+
+def main() -> int:
+    """Measures, prints, and returns 0 whatever the figures are."""
+    parser = argparse.ArgumentParser(description="Measures meshes of several worker processes.")
+    parser.add_argument("--only", default=",".join(SECTIONS), help=f"sections, of {', '.join(SECTIONS)}")
+    parser.add_argument("--rounds", type=int, default=15, help="how often each server is asked (15)")
+    parser.add_argument("--size", type=int, default=2048, help="rows and columns of the large difference (2048)")
+    parser.add_argument("--real-time", action="store_true", help="run before all else on this machine; needs root")
+    parser.add_argument("--output", type=Path, help="write the report there too, as markdown")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    if unknown := sorted(set(names) - set(SECTIONS)):
+        parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    report = ["# Several hosts", "", *machine(("jax", "numpy", "grpcio"), {}), f"Medians of {arguments.rounds} rounds."]
+    report += ["Calls ran at a real-time priority, since the machine was busy."] if arguments.real_time else []
+    how = How(arguments.rounds, arguments.size, arguments.real_time)
+    claims: list[Claim] = []
+    with own_tokens():
+        for name in names:
+            title, section = SECTIONS[name]
+            lines, found = section(how)
+            report += ["", f"## {title}", "", *lines]
+            claims += found
+    report += ["", "## Claims", "", *claim_table(claims)]
+    print("\n".join(report))
+    if arguments.output:
+        arguments.output.write_text("\n".join(report) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Operands of which a process is given its blocks alone, whatever their size and mesh."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, padded_shape
+from shardcall_server.mesh.executor import Executor
+from shardcall_server.mesh.memory import SharedMemory
+from shardcall_server.mesh.residents import Residents
+from shardcall_server.process_blocks import device_blocks, lay_out
+from shardcall_worker.v1 import link_pb2
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize("rows", [1, 8, 4096], ids=lambda rows: f"{rows} rows")
+def test_blocks_are_placed_as_blocks_on_a_mesh_of_one_process_too(copier, devices, rows):
+    """Small arrays, and those of one device, are else handed to JAX as they lie: whole."""
+    axes, spec = MeshAxes((("x", devices),)), (("x",), ())
+    kind = ArrayType((rows, 8), np.dtype(np.float64))
+    padded = padded_shape(kind.shape, spec, axes)
+    placement = Placement(padded, named_sharding(build_mesh(axes, range(devices)), spec))
+    source = np.random.default_rng(rows).standard_normal(kind.shape)
+    memory = SharedMemory()
+    size = 1 << 20
+    with os.fdopen(os.memfd_create("blocks"), "w+b") as file:
+        file.truncate(size)
+        memory.attach(7, os.dup(file.fileno()), size)
+    offset = 4096
+    for piece in lay_out(set(device_blocks(padded, spec, axes)), kind):
+        piece.view(memory.rest(link_pb2.MemorySpan(memory_id=7, offset=offset)), kind.dtype)[...] = piece.of(source)
+    executor = Executor(memory, Residents(copier), copier)
+    data = link_pb2.TensorData(blocks=link_pb2.MemorySpan(memory_id=7, offset=offset))
+    placed = executor._argument(kind, placement, data, direct=devices == 1)
+    assert np.asarray(placed)[:rows].tobytes() == source.tobytes()

@@ -1,0 +1,153 @@
+"""Workers that are threads of the test's: they speak the link's protocol over real sockets."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from shardcall.v1 import server_info_service_pb2
+from shardcall_server.framing import Link, LinkClosedError
+from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_worker.v1 import link_pb2
+
+PATIENCE_S = 60.0
+Answers = list[dict[str, Any]]
+READY = link_pb2.Ready(platform="cpu", devices=[server_info_service_pb2.Device(id=i, process_index=i) for i in (0, 1)])
+
+
+class FakeWorker:
+    """A worker whose process is a thread of the test's.
+
+    Args:
+        host: its host's name.
+        answer: what it says to a command, message by message; without it, what is usual.
+    """
+
+    def __init__(self, host: str, answer: Callable[[link_pb2.FrontEndMessage], Answers] | None = None) -> None:
+        ours, theirs = socket.socketpair()
+        self.host = host
+        self.link: Any = Link(ours)
+        self.data_link: Any = None
+        self.lost: Stop | None = None
+        self.pid = 1
+        self.cpu_ticks = 0
+        self.status = 0
+        self.got: list[link_pb2.FrontEndMessage] = []
+        self.answer = answer or usual
+        self._end = Link(theirs)
+        self._gone = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        for body, _ in self._end.frames():
+            message = link_pb2.FrontEndMessage.FromString(body)
+            self.got.append(message)
+            if message.HasField("shutdown"):
+                break
+            try:
+                for answer in self.answer(message):
+                    self.say(message.call_id, **answer)
+            except LinkClosedError:
+                break
+        self.die(self.status)
+
+    def say(self, call_id: int, **answer: Any) -> None:
+        self._end.send(link_pb2.WorkerMessage(call_id=call_id, **answer).SerializeToString())
+
+    def die(self, status: int) -> None:
+        if not self._gone.is_set():
+            self.status = status
+            self._gone.set()
+            self._end.close()
+
+    @property
+    def ended(self) -> bool:
+        return self._gone.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._gone.wait(timeout_s)
+
+    def end(self) -> int:
+        self.link.close()
+        if not self.wait(0.2):
+            self.kill()
+        return self.status
+
+    def kill(self) -> None:
+        self.die(-signal.SIGKILL)
+        self.link.close()
+
+    @property
+    def commands(self) -> list[tuple[str | None, int, int]]:
+        return [(message.WhichOneof("command"), message.call_id, message.sequence) for message in self.got]
+
+
+def usual(message: link_pb2.FrontEndMessage) -> Answers:
+    match message.WhichOneof("command"):
+        case "start":
+            return [{"ready": READY}]
+        case "execute":
+            return [{"executed": link_pb2.Executed()}]
+        case "prepare":
+            return [{"prepared": link_pb2.Prepared(fingerprint=b"1")}]
+        case "put_array":
+            return [{"array_put": link_pb2.ArrayPut()}]
+    return []
+
+
+def but(kind: str, *answers: dict[str, Any]) -> Callable[[link_pb2.FrontEndMessage], Answers]:
+    """Says something else to commands of one kind."""
+    return lambda message: list(answers) if message.WhichOneof("command") == kind else usual(message)
+
+
+FAILED = {"failure": link_pb2.Failure(reason="INTERNAL", message="no")}
+
+
+class Running:
+    """A session with its workers, which runs on a thread until the test ends."""
+
+    def __init__(self, *workers: FakeWorker) -> None:
+        self.workers = workers
+        self.session = MeshSession(workers, [link_pb2.Start() for _ in workers], Blame())
+        self._pool = ThreadPoolExecutor(1)
+        self.end = self._pool.submit(self.session.run)
+
+    def execute(self, key: str = "k", **options: Any) -> Future[link_pb2.WorkerMessage]:
+        return self.session.command(execution(key), **options)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+        self.end.exception(PATIENCE_S)
+        self._pool.shutdown()
+
+
+def execution(key: str = "k") -> link_pb2.FrontEndMessage:
+    return link_pb2.FrontEndMessage(execute=link_pb2.Execute(key_digest=key))
+
+
+class Full:
+    """A link to a worker that does not read."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.room = True
+        self.error: type[Exception] | None = None
+
+    def has_room(self, nbytes: int) -> bool:
+        return self.room
+
+    def send(self, body: bytes, fd: int | None = None) -> None:
+        if self.error is not None:
+            raise self.error
+        self._link.send(body, fd)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._link, name)

@@ -1,0 +1,314 @@
+"""Which hosts a mesh is made of: who gets a place, who is refused, who is missing; the test stands for the agents."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.metadata import version
+
+import pytest
+
+from shardcall.v1 import server_info_service_pb2
+from shardcall_server.frontend.hosts import hosts as module
+from shardcall_server.frontend.hosts.host import Host
+from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
+from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NoMoreHostsError, starts_of_hosts
+from shardcall_server.settings import load_settings
+from shardcall_worker.v1 import host_service_pb2, link_pb2
+
+PATIENCE_S = 60.0
+
+
+def hello(name: str, devices: int = 2, **versions: str) -> host_service_pb2.Hello:
+    told = {"shardcall": version("shardcall"), "jax": "1.0", "jaxlib": "1.0", **versions}
+    return host_service_pb2.Hello(
+        name=name, address="127.0.0.1", devices=devices, versions=server_info_service_pb2.Versions(**told)
+    )
+
+
+class Agent:
+    """What an agent does: starts a worker when it is told to, unless the test says otherwise."""
+
+    def __init__(self, hosts: Hosts, name: str, devices: int = 2, *, starts: bool = True, pid: int = 77) -> None:
+        self.host: Host = hosts.join(hello(name, devices))
+        self.pid = pid
+        self.starts = starts
+        self.told: list[host_service_pb2.JoinResponse] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for body in self.host.outgoing():
+            message = host_service_pb2.JoinResponse.FromString(body)
+            self.told.append(message)
+            if message.HasField("start_worker") and self.starts:
+                self.started(message.start_worker.start_id)
+
+    def started(self, start_id: int, **what: object) -> None:
+        started = host_service_pb2.WorkerStarted(start_id=start_id, pid=self.pid, free_port=5, **what)
+        self.host.take(host_service_pb2.JoinRequest(worker_started=started))
+
+    def wait_parted(self) -> str:
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        return self.host.parted
+
+    @property
+    def starts_told(self) -> list[host_service_pb2.StartWorker]:
+        return [message.start_worker for message in self.told if message.HasField("start_worker")]
+
+
+def ready(*counts: int) -> link_pb2.Ready:
+    return link_pb2.Ready(
+        devices=[
+            server_info_service_pb2.Device(id=i, process_index=process)
+            for i, process in enumerate(p for p, count in enumerate(counts) for _ in range(count))
+        ]
+    )
+
+
+class Taking:
+    """What a supervisor does with hosts, on a thread."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        self.pool = ThreadPoolExecutor(1)
+
+    def take(self) -> Future:
+        return self.pool.submit(self.hosts.take)
+
+    def names(self) -> list[str]:
+        workers, _ = self.take().result(PATIENCE_S)
+        return [worker.host for worker in workers]
+
+
+@pytest.fixture
+def changes() -> dict[str, bool]:
+    return {}
+
+
+@pytest.fixture
+def hosts(changes) -> Iterator[Hosts]:
+    """Where two hosts make a mesh, and nothing is shared with them."""
+    made = Hosts(load_settings({"hosts": 2, "segments": False}), changes.__setitem__)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def taking(hosts) -> Iterator[Taking]:
+    made = Taking(hosts)
+    yield made
+    hosts.close()
+    made.pool.shutdown()
+
+
+def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_coming(hosts, taking, changes):
+    workers = taking.take()
+    Agent(hosts, "b")
+    assert hosts.missing() == "1 that never joined"
+    assert not workers.done()
+    Agent(hosts, "a")
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["b", "a"]
+    assert hosts.missing() == ""
+    assert changes == {"b": True, "a": True}
+    told = [(state.name, state.present, state.process_index) for state in hosts.states()]
+    assert told == [("b", True, 0), ("a", True, 1)]
+
+
+def test_a_host_that_comes_back_has_its_place_again(hosts, taking, changes):
+    agents = [Agent(hosts, name) for name in "ab"]
+    assert taking.names() == ["a", "b"]
+    hosts.part(agents[0].host, "its connection ended")
+    assert hosts.missing() == "a (gone for 0 s: its connection ended)"
+    assert changes == {"a": False, "b": True}
+    gone, there = hosts.states()
+    assert (gone.name, gone.present, gone.absent_reason, gone.address) == ("a", False, "its connection ended", "")
+    assert (there.name, there.present, there.absent_seconds) == ("b", True, 0.0)
+    workers = taking.take()
+    Agent(hosts, "a")
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
+    assert changes == {"a": True, "b": True}
+
+
+def test_one_that_stands_by_takes_the_place_of_one_that_is_gone(hosts, taking):
+    agents = [Agent(hosts, name) for name in "abc"]
+    assert taking.names() == ["a", "b"]
+    assert [(state.name, state.process_index) for state in hosts.states()] == [("a", 0), ("b", 1), ("c", -1)]
+    hosts.part(agents[0].host, "gone")
+    assert hosts.missing() == "", "there are enough"
+    assert taking.names() == ["c", "b"]
+    Agent(hosts, "a")
+    assert taking.names() == ["c", "b"]
+    assert [(state.name, state.process_index) for state in hosts.states()] == [("c", 0), ("b", 1), ("a", -1)]
+
+
+def test_a_host_that_joins_again_by_its_name_is_one_host(hosts, taking):
+    first = Agent(hosts, "a")
+    again = Agent(hosts, "a")
+    assert "joined by" in first.wait_parted()
+    assert again.host.parted == ""
+    hosts.part(first.host, "its connection ended")
+    assert hosts.missing() == "1 that never joined", "the end of the former call counts nobody out"
+
+
+def test_of_many_that_join_by_one_name_at_once_one_stays(hosts):
+    with ThreadPoolExecutor(16) as threads:
+        joined = list(threads.map(lambda _: hosts.join(hello("a")), range(64)))
+    assert sum(not host.parted for host in joined) == 1
+
+
+def test_the_worker_of_a_host_that_parts_is_lost_and_says_why(hosts, taking):
+    agents = [Agent(hosts, name) for name in "ab"]
+    workers, _ = taking.take().result(PATIENCE_S)
+    hosts.part(agents[1].host, "its connection ended")
+    assert workers[1].ended
+    assert workers[1].lost.reason == "host b is gone: its connection ended"
+    assert list(workers[1].link.frames()) == []
+    assert workers[0].lost is None
+
+
+def test_hosts_of_other_versions_are_refused_with_the_reason(hosts):
+    with pytest.raises(HostRefusedError, match=r"has shardcall 9\.9 and the server"):
+        hosts.join(hello("a", shardcall="9.9"))
+    hosts.join(hello("a"))
+    with pytest.raises(HostRefusedError, match=r"has JAX 2\.0 \(jaxlib 1\.0\) and the hosts that joined first have 1"):
+        hosts.join(hello("b", jax="2.0"))
+    with pytest.raises(HostRefusedError, match=r"jaxlib 3\.0"):
+        hosts.join(hello("b", jaxlib="3.0"))
+    assert hosts.missing() == "1 that never joined"
+
+
+def test_hosts_of_other_device_counts_are_refused_once_the_mesh_was_formed(hosts, taking):
+    agents = [Agent(hosts, "a", 2), Agent(hosts, "b", 4)]
+    assert taking.names() == ["a", "b"]
+    assert hosts.check_devices(ready(2, 4)) is None
+    assert [state.device_count for state in hosts.states()] == [2, 4]
+    hosts.part(agents[0].host, "gone")
+    with pytest.raises(HostRefusedError, match="has 4 devices and had 2 when the mesh was formed; give --devices 2"):
+        hosts.join(hello("a", 4))
+    with pytest.raises(HostRefusedError, match="c has 3 devices and those of the mesh have 2 or 4"):
+        hosts.join(hello("c", 3))
+    hosts.join(hello("a", 2))
+
+
+def test_a_mesh_whose_devices_are_others_than_before_is_none(hosts, taking):
+    for name in "ab":
+        Agent(hosts, name, 0)
+    taking.names()
+    assert hosts.check_devices(ready(2, 2)) is None
+    assert hosts.check_devices(ready(2, 2)) is None
+    wrong = hosts.check_devices(ready(2, 3))
+    assert wrong == "host b has 3 devices and its place had 2 when the mesh was formed"
+    assert [state.device_count for state in hosts.states()] == [2, 2]
+
+
+def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):
+    silent, heard = Agent(hosts, "a"), Agent(hosts, "b")
+    limit_s = load_settings({}).host_silence_s
+    for _ in range(int(limit_s) + 1):
+        heard.host.take(host_service_pb2.JoinRequest(beat=host_service_pb2.HostBeat()))
+        hosts.look(1.0)
+    assert silent.host.parted == ""
+    hosts.look(1.0)
+    assert silent.wait_parted() == f"it was not heard of for {limit_s + 1:.0f} s"
+    assert heard.host.parted == ""
+    hosts.look(1.0)
+    assert len(hosts._silent) == 1
+
+
+def test_a_host_that_starts_no_worker_parts_and_the_next_take_its_place(hosts, taking, monkeypatch):
+    monkeypatch.setattr(module, "_START_S", 0.2)
+    Agent(hosts, "a")
+    idle = Agent(hosts, "b", starts=False)
+    workers = taking.take()
+    assert idle.wait_parted() == "it did not start a worker within 0.2 s"
+    monkeypatch.setattr(module, "_START_S", PATIENCE_S)
+    Agent(hosts, "c")
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "c"]
+
+
+def test_a_host_that_parts_before_it_has_started_a_worker_holds_up_nobody(hosts, taking):
+    Agent(hosts, "a")
+    idle = Agent(hosts, "b", starts=False)
+    workers = taking.take()
+    while not idle.starts_told:
+        threading.Event().wait(0.01)
+    hosts.part(idle.host, "gone")
+    idle.started(idle.starts_told[0].start_id)
+    Agent(hosts, "b")
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
+
+
+def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
+    """Whichever comes first: a worker that nobody knows to be lost would be waited for."""
+    for i in range(40):
+        agent = Agent(hosts, f"a{i}", starts=False)
+        started = agent.host.start_worker(0)
+        parting = threading.Thread(target=hosts.part, args=[agent.host, "gone"])
+        while not agent.starts_told:
+            threading.Event().wait(0.001)
+        parting.start()
+        agent.started(agent.starts_told[0].start_id)
+        parting.join()
+        if started.exception(PATIENCE_S) is None:
+            assert started.result().ended
+
+
+def test_starts_of_another_time_are_nobodys(hosts):
+    agent = Agent(hosts, "a", starts=False)
+    started = agent.host.start_worker(0)
+    agent.started(10**6)
+    assert not started.done()
+    assert agent.host.worker is None
+
+
+def test_an_end_that_an_agent_tells_is_its_workers(hosts):
+    agent = Agent(hosts, "a")
+    worker = agent.host.start_worker(0).result(PATIENCE_S)
+    for start_id, ended in ((10**6, False), (worker.started.start_id, True)):
+        told = host_service_pb2.WorkerEnded(start_id=start_id, status=-11)
+        agent.host.take(host_service_pb2.JoinRequest(worker_ended=told))
+        assert worker.ended is ended
+    assert worker.end() == -11
+
+
+def test_a_host_whose_worker_does_not_come_by_the_socket_gets_arrays_by_its_call():
+    """Else it would be asked again and again: another agent's worker is not let in, and a link is all that it has."""
+    hosts = Hosts(load_settings({"hosts": 1}), lambda *_: None)
+    agent = Agent(hosts, "a", starts=False)
+    first = agent.host.start_worker(0)
+    while not agent.starts_told:
+        threading.Event().wait(0.01)
+    assert agent.starts_told[0].socket_path
+    agent.started(agent.starts_told[0].start_id, is_linked=True)
+    assert first.exception(PATIENCE_S) is not None
+    agent.starts = True
+    worker = agent.host.start_worker(0).result(PATIENCE_S)
+    assert agent.starts_told[1].socket_path == ""
+    assert worker.data_link is not None
+    hosts.close()
+
+
+def test_a_closed_registry_takes_nobody_and_ends_who_waits(hosts, taking):
+    agent = Agent(hosts, "a")
+    workers = taking.take()
+    hosts.close()
+    assert agent.wait_parted() == "the server is shutting down"
+    with pytest.raises(RuntimeError):
+        workers.result(PATIENCE_S)
+    with pytest.raises(NoMoreHostsError):
+        hosts.join(hello("b"))
+
+
+def test_every_worker_is_told_its_own_place_and_where_the_first_coordinates(hosts, taking):
+    for name, devices in (("a", 2), ("b", 3)):
+        Agent(hosts, name, devices)
+    workers, _ = taking.take().result(PATIENCE_S)
+    assert all(isinstance(worker, HostedWorker) for worker in workers)
+    first, second = starts_of_hosts(link_pb2.Start(platform="cpu", program_dir="/here"), workers)
+    assert [(start.process.index, start.process.count) for start in (first, second)] == [(0, 2), (1, 2)]
+    assert first.process.coordinator == second.process.coordinator == "127.0.0.1:5"
+    assert (first.virtual_devices, second.virtual_devices) == (2, 3)
+    assert first.program_dir == "", "the agent knows where, on its host"

@@ -1,0 +1,312 @@
+"""One mesh of several workers: the same commands for all in one order, one answer of all, one end of all."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, Full, Running, but
+
+from shardcall.v1 import kernel_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.framing import LinkClosedError, LinkFullError
+from shardcall_server.frontend.workers.ends import End, Kind
+from shardcall_server.frontend.workers.session import SessionEndedError
+from shardcall_worker.v1 import link_pb2
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Running]]:
+    made: list[Running] = []
+
+    def start(*workers: FakeWorker, ready: bool = True) -> Running:
+        made.append(Running(*workers))
+        if ready:
+            made[-1].session.ready.result(PATIENCE_S)
+        return made[-1]
+
+    yield start
+    for running in made:
+        running.close()
+
+
+def restarted(answer) -> None:
+    with pytest.raises(CallError) as caught:
+        answer.result(PATIENCE_S)
+    assert caught.value.reason is Reason.MESH_RESTARTED
+
+
+def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b"), FakeWorker("c"))
+
+    def many(thread: int) -> None:
+        for i in range(50):
+            if i % 5:
+                mesh.execute(f"{thread}.{i}").result(PATIENCE_S)
+            else:
+                mesh.session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(many, range(6)))
+    mesh.execute().result(PATIENCE_S)
+    first, *others = [worker.commands[1:] for worker in mesh.workers]
+    assert [sequence for _, _, sequence in first] == list(range(1, 302))
+    assert all(commands == first for commands in others)
+    keys = [[message.execute.key_digest for message in worker.got] for worker in mesh.workers]
+    assert keys[0] == keys[1] == keys[2]
+
+
+def test_memory_is_named_to_each_worker_for_itself_and_takes_no_number(run, tmp_path):
+    class File:
+        memory_id, nbytes = 4, 8
+
+        def __init__(self, fd: int) -> None:
+            self.fd = fd
+
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+    with (tmp_path / "file").open("w+b") as file:
+        for _ in range(2):
+            mesh.execute(memory=[File(file.fileno())]).result(PATIENCE_S)
+        mesh.session.detach(4)
+        mesh.execute().result(PATIENCE_S)
+    kinds = ["start", "attach_memory", "execute", "execute", "detach_memory", "execute"]
+    for worker in mesh.workers:
+        assert [kind for kind, _, _ in worker.commands] == kinds
+        assert [sequence for _, _, sequence in worker.commands] == [0, 0, 1, 2, 0, 3]
+
+
+def test_a_command_is_answered_when_its_last_worker_has_answered(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b", but("execute")))
+    answer = mesh.execute()
+    other = mesh.session.command(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray()))
+    assert other.result(PATIENCE_S).HasField("array_put"), "which came after it"
+    assert not answer.done()
+    assert not mesh.session.idle
+    mesh.workers[1].say(1, executed=link_pb2.Executed(execute_seconds=2.0))
+    assert answer.result(PATIENCE_S).executed.execute_seconds == 2.0
+
+
+def test_an_answer_that_comes_twice_is_taken_once(run):
+    twice = but("execute", {"executed": link_pb2.Executed()}, {"executed": link_pb2.Executed()})
+    mesh = run(FakeWorker("a", twice), FakeWorker("b", twice))
+    for _ in range(20):
+        mesh.execute().result(PATIENCE_S)
+    assert not mesh.end.done()
+
+
+def test_as_much_is_in_place_as_is_in_place_of_every_worker(run):
+    told: list[int] = []
+    heard = threading.Condition()
+
+    def tell(nbytes: int) -> None:
+        with heard:
+            told.append(nbytes)
+            heard.notify()
+
+    first, second = FakeWorker("a", but("execute")), FakeWorker("b", but("execute"))
+    mesh = run(first, second)
+    answer = mesh.execute(on_gathered=tell)
+    first.say(1, gathered=link_pb2.Gathered(byte_count=100))
+    for nbytes in (40, 70):
+        second.say(1, gathered=link_pb2.Gathered(byte_count=nbytes))
+        with heard:
+            assert heard.wait_for(lambda nbytes=nbytes: told[-1:] == [nbytes], PATIENCE_S)
+    first.say(1, executed=link_pb2.Executed())
+    second.say(1, gathered=link_pb2.Gathered(byte_count=200))
+    second.say(1, executed=link_pb2.Executed())
+    answer.result(PATIENCE_S)
+    assert told == sorted(told)
+    assert set(told) <= {40, 70, 100, 200}
+
+
+def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
+    restarted(mesh.execute())
+    assert mesh.end.result(PATIENCE_S).reason == "host b alone failed: no"
+    assert all(worker.ended for worker in mesh.workers)
+
+
+def test_what_all_fail_at_is_the_callers_and_the_mesh_goes_on(run):
+    answers = but("execute", FAILED)
+    mesh = run(FakeWorker("a", answers), FakeWorker("b", answers))
+    with pytest.raises(CallError) as caught:
+        mesh.execute().result(PATIENCE_S)
+    assert (caught.value.reason, caught.value.message) == (Reason.INTERNAL, "no")
+    assert not mesh.end.done()
+
+
+def test_other_programs_end_the_mesh_before_any_is_launched(run):
+    other = but("prepare", {"prepared": link_pb2.Prepared(fingerprint=b"2", plan=kernel_pb2.Plan(kernel="diff"))})
+    mesh = run(FakeWorker("a"), FakeWorker("b", other))
+    restarted(mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())))
+    assert "hosts a and b compiled different programs" in mesh.end.result(PATIENCE_S).reason
+
+
+def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):
+    made = but("prepare", {"prepared": link_pb2.Prepared(plan=kernel_pb2.Plan(key_digest="d"))})
+    mesh = run(FakeWorker("a", made), FakeWorker("b", but("prepare", FAILED)))
+    with pytest.raises(CallError):
+        mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())).result(PATIENCE_S)
+    mesh.execute().result(PATIENCE_S)
+    for worker in mesh.workers:
+        assert [message.evict.key_digest for message in worker.got if message.HasField("evict")] == ["d"]
+
+
+def test_a_worker_that_saw_a_gap_ends_the_mesh_in_words(run):
+    mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
+    answer = mesh.execute()
+    mesh.workers[1].say(0, failure=link_pb2.Failure(reason="INTERNAL", message="command 3 came after command 1"))
+    restarted(answer)
+    assert "out of step: command 3 came after command 1" in mesh.end.result(PATIENCE_S).reason
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_an_end_of_one_ends_the_others_and_is_told_as_its_own(run, index):
+    mesh = run(*(FakeWorker(name, but("execute")) for name in "abc"))
+    answers = [mesh.execute() for _ in range(3)]
+    mesh.workers[index].die(-signal.SIGKILL)
+    for answer in answers:
+        restarted(answer)
+    end: End = mesh.end.result(PATIENCE_S)
+    assert end.reason == f"ended by signal 9 (SIGKILL), on host {'abc'[index]}"
+    assert end.kind is Kind.KILLED
+    assert all(worker.ended for worker in mesh.workers)
+    with pytest.raises(SessionEndedError):
+        mesh.execute()
+
+
+def test_a_crash_is_blamed_on_what_ran_and_others_that_die_of_it_are_not_the_reason(run):
+    mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
+    answer = mesh.execute("bad")
+    mesh.workers[1].die(-signal.SIGSEGV)
+    restarted(answer)
+    end = mesh.end.result(PATIENCE_S)
+    assert end.blamed == ("bad",)
+    assert "SIGSEGV" in end.reason
+    assert "on host b" in end.reason
+
+
+def test_the_answer_comes_only_when_all_workers_have_ended(run):
+    """Until then they may write to the call's memory."""
+    mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
+    seen: list[bool] = []
+    answer = mesh.execute()
+    answer.add_done_callback(lambda _: seen.append(all(worker.ended for worker in mesh.workers)))
+    mesh.workers[0].die(-signal.SIGKILL)
+    restarted(answer)
+    assert seen == [True]
+
+
+def test_where_one_has_no_room_none_gets_the_command(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+    mesh.workers[1].link = full = Full(mesh.workers[1].link)
+    full.room = False
+    with pytest.raises(CallError) as caught:
+        mesh.execute("refused")
+    assert caught.value.reason is Reason.SERVER_BUSY
+    full.room = True
+    mesh.execute("taken").result(PATIENCE_S)
+    assert mesh.session.idle
+    for worker in mesh.workers:
+        assert [message.execute.key_digest for message in worker.got[1:]] == ["taken"]
+
+
+def test_what_none_can_be_told_of_a_forgotten_program_ends_the_mesh(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+    mesh.workers[1].link = full = Full(mesh.workers[1].link)
+    full.room = False
+    mesh.session.tell(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
+    assert mesh.end.result(PATIENCE_S).reason == "a worker did not read its link"
+
+
+@pytest.mark.parametrize("error", [LinkClosedError, LinkFullError, ValueError])
+def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(run, error):
+    """The first may read and write its memory, so its sender must not go on before that worker has ended."""
+    first = FakeWorker("a", but("execute"))
+    mesh = run(first, FakeWorker("b"))
+    mesh.workers[1].link = full = Full(mesh.workers[1].link)
+    full.error = error
+    answer = mesh.execute()
+    if error is LinkClosedError:
+        assert not answer.done()
+        mesh.workers[1].die(-signal.SIGKILL)
+    restarted(answer)
+    mesh.end.result(PATIENCE_S)
+    assert first.ended
+
+
+@pytest.mark.parametrize("error", [LinkClosedError, LinkFullError])
+def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(run, error):
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+    mesh.workers[0].link = full = Full(mesh.workers[0].link)
+    full.error = error
+    try:
+        answer = mesh.execute()
+    except SessionEndedError:
+        pass
+    else:  # the mesh had ended by the time that the command was to be taken back
+        restarted(answer)
+    assert len(mesh.workers[1].got) == 1
+    assert mesh.session.ended or mesh.end.result(PATIENCE_S)
+
+
+def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+    mesh.workers[0].link = full = Full(mesh.workers[0].link)
+    full.error = KeyError
+    with contextlib.suppress(KeyError):  # or the mesh had ended by then
+        restarted(mesh.execute())
+    assert mesh.end.result(PATIENCE_S).reason == "a command could not be sent"
+    assert mesh.session.idle
+
+
+def test_workers_that_differ_are_no_mesh(run):
+    other = link_pb2.Ready(platform="gpu", devices=READY.devices)
+    mesh = run(FakeWorker("a"), FakeWorker("b", but("start", {"ready": other})), ready=False)
+    assert "the platform of hosts a and b differ" in mesh.end.result(PATIENCE_S).reason
+    with pytest.raises(CallError) as caught:
+        mesh.session.ready.result(PATIENCE_S)
+    assert caught.value.reason is Reason.MESH_NOT_READY
+
+
+def test_what_is_no_message_ends_the_mesh_and_is_told_as_a_fault(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b", but("execute")))
+    answer = mesh.execute()
+    mesh.workers[1]._end.send(b"\xff\xff")
+    restarted(answer)
+    assert mesh.end.exception(PATIENCE_S) is not None
+
+
+def test_a_shutdown_waits_for_every_worker(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+    mesh.session.shut_down(PATIENCE_S)
+    mesh.end.result(PATIENCE_S)
+    assert [worker.status for worker in mesh.workers] == [0, 0]
+    assert [worker.commands[-1][0] for worker in mesh.workers] == ["shutdown", "shutdown"]
+
+
+def test_a_run_is_timed_by_count_where_several_must_agree(run):
+    measured = but("measure", {"measured": link_pb2.Measured(run_seconds=[1.0])})
+    mesh = run(FakeWorker("a", measured), FakeWorker("b", measured))
+    measure = link_pb2.Measure(key_digest="k", max_runs=3, max_seconds=2.0)
+    mesh.session.command(link_pb2.FrontEndMessage(measure=measure)).result(PATIENCE_S)
+    assert [worker.got[-1].measure.max_seconds for worker in mesh.workers] == [0.0, 0.0]
+
+
+def test_arrays_on_their_way_are_signs_of_life_and_of_work(run):
+    """A worker's own signs wait behind the results that it gives."""
+
+    class DataLink:
+        moved = 0
+
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+    mesh.execute().result(PATIENCE_S)
+    member = mesh.session.members[1]
+    assert (member.heard, member.progress) == (2, 2)
+    member.worker.data_link = DataLink()
+    DataLink.moved = 5
+    assert (member.heard, member.progress) == (7, 7)

@@ -1,0 +1,336 @@
+"""What an agent does with a worker's commands, arrays and answers; a thread of the test stands for the worker."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardcall.addresses import parse_address
+from shardcall.chunk_codec import Chunk, decode
+from shardcall.shared_memory import map_file
+from shardcall.token import Token
+from shardcall.v1 import server_info_service_pb2
+from shardcall_server.agent import worker_slot as module
+from shardcall_server.agent.agent import AgentSettings, Visit
+from shardcall_server.agent.worker_slot import WorkerSlot
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.framing import Link
+from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
+from shardcall_server.frontend.hosts.relay import RelayedLink
+from shardcall_server.frontend.workers.process import WorkerProcess
+from shardcall_worker.v1 import host_service_pb2, link_pb2
+
+PATIENCE_S = 60.0
+CARRIER: Any = host_service_pb2.JoinRequest
+START = host_service_pb2.StartWorker(start_id=4)
+
+
+class Process:
+    """A worker's process that is none: the test reads and writes its end of the link."""
+
+    pid = 12
+    cpu_ticks = 3
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.link = Link(ours)
+        self.worker = Link(theirs)
+        self.frames = self.worker.frames()
+        self._gone = threading.Event()
+
+    def wait_status(self) -> int:
+        self._gone.wait()
+        return -signal.SIGKILL
+
+    def kill(self) -> None:
+        self._gone.set()
+        self.link.close()
+        self.worker.close()
+
+    def command(self) -> tuple[link_pb2.FrontEndMessage, int | None]:
+        body, fd = next(self.frames)
+        return link_pb2.FrontEndMessage.FromString(body), fd
+
+    def answer(self, **answer: Any) -> None:
+        self.worker.send(link_pb2.WorkerMessage(**answer).SerializeToString())
+
+
+class Host:
+    """A slot with its worker, and what it says to the front end."""
+
+    def __init__(self) -> None:
+        self.process = Process()
+        self.said: queue.Queue[host_service_pb2.JoinRequest | Chunk] = queue.Queue()
+        self.slot = WorkerSlot(
+            self.process,  # type: ignore[arg-type]
+            START,
+            "/programs",
+            lambda message: self.said.put(decode(CARRIER, message)),
+        )
+        self.slot.watch()
+
+    def hear(self) -> host_service_pb2.JoinRequest | Chunk:
+        return self.said.get(timeout=PATIENCE_S)
+
+    def command(self, call_id: int, operand: bytes = b"", result_bytes: int = 0) -> None:
+        """An Execute with one operand and one result in memory, or without; the operand's bytes do not come yet."""
+        execute = link_pb2.Execute(key_digest="k")
+        begin = -(-len(operand) // 64) * 64
+        if operand:
+            execute.operands.add().blocks.SetInParent()
+        if result_bytes:
+            execute.results.add().blocks.offset = begin
+        self.slot.take_command(
+            host_service_pb2.HostCommand(
+                start_id=4,
+                front_end_message=link_pb2.FrontEndMessage(call_id=call_id, execute=execute).SerializeToString(),
+                operand_bytes=len(operand),
+                result_begin=begin,
+                result_bytes=result_bytes,
+            )
+        )
+
+    def chunks(self, operand: bytes, size: int = 100) -> None:
+        data = np.frombuffer(operand, np.uint8)
+        for offset in range(0, data.size, size):
+            self.slot.take_chunk(offset, data[offset : offset + size])
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    made = Host()
+    yield made
+    made.slot.close()
+
+
+def test_a_command_goes_to_the_worker_when_its_operands_have_come(host):
+    operand = os.urandom(1000)
+    host.command(1, operand)
+    attach, fd = host.process.command()
+    assert attach.HasField("attach_memory")
+    assert attach.sequence == 0
+    host.chunks(operand[:900])
+    host.command(2)
+    assert host.process.command()[0].call_id == 2, "the other waits for its last chunk"
+    host.slot.take_chunk(900, np.frombuffer(operand[900:], np.uint8))
+    message, _ = host.process.command()
+    (data,) = message.execute.operands
+    assert (message.call_id, data.blocks.memory_id) == (1, attach.attach_memory.memory_id)
+    memory = map_file(fd, attach.attach_memory.size_bytes, populate=False)
+    os.close(fd)
+    assert memory[data.blocks.offset :][:1000].tobytes() == operand
+
+
+def test_results_come_before_their_answer_in_chunks(host, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK_BYTES", 100)
+    host.command(1, result_bytes=250)
+    attach, fd = host.process.command()
+    message, _ = host.process.command()
+    memory = map_file(fd, attach.attach_memory.size_bytes, populate=False)
+    os.close(fd)
+    result = os.urandom(250)
+    begin = message.execute.results[0].blocks.offset
+    memory[begin : begin + 250] = np.frombuffer(result, np.uint8)
+    host.process.answer(call_id=1, gathered=link_pb2.Gathered(byte_count=250))
+    host.process.answer(call_id=1, executed=link_pb2.Executed(execute_seconds=1.0))
+    assert host.hear().results.call_id == 1, "that they are in place there says nothing here"
+    chunks = [host.hear() for _ in range(3)]
+    assert [chunk.offset for chunk in chunks] == [0, 100, 200]
+    assert b"".join(chunk.data.tobytes() for chunk in chunks) == result
+    answer = link_pb2.WorkerMessage.FromString(host.hear().worker_message)
+    assert answer.executed.execute_seconds == 1.0
+
+
+def test_a_command_that_failed_has_no_results_and_its_memory_is_the_next_ones(host):
+    host.command(1, b"x" * 10, 250)
+    attach, fd = host.process.command()
+    os.close(fd)
+    host.chunks(b"x" * 10)
+    host.process.command()
+    host.process.answer(call_id=1, failure=link_pb2.Failure(reason="INTERNAL"))
+    assert link_pb2.WorkerMessage.FromString(host.hear().worker_message).HasField("failure")
+    host.command(2, result_bytes=250)
+    message, fd = host.process.command()
+    assert (message.call_id, fd) == (2, None), "the worker has that memory already"
+    assert message.execute.results[0].blocks.memory_id == attach.attach_memory.memory_id
+    assert host.slot._regions.keys() == {2}
+
+
+def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
+    host.command(1, result_bytes=250)
+    attach, fd = host.process.command()
+    os.close(fd)
+    host.process.command()
+    host.slot.trim()
+    monkeypatch.setattr(module, "_KEPT_S", -1.0)
+    host.slot.trim()
+    assert host.slot._attached, "it is in use"
+    host.process.answer(call_id=1, failure=link_pb2.Failure())
+    host.hear()
+    host.slot.trim()
+    detach, _ = host.process.command()
+    assert detach.detach_memory.memory_id == attach.attach_memory.memory_id
+
+
+def test_the_worker_keeps_programs_where_this_host_does(host):
+    start = link_pb2.FrontEndMessage(start=link_pb2.Start(platform="cpu"))
+    host.slot.take_command(host_service_pb2.HostCommand(front_end_message=start.SerializeToString()))
+    message, _ = host.process.command()
+    assert (message.start.platform, message.start.program_dir) == ("cpu", "/programs")
+
+
+@pytest.mark.parametrize("when", ["taken", "filled"])
+def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch, when):
+    """The others may have begun with the command, so the mesh ends: by a failure that answers no command."""
+
+    def refuse(*_: object) -> None:
+        raise CallError(Reason.OUT_OF_HOST_MEMORY, "no memory")
+
+    if when == "taken":
+        monkeypatch.setattr(host.slot._arena, "take", refuse)
+    else:
+        monkeypatch.setattr(host.slot._arena, "extend", refuse)
+    host.command(1, b"x" * 10)
+    told = link_pb2.WorkerMessage.FromString(host.hear().worker_message)
+    assert (told.call_id, told.failure.message) == (0, "no memory")
+    host.chunks(b"x" * 10)
+    assert (host.slot._regions, host.slot._arena.in_use) == ({}, 0)
+
+
+def test_the_end_of_the_worker_is_told(host):
+    host.process.kill()
+    ended = host.hear().worker_ended
+    assert (ended.start_id, ended.status) == (4, -signal.SIGKILL)
+
+
+def test_a_slot_that_is_closed_lets_go_of_all_its_memory(host):
+    for call_id in range(1, 4):
+        host.command(call_id, b"x" * 10)
+        _, fd = host.process.command()
+        os.close(fd)
+        host.chunks(b"x" * 10)
+        host.process.command()
+    files = [region.fd for region, _, _ in host.slot._regions.values()]
+    assert len({os.fstat(fd).st_ino for fd in files}) == 3
+    host.process.answer(call_id=1, executed=link_pb2.Executed())
+    host.hear()
+    host.slot.close()
+    assert (host.slot._arena.in_use, host.slot._arena.idle_bytes) == (0, 0)
+    for fd in files:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_results_that_are_given_while_the_slot_closes_let_go_of_their_memory_too(host):
+    host.command(1, result_bytes=10)
+    _, fd = host.process.command()
+    os.close(fd)
+    host.process.command()
+    may_go_on, done = threading.Event(), threading.Event()
+
+    def say(message: bytes) -> None:
+        if isinstance(decode(CARRIER, message), Chunk):
+            may_go_on.wait()
+        elif decode(CARRIER, message).HasField("worker_message"):
+            done.set()
+
+    host.slot._say = say
+    host.process.answer(call_id=1, executed=link_pb2.Executed())
+    while host.slot._regions:
+        threading.Event().wait(0.01)
+    host.slot.close()
+    may_go_on.set()
+    assert done.wait(PATIENCE_S)
+    assert (host.slot._arena.in_use, host.slot._arena.idle_bytes) == (0, 0)
+
+
+def visit() -> Visit:
+    settings = AgentSettings(
+        server=parse_address("127.0.0.1:1"),
+        tls=None,
+        find_token=Token,
+        name="a",
+        address="127.0.0.1",
+        devices=1,
+        program_dir="",
+        shared_memory=False,
+        log_level="info",
+    )
+    return Visit(settings, "127.0.0.1", lambda *_, **__: None)
+
+
+def test_an_agent_whose_call_has_ended_waits_for_nobody_to_take_what_it_says():
+    """Else the thread that would notice the end might be the one that waits."""
+    made = visit()
+    said = threading.Thread(target=lambda: [made._put(b"x") for _ in range(100)], daemon=True)
+    said.start()
+    said.join(0.2)
+    assert said.is_alive(), "nobody takes it"
+    made.fall_silent()
+    said.join(PATIENCE_S)
+    assert not said.is_alive()
+    made.end()
+    _, *rest = made.outgoing()
+    assert rest == []
+
+
+def test_a_visit_ends_while_others_take_what_is_left_of_it():
+    for _ in range(50):
+        made = visit()
+        for _ in range(16):
+            made._put(b"x")
+        taking = threading.Thread(target=lambda made=made: list(made.outgoing()), daemon=True)
+        taking.start()
+        made.end()
+        taking.join(PATIENCE_S)
+        assert not taking.is_alive()
+
+
+def hosted(worker: WorkerProcess | None, link: socket.socket | None) -> HostedWorker:
+    started = host_service_pb2.WorkerStarted(start_id=4, pid=worker.pid if worker else 2**22 + 1)
+    hello = host_service_pb2.Hello(name="a")
+    return HostedWorker(hello, started, RelayedLink(4, 0, lambda _: None), link, lambda: None)
+
+
+def test_a_worker_that_has_ended_already_is_none():
+    ours, theirs = socket.socketpair()
+    with theirs, pytest.raises(ProcessLookupError):
+        hosted(None, ours)
+    assert ours.fileno() == -1
+
+
+def test_a_real_worker_is_started_killed_and_let_go_of():
+    """Its devices come up behind a slot; the front end's end of it knows when it is gone, and closes what it opened."""
+    process = WorkerProcess("cpu", "error")
+    said: queue.Queue[host_service_pb2.JoinRequest] = queue.Queue()
+    slot = WorkerSlot(process, START, "", lambda message: said.put(decode(CARRIER, message)))
+    slot.watch()
+    start = link_pb2.FrontEndMessage(start=link_pb2.Start(platform="cpu", virtual_devices=2))
+    slot.take_command(host_service_pb2.HostCommand(front_end_message=start.SerializeToString()))
+    ours, theirs = socket.socketpair()
+    worker = hosted(process, ours)
+    while True:
+        told = link_pb2.WorkerMessage.FromString(said.get(timeout=PATIENCE_S).worker_message)
+        if told.HasField("ready"):
+            break
+        assert told.HasField("heartbeat")
+    assert told.ready.devices == [server_info_service_pb2.Device(id=i, kind="cpu") for i in range(2)]
+    assert slot.cpu_ticks > 0
+    with theirs:
+        worker.kill()
+        while not (message := said.get(timeout=PATIENCE_S)).HasField("worker_ended"):
+            pass
+        worker.has_ended(message.worker_ended.status)
+        assert worker.end() == -signal.SIGKILL
+        worker.kill()
+        assert worker.end() == -signal.SIGKILL
+    assert worker._pidfd == -1
+    slot.close()
