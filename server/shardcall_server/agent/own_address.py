@@ -8,9 +8,15 @@ from shardcall.addresses import Address
 
 
 def free_port(address: str) -> int:
-    """A port of this host's address that nobody has at this moment; who comes later must be ready to find it taken."""
+    """A port of this host's address that nobody has at this moment; who comes later must be ready to find it taken.
+
+    Returns 0 where the address is none of this host's own, as behind a translation of addresses.
+    """
     with socket.socket(_family(address), socket.SOCK_STREAM) as probe:
-        probe.bind((address, 0))
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return 0
         return int(probe.getsockname()[1])
 
 

@@ -307,7 +307,9 @@ class WorkerStarted(_message.Message):
     by this call.
     """
     free_port: _builtins.int
-    """A port of the host that was free just now, for a coordinator."""
+    """A port of the host that was free just now, for a coordinator; 0 where it
+    cannot listen at its address.
+    """
     stood_by: _builtins.bool
     """Whether it stood by as a spare."""
     def __init__(

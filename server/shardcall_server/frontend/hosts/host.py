@@ -39,6 +39,8 @@ class Host:
         self.spare_ready = False
         self.parted = ""
         """Why it is gone; empty while it is not."""
+        self.is_refused = False
+        """Whether it need not come again as it is."""
         self._shares_memory = shares_memory
         self._outbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self._lock = threading.Lock()

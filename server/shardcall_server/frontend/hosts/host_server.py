@@ -97,7 +97,8 @@ class HostServer:
         yield from host.outgoing()
         if host.parted == NAMESAKE:  # were it to come again, the two would put each other out for ever
             context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{NAMESAKE}; give every host a --name of its own")
-        context.abort(grpc.StatusCode.UNAVAILABLE, host.parted)
+        refused = grpc.StatusCode.FAILED_PRECONDITION
+        context.abort(refused if host.is_refused else grpc.StatusCode.UNAVAILABLE, host.parted)
 
     def _read(self, host: Host, requests: Iterator[Any]) -> None:
         try:

@@ -162,12 +162,18 @@ class Hosts:
                     self.part(host, f"it did not start a worker within {_START_S:g} s")
                 elif started.exception() is None:
                     workers.append(started.result())
-            if len(workers) == len(hosts):
+                    if host is hosts[0] and not started.result().started.free_port:
+                        self._refuse(host, f"its address {host.hello.address} is none at which it can listen")
+            if len(workers) == len(hosts) and not hosts[0].is_refused:
                 return workers, all(worker.started.stood_by for worker in workers)
             for worker in workers:
                 worker.kill()
             for worker in workers:
                 worker.end()
+
+    def _refuse(self, host: Host, reason: str) -> None:
+        host.is_refused = True
+        self.part(host, reason)
 
     def _wait_for_hosts(self) -> list[Host]:
         with self._changed:
@@ -193,20 +199,24 @@ class Hosts:
         return [self._present[place.name] for place in self._places]
 
     def check_devices(self, ready: link_pb2.Ready) -> str | None:
-        """Notes how many devices each process has; returns what is wrong if they are not as many as before."""
+        """Notes how many devices each process has; refuses a host that has not as many as before, and tells why."""
         counts = [0] * len(self._places)
         for device in ready.devices:
             counts[device.process_index] += 1
         with self._changed:
             for place, count in zip(self._places, counts, strict=True):
                 if place.device_count not in {0, count}:
-                    return (
-                        f"host {place.name} has {count} devices and its place had {place.device_count} when the mesh "
-                        "was formed"
-                    )
-            for place, count in zip(self._places, counts, strict=True):
-                place.device_count = count
-        return None
+                    wrong, reason = place.name, f"{count} devices and its place had {place.device_count}"
+                    break
+            else:
+                for place, count in zip(self._places, counts, strict=True):
+                    place.device_count = count
+                return None
+            host = self._present.get(wrong)
+        told = f"host {wrong} has {reason} when the mesh was formed"
+        if host is not None:
+            self._refuse(host, f"{told}; give it as many, or restart the server to change the mesh")
+        return told
 
     def look(self, passed_s: float) -> None:
         """Counts out hosts that were silent for too long. Time is counted by looks, as the watchdog does."""

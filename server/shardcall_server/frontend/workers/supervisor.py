@@ -171,7 +171,7 @@ class MeshSupervisor:
             with self._lock:
                 if self._mesh.done():
                     self._mesh = Future()
-                elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready:
+                elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready and self._hosts is None:
                     self._mesh.set_exception(error)
                     return
             faults = max(self._failures, self._life.short_lives)
@@ -186,13 +186,18 @@ class MeshSupervisor:
         log = structlog.get_logger()
         try:
             workers, stood_by = self._workers.take()
-            session = self._open_session(workers)
+            try:
+                session = self._open_session(workers)
+            except BaseException:
+                for worker in workers:
+                    worker.kill()
+                raise
             with self._lock:
                 self.session = session
             if self._stopping.is_set():
                 session.shut_down(0.0)
             self._watchdog.watch(session, stood_by=stood_by)
-            session.ready.add_done_callback(partial(self._make_ready, session))
+            session.ready.add_done_callback(partial(self._try_to_make_ready, session))
             try:
                 end = session.run()
             finally:
@@ -212,6 +217,13 @@ class MeshSupervisor:
         with self._lock:
             self._life.ended(end)
             self._on_change(False)
+
+    def _try_to_make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
+        try:
+            self._make_ready(session, ready)
+        except Exception as error:  # a mesh that nobody is told of would keep every call waiting
+            structlog.get_logger().exception("the mesh could not be made ready")
+            session.stop(Stop(f"it could not be made ready: {error!r}"))
 
     def _make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
         if ready.exception() is not None:
