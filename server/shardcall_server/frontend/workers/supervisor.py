@@ -221,7 +221,7 @@ class MeshSupervisor:
     def _try_to_make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
         try:
             self._make_ready(session, ready)
-        except Exception as error:  # a mesh that nobody is told of would keep every call waiting
+        except Exception as error:  # noqa: BLE001  # a mesh that nobody is told of would keep every call waiting
             structlog.get_logger().exception("the mesh could not be made ready")
             session.stop(Stop(f"it could not be made ready: {error!r}"))
 
