@@ -123,7 +123,7 @@ def transfer(how: How) -> Section:
             phases = (milliseconds(samples.phase(phase)) for phase in _PHASES)
             rows.append([str(cluster.shape), milliseconds(samples.median), f"{samples.median / floor:.2f}", *phases])
         lines += [*table(rows), ""]
-    head = ["by messages; bytes of the host with most", "place: held", "sent", "÷ held", "execute: to other workers"]
+    head = ["by messages; bytes of the host with most", "place: held", "sent", "÷ held", "execute: by its sockets"]
     rows = [[*head, "gather: given", "received", "÷ given"]]
     worst = 0.0
     for case, cluster, (held, sent), between, (given, received) in moved:
