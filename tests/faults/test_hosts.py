@@ -62,7 +62,7 @@ def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, kind,
     rounds = 20 if full else 1
     noticed, back = [], []
     front_end = hosts.cluster.process.pid
-    with sc.connect(hosts.cluster.address) as watching:
+    with sc.connect(hosts.cluster.address, shared_memory=False) as watching:  # it keeps no segment
         _works(watching)
         with Callers().calling(hosts.cluster.address) as callers:
             until(lambda: len(callers.ended) >= 40)

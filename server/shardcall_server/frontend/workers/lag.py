@@ -13,6 +13,8 @@ from shardcall_server.frontend.workers.member import Member
 from shardcall_worker.v1 import link_pb2
 
 _AT_WORK = 0.02  # of one processor: signs of life alone take far less
+_QUICK_S = 1.0
+_LATE_S = 1.6  # a sign of life comes every second, and is looked for four times as often
 _LEAST_STILL_S = 3.0  # what processor time was used is told once a second
 _PROCESSORS = "cpu"
 _ALL_IN_PLACE = 1 << 63
@@ -40,6 +42,8 @@ class Lag:
         self._head_s = self._still_s = 0.0
         self._done = 0
         self._ticks = [0] * len(members)
+        self._heard: dict[int, tuple[int, float]] = {}
+        self._late: set[int] = set()
 
     def look(self, commands: Sequence[Command], passed_s: float) -> Stop | None:
         """Looks once more; returns why the mesh must end, if it must.
@@ -51,8 +55,8 @@ class Lag:
         if len(self._members) == 1 or not self._ready.done() or self._ready.exception() is not None:
             return None
         now = head(commands)
-        self._head_s = self._head_s + passed_s if now is self._head else 0.0
-        stop = self._look_behind(commands, now, passed_s) or self._look_still(now, passed_s)
+        took_s, self._head_s = self._head_s, self._head_s + passed_s if now is self._head else 0.0
+        stop = self._look_behind(commands, now, passed_s) or self._look_still(now, passed_s, took_s)
         self._head = now
         return stop
 
@@ -94,21 +98,35 @@ class Lag:
         in_place = command.in_place.get(member.index, 0.0)
         return (int(in_place) if in_place < math.inf else _ALL_IN_PLACE) + moved
 
-    def _look_still(self, now: Command | None, passed_s: float) -> Stop | None:
+    def _look_still(self, now: Command | None, passed_s: float, took_s: float) -> Stop | None:
         """One that gets no processor keeps the others waiting in a collective: nobody answers, and nobody works.
 
-        A program on other devices than processors shows nothing of its work here.
+        Its signs of life are late, and so tell it from hosts that wait for a slow network. A program on other devices
+        than processors shows nothing of its work here. What one program after the other stood still is added up.
         """
+        late = self._look_for_late(passed_s)
         ticks = [member.worker.cpu_ticks for member in self._members]
         done = sum(self._progress_of(now, member) for member in self._members) if now is not None else 0
         limit_s = max(self._limit_s, _LEAST_STILL_S)
         enough = _AT_WORK * limit_s * _TICKS_PER_S
         worked = any(after - before > enough for after, before in zip(ticks, self._ticks, strict=True))
-        may_stand = now is None or now is not self._head or self._ready.result().platform != _PROCESSORS
-        if now is None or may_stand or worked or done != self._done:
+        is_next = now is not self._head and took_s >= _QUICK_S
+        got_on = not is_next and (now is not self._head or done != self._done)
+        if now is None or worked or got_on or self._ready.result().platform != _PROCESSORS:
             self._done, self._ticks, self._still_s = done, ticks, 0.0
+            self._late.clear()
             return None
-        self._still_s += passed_s
-        if self._still_s <= limit_s:
+        self._done = done
+        self._still_s += 0.0 if is_next else passed_s
+        self._late |= late
+        if self._still_s <= limit_s or not self._late:
             return None
-        return Stop(f"no host got on with {now.doing} for {self._still_s:.0f} s")
+        hosts = " and ".join(member.worker.host for member in self._members if member.index in self._late)
+        return Stop(f"{hosts} got almost no processor for {self._still_s:.0f} s, and all wait in {now.doing}")
+
+    def _look_for_late(self, passed_s: float) -> set[int]:
+        """Those whose sign of life, due every second, is late."""
+        for member in self._members:
+            heard, quiet_s = self._heard.get(member.index, (-1, 0.0))
+            self._heard[member.index] = member.heard, quiet_s + passed_s if heard == member.heard else 0.0
+        return {index for index, (_, quiet_s) in self._heard.items() if quiet_s > _LATE_S}
