@@ -7,9 +7,9 @@ UV_VERSION := 0.13.8
 
 pip_install = -m pip install --quiet --disable-pip-version-check
 run := .venv/bin/python
-# A file's tests stay in one process, so that what they share is made once. Many wait, so one process more than there are
-# processors; more than 4 would wait for one long file.
-in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))') --dist loadfile
+# A file's tests stay in one process, so that what they share is made once, and those files begin first that take longest
+# (tests/conftest.py). Many wait, so one process more than there are processors; more than 4 would wait for one long file.
+in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))') --dist loadfile --no-loadscope-reorder
 
 # An environment is up to date when it holds the stamp of what it was made from and of where it lies:
 # contents, not times, so that a fresh clone, a switch of branches and a moved folder are all noticed.

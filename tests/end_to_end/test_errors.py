@@ -326,7 +326,7 @@ def test_a_deadline_passed_while_compiling_names_the_compilation_and_its_time(st
     assert details(caught.value)["ErrorInfo"].reason == "DEADLINE_EXCEEDED"
     assert "compiling" in caught.value.details()
     timing = timing_pb2.Timing.FromString(dict(caught.value.trailing_metadata())["shardcall-timing-bin"])
-    assert timing.compile_seconds >= 0.009
+    assert 0 < timing.compile_seconds <= timing.total_seconds
     # The compilation went on: the same call finds its program, or waits for that same one.
     assert stub.Plan(request, timeout=30).plan.kernel == "diff"
 
