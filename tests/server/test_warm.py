@@ -9,8 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2, server_info_service_pb2
+from shardcall_server.compilation.program_store import StoreCounts
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.disk_use import DiskCounts, DiskUse
+from shardcall_server.frontend.programs.disk_use import DiskUse
 from shardcall_server.frontend.programs.found import CachedProgram, Found, call_digest
 from shardcall_server.frontend.programs.warm import Warmer
 from shardcall_server.frontend.workers.session import mesh_restarted
@@ -181,4 +182,4 @@ def test_counts_of_workers_are_added_up_whichever_of_their_words_comes_first():
     use.note(1, link_pb2.ProgramStoreCounts(hits=2, misses=2))
     use.note(2, link_pb2.ProgramStoreCounts(hits=1, damaged=1))
     use.note(2, link_pb2.ProgramStoreCounts(hits=4, damaged=1, evicted=9))
-    assert use.counts == DiskCounts(hits=7, misses=2, damaged=1, evicted=9)
+    assert use.counts == StoreCounts(hits=7, misses=2, damaged=1, evicted=9)

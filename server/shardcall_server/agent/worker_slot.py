@@ -17,6 +17,7 @@ import structlog
 from shardcall.chunk_codec import encode_chunk
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import LinkClosedError, LinkFullError
+from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import CHUNK_BYTES
 from shardcall_server.frontend.memory.arena import Arena, Region
 from shardcall_server.frontend.memory.budget import MemoryBudget
@@ -214,12 +215,5 @@ def _make_arena(on_gone: Callable[[int], None]) -> Arena:
 
 def _spans(message: link_pb2.FrontEndMessage) -> Iterator[link_pb2.MemorySpan]:
     """The places in memory that a command names."""
-    places: list[link_pb2.TensorData | link_pb2.ResultPlace] = []
-    match message.WhichOneof("command"):
-        case "execute":
-            places = [*message.execute.operands, *message.execute.results]
-        case "put_array":
-            places = [message.put_array.data]
-        case "get_array":
-            places = [message.get_array.result]
+    places: list[link_pb2.TensorData | link_pb2.ResultPlace] = [*operands_of(message), *results_of(message)]
     return (place.blocks for place in places if place.HasField("blocks"))

@@ -7,13 +7,11 @@ import hmac
 import os
 import secrets
 import socket
-import struct
 from pathlib import Path
 
-from shardcall_server.frontend.memory.private_directory import PrivateDirectory, usual_parents
+from shardcall_server.frontend.memory.private_directory import PrivateDirectory, peer_of, usual_parents
 
 TICKET_BYTES = 32
-_PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _PATIENCE_S = 1.0  # an agent says that it has come when it has sent its ticket
 
 
@@ -51,7 +49,7 @@ class Door:
         accepted, _ = self._listener.accept()
         try:
             accepted.settimeout(_PATIENCE_S)
-            pid, uid, _ = _PEER.unpack(accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+            pid, uid = peer_of(accepted)
             brought = accepted.recv(TICKET_BYTES, socket.MSG_WAITALL)
             if uid != os.geteuid() or not hmac.compare_digest(brought, self.ticket) or _parent(worker_pid) != pid:
                 raise PermissionError("what came was not the agent")

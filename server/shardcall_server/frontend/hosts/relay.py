@@ -12,14 +12,14 @@ import numpy as np
 from shardcall.chunk_codec import encode_chunk
 from shardcall.v1 import kernel_pb2
 from shardcall_server.framing import LinkClosedError, LinkFullError
+from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
-from shardcall_server.frontend.memory.arena import MemoryFile
+from shardcall_server.frontend.memory.arena import MemoryFile, aligned
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.process_blocks import Piece, laid_out_bytes
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
-_ALIGNMENT_BYTES = 64
 _MAX_WAITING_BYTES = 64 << 20
 _CARRIER: Any = host_service_pb2.JoinResponse
 _NO_ANSWERS = {"gathered", "compiling"}  # these come before the answer
@@ -213,12 +213,12 @@ class _Layout:
 
     def align(self) -> None:
         """Has the next array begin where JAX can alias it."""
-        self.end = -(-self.end // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        self.end = aligned(self.end)
 
     def operands(self, message: link_pb2.FrontEndMessage) -> list[tuple[int, np.ndarray]]:
         """Names the operands' places in a command; returns their pieces, and where each begins."""
         found: list[tuple[int, np.ndarray]] = []
-        for data, placement in zip(_operands(message), self._plan.operands, strict=False):
+        for data, placement in zip(operands_of(message), self._plan.operands, strict=False):
             if data.HasField("span"):
                 kind, held = self._table.held(placement, self._plan.mesh, self._process)
                 whole = self._whole(data.span, kind)
@@ -229,7 +229,7 @@ class _Layout:
         """Names the results' places in a command; returns their pieces here, each with the gap before it."""
         found: list[tuple[int, np.ndarray]] = []
         begin = self.end
-        for place, placement in zip(_results(message), self._plan.results, strict=False):
+        for place, placement in zip(results_of(message), self._plan.results, strict=False):
             if place.HasField("span"):
                 kind, given = self._table.given(placement, self._plan.mesh, self._process)
                 whole = self._whole(place.span, kind)
@@ -255,21 +255,3 @@ class _Layout:
         span.SetInParent()
         self.end += laid_out_bytes(held)
         return iter([(begin + piece.offset, piece.of(whole)) for piece in held])
-
-
-def _operands(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.TensorData]:
-    match message.WhichOneof("command"):
-        case "execute":
-            return message.execute.operands
-        case "put_array":
-            return [message.put_array.data]
-    return []
-
-
-def _results(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.ResultPlace]:
-    match message.WhichOneof("command"):
-        case "execute":
-            return message.execute.results
-        case "get_array":
-            return [message.get_array.result]
-    return []

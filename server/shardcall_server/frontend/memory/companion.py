@@ -13,7 +13,6 @@ import os
 import secrets
 import selectors
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterable
@@ -22,14 +21,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.memory.private_directory import PrivateDirectory, remove_stale, usual_parents
+from shardcall_server.frontend.memory.private_directory import PrivateDirectory, peer_of, remove_stale, usual_parents
 from shardcall_server.frontend.memory.segments import MAX_SEGMENTS, Segment
 
 TICKET_BYTES = 32
 GRANTED = b"\x01"
 _MAX_SILENT = 32
 _ACCEPT_PAUSE_S = 0.5
-_PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 @dataclass(eq=False)
@@ -205,7 +203,7 @@ class Companion:
             self._selector.unregister(self._listener)
             self._accepts_again = time.monotonic() + _ACCEPT_PAUSE_S
             return
-        if _uid_of(accepted) != os.geteuid():
+        if peer_of(accepted)[1] != os.geteuid():
             accepted.close()
             return
         if len(self._visitors) >= _MAX_SILENT:  # the oldest goes: who means it has sent its ticket by now
@@ -284,11 +282,6 @@ def make_companion(parents: Iterable[str] | None = None, ticket_s: float = 5.0) 
             refusals.append(f"{parent}: {error.strerror or error}")
     structlog.get_logger().warning("memory cannot be shared with clients: no place for a socket", tried=refusals)
     return None
-
-
-def _uid_of(connection: socket.socket) -> int:
-    _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return int(uid)
 
 
 def _digest(ticket: bytes | bytearray) -> bytes:

@@ -6,11 +6,13 @@ import contextlib
 import os
 import socket
 import stat
+import struct
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+_PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 _PREFIX = "shardcall-"
 _SOCKET_NAME = "segments"
 _MAX_PATH_BYTES = 107  # of `sun_path`, its closing zero left out
@@ -51,6 +53,12 @@ class PrivateDirectory:
             os.unlink(self.socket_path)
         with contextlib.suppress(OSError):
             os.rmdir(self._path)
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end of a Unix socket, as they were when it was connected."""
+    pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(pid), int(uid)
 
 
 def usual_parents() -> Iterator[str]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import fields, replace
-from typing import TypeAlias
 
 from shardcall_server.compilation.program_store import StoreCounts
 from shardcall_worker.v1 import link_pb2
 
-DiskCounts: TypeAlias = StoreCounts
-
-_NAMES = tuple(field.name for field in fields(DiskCounts))
+_NAMES = tuple(field.name for field in fields(StoreCounts))
 
 
 class DiskUse:
@@ -19,12 +16,12 @@ class DiskUse:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ended = DiskCounts()
+        self._ended = StoreCounts()
         self._epoch = 0
-        self._present = DiskCounts()
+        self._present = StoreCounts()
 
     @property
-    def counts(self) -> DiskCounts:
+    def counts(self) -> StoreCounts:
         """The counts of all workers together."""
         with self._lock:
             return _sum(self._ended, self._present)
@@ -34,10 +31,10 @@ class DiskUse:
         with self._lock:
             if epoch != self._epoch:
                 self._ended = _sum(self._ended, self._present)
-                self._epoch, self._present = epoch, DiskCounts()
+                self._epoch, self._present = epoch, StoreCounts()
             latest = {name: max(getattr(self._present, name), getattr(told, name)) for name in _NAMES}
             self._present = replace(self._present, **latest)
 
 
-def _sum(one: DiskCounts, other: DiskCounts) -> DiskCounts:
-    return DiskCounts(*(getattr(one, name) + getattr(other, name) for name in _NAMES))
+def _sum(one: StoreCounts, other: StoreCounts) -> StoreCounts:
+    return StoreCounts(*(getattr(one, name) + getattr(other, name) for name in _NAMES))

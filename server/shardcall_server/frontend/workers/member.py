@@ -32,23 +32,13 @@ class Member:
         self.index = index
         self.was_killed = False
         self._messages = 0
-        self._tell_of_work = 0
         self._attached: set[int] = set()
 
     @property
     def heard(self) -> int:
         """How much was heard of it: its messages, and the parts of arrays that come or go beside them."""
-        return self._messages + self._moved
-
-    @property
-    def progress(self) -> int:
-        """How much of that tells of work."""
-        return self._tell_of_work + self._moved
-
-    @property
-    def _moved(self) -> int:
         data_link = self.worker.data_link
-        return data_link.moved if data_link is not None else 0
+        return self._messages + (data_link.moved if data_link is not None else 0)
 
     @property
     def unheard(self) -> bool:
@@ -60,7 +50,6 @@ class Member:
         for body, _ in self.worker.link.frames():
             message = link_pb2.WorkerMessage.FromString(body)
             self._messages += 1
-            self._tell_of_work += not message.HasField("heartbeat")
             yield message
 
     def check_room(self, nbytes: int) -> None:
