@@ -5,6 +5,9 @@ PYTHON ?= python3
 ARGS ?=
 UV_VERSION := 0.13.8
 
+# A test run starts some 300 servers: where the bytecode of our modules may not be kept, each compiles it anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 pip_install = -m pip install --quiet --disable-pip-version-check
 run := .venv/bin/python
 # A file's tests stay in one process, so that what they share is made once, and those files begin first that take longest

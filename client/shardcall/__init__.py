@@ -8,54 +8,108 @@
 
 `connect` and `local` give a `Client`; its methods take arrays and give a `Result`. Every error is a
 `ShardcallError`, and the builtin that one would catch besides.
+
+Modules are imported when a name of theirs is first asked for: the server, its workers and the command use a few each.
 """
 
-from shardcall.arrays import Array
-from shardcall.blocks import BlockGrid
-from shardcall.client import Client
-from shardcall.compiled import CompiledKernel
-from shardcall.connection import connect
-from shardcall.drawing import Drawing
-from shardcall.errors import (
-    AccessDeniedError,
-    ArrayLostError,
-    AxisError,
-    CallCancelledError,
-    ClientClosedError,
-    CompileFailedError,
-    DeadlineExceededError,
-    InternalServerError,
-    InvalidOperandError,
-    InvalidParameterError,
-    InvalidRequestError,
-    KernelNotFoundError,
-    MeshRestartedError,
-    NotSupportedError,
-    OperandTypeError,
-    OutOfDeviceMemoryError,
-    OutOfHostMemoryError,
-    ParameterTypeError,
-    ProgramRefusedError,
-    ProtocolError,
-    ResourceExhaustedError,
-    ServerUnavailableError,
-    ShardcallError,
-    ShardingError,
-    UnknownParameterError,
-)
-from shardcall.kernels import KernelDescription, KernelTable
-from shardcall.local_server import local
-from shardcall.mesh import Mesh
-from shardcall.plan import Plan
-from shardcall.progress import Progress
-from shardcall.remote_array import RemoteArray
-from shardcall.result import Result
-from shardcall.server_info import ServerInfo
-from shardcall.specs import P, PartitionSpec
-from shardcall.timing import Timing
-from shardcall.usage import MeshState, Usage
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardcall.arrays import Array
+    from shardcall.blocks import BlockGrid
+    from shardcall.client import Client
+    from shardcall.compiled import CompiledKernel
+    from shardcall.connection import connect
+    from shardcall.drawing import Drawing
+    from shardcall.errors import (
+        AccessDeniedError,
+        ArrayLostError,
+        AxisError,
+        CallCancelledError,
+        ClientClosedError,
+        CompileFailedError,
+        DeadlineExceededError,
+        InternalServerError,
+        InvalidOperandError,
+        InvalidParameterError,
+        InvalidRequestError,
+        KernelNotFoundError,
+        MeshRestartedError,
+        NotSupportedError,
+        OperandTypeError,
+        OutOfDeviceMemoryError,
+        OutOfHostMemoryError,
+        ParameterTypeError,
+        ProgramRefusedError,
+        ProtocolError,
+        ResourceExhaustedError,
+        ServerUnavailableError,
+        ShardcallError,
+        ShardingError,
+        UnknownParameterError,
+    )
+    from shardcall.kernels import KernelDescription, KernelTable
+    from shardcall.local_server import local
+    from shardcall.mesh import Mesh
+    from shardcall.plan import Plan
+    from shardcall.progress import Progress
+    from shardcall.remote_array import RemoteArray
+    from shardcall.result import Result
+    from shardcall.server_info import ServerInfo
+    from shardcall.specs import P, PartitionSpec
+    from shardcall.timing import Timing
+    from shardcall.usage import MeshState, Usage
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AccessDeniedError": "errors",
+    "Array": "arrays",
+    "ArrayLostError": "errors",
+    "AxisError": "errors",
+    "BlockGrid": "blocks",
+    "CallCancelledError": "errors",
+    "Client": "client",
+    "ClientClosedError": "errors",
+    "CompileFailedError": "errors",
+    "CompiledKernel": "compiled",
+    "DeadlineExceededError": "errors",
+    "Drawing": "drawing",
+    "InternalServerError": "errors",
+    "InvalidOperandError": "errors",
+    "InvalidParameterError": "errors",
+    "InvalidRequestError": "errors",
+    "KernelDescription": "kernels",
+    "KernelNotFoundError": "errors",
+    "KernelTable": "kernels",
+    "Mesh": "mesh",
+    "MeshRestartedError": "errors",
+    "MeshState": "usage",
+    "NotSupportedError": "errors",
+    "OperandTypeError": "errors",
+    "OutOfDeviceMemoryError": "errors",
+    "OutOfHostMemoryError": "errors",
+    "P": "specs",
+    "ParameterTypeError": "errors",
+    "PartitionSpec": "specs",
+    "Plan": "plan",
+    "ProgramRefusedError": "errors",
+    "Progress": "progress",
+    "ProtocolError": "errors",
+    "RemoteArray": "remote_array",
+    "ResourceExhaustedError": "errors",
+    "Result": "result",
+    "ServerInfo": "server_info",
+    "ServerUnavailableError": "errors",
+    "ShardcallError": "errors",
+    "ShardingError": "errors",
+    "Timing": "timing",
+    "UnknownParameterError": "errors",
+    "Usage": "usage",
+    "connect": "connection",
+    "local": "local_server",
+}
 
 __all__ = [
     "AccessDeniedError",
@@ -105,3 +159,14 @@ __all__ = [
     "connect",
     "local",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

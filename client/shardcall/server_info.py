@@ -117,9 +117,10 @@ class ServerInfo:
         default_mesh: the mesh that a call without one gets if it has a spec or large operands.
         limits: what one call may ask for.
         versions: what runs there.
-        epoch: this start of the mesh; other after every restart.
+        epoch: this start of the mesh, or the last one's while the mesh is formed anew; other after every restart.
         data_addresses: where calls may be sent; empty for the address asked.
         hosts: those of the mesh, in the order of their processes; empty where the server's own has all devices.
+        missing: which hosts the mesh waits for, since when and why, in words; empty where it waits for none.
     """
 
     devices: tuple[Device, ...]
@@ -130,6 +131,7 @@ class ServerInfo:
     epoch: int
     data_addresses: tuple[str, ...]
     hosts: tuple[HostState, ...] = ()
+    missing: str = ""
 
     @property
     def summary(self) -> Mapping[str, str]:
@@ -140,6 +142,7 @@ class ServerInfo:
         return {
             "devices": ", ".join(f"{count} × {kind}" for kind, count in kinds.items()),
             **({"hosts": ", ".join(map(str, self.hosts))} if self.hosts else {}),
+            **({"missing": self.missing} if self.missing else {}),
             "platform": self.platform,
             "default mesh": str(self.default_mesh),
             "one call": f"{call_bytes}, {limits.max_call_seconds:g} s, rank {limits.max_rank}",
@@ -169,6 +172,7 @@ def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> Server
         epoch=message.epoch,
         data_addresses=tuple(message.data_addresses),
         hosts=hosts_from_proto(message.hosts),
+        missing=message.missing,
     )
 
 

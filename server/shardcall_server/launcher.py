@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -77,6 +77,18 @@ def ensure_environment() -> None:
     wanted = quiet_environment(tuned_environment(environment))
     if sys.platform == "linux" and wanted != environment:
         os.execve(sys.executable, sys.orig_argv, wanted)  # noqa: S606  # this program again, as it was called
+
+
+def ensure_environment_early(words: Sequence[str]) -> None:
+    """`ensure_environment` before anything is imported that would be imported again, where no setting may forbid it.
+
+    Args:
+        words: the command's.
+    """
+    if any("tune-allocator" in word or word.startswith("--config") for word in words):
+        return
+    if not {name.upper() for name in os.environ} & {"SHARDCALL_TUNE_ALLOCATOR", "SHARDCALL_CONFIG"}:
+        ensure_environment()
 
 
 def _is_gpu(platforms: str) -> bool:

@@ -20,6 +20,7 @@ from pydantic_settings import (
 
 from shardcall.token_file import is_token, usual_path
 from shardcall_server.errors import did_you_mean
+from shardcall_server.host_memory import memory_bytes
 
 ENVIRONMENT_PREFIX = "SHARDCALL_"
 ENVIRONMENT_ONLY = frozenset({"token"})
@@ -386,14 +387,3 @@ def _read_toml(config: Path) -> dict[str, Any]:
 def client_share(limit: int) -> int:
     """What one client may have of something that all share: three quarters, so that it cannot take it all."""
     return max(1, limit * 3 // 4)
-
-
-def memory_bytes() -> int:
-    """The memory that this process may use: the host's, or less in a container with a limit."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            limits.append(int(Path(path).read_text()))
-        except (OSError, ValueError):  # another cgroup version, or "max"
-            continue
-    return min(limits)

@@ -1,5 +1,6 @@
 """What `import shardcall` gives, and what it does not bring along."""
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -50,6 +51,15 @@ def test_every_rpc_of_the_contract_has_a_method():
     assert {method.name for service in services for method in service.methods} == set(METHODS)
     for name in METHODS.values():
         assert callable(getattr(shardcall.Client, name))
+
+
+def test_names_are_imported_from_where_type_checkers_are_told_that_they_are():
+    (told,) = (node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.If))
+    homes = {alias.name: f"{home.module}" for home in told.body for alias in home.names}
+    assert homes == {name: f"shardcall.{home}" for name, home in shardcall._HOMES.items()}
+    assert {*homes, "__version__"} == set(shardcall.__all__) == set(dir(shardcall))
+    with pytest.raises(AttributeError, match="'shardcall' has no attribute 'connext'"):
+        shardcall.connext  # noqa: B018
 
 
 def test_all_names_exist_and_are_documented():

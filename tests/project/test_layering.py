@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import shardcall
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {"shardcall": "client", "shardcall_server": "server", "shardcall_worker": "server"}
 JAX = {"jax", "jaxlib"}
 CLIENT_MAY_IMPORT = {"numpy", "ml_dtypes", "grpc", "grpc_status", "google", "shardcall"}
 CLIENT_MAY_IMPORT_LATE = {"rich"}  # optional: within functions only
+IMPORT_ALL = "import shardcall\nfor name in shardcall.__all__: getattr(shardcall, name)"
 LINUX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty"}
 
 
@@ -93,17 +96,17 @@ def test_the_client_imports_only_numpy_grpc_and_protobuf() -> None:
         assert not {(module, name) for module, name in found if top(name) not in names}
 
 
-@pytest.mark.parametrize("start", ["shardcall", "shardcall.cli"])
+@pytest.mark.parametrize("start", sorted({"cli", *shardcall._HOMES.values()}))
 def test_neither_the_client_nor_its_command_line_reaches_the_server_or_jax_on_import(start: str) -> None:
-    chains = reached([start], late=False)
+    chains = reached([f"shardcall.{start}"], late=False)
     assert not [chain for name, chain in chains.items() if top(name) in {*JAX, "shardcall_server"}]
 
 
 def test_importing_the_client_loads_neither_jax_nor_the_server_nor_the_command_line(
     run_python: Callable[[str], str],
 ) -> None:
-    loaded = json.loads(run_python("import json, shardcall, sys; print(json.dumps(sorted(sys.modules)))"))
-    assert "shardcall" in loaded
+    loaded = json.loads(run_python(f"{IMPORT_ALL}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"))
+    assert "shardcall.client" in loaded
     assert not {top(name) for name in loaded} & {
         *JAX,
         "shardcall_server",
@@ -130,8 +133,20 @@ def test_the_client_can_be_imported_where_linux_calls_are_missing(run_python: Ca
         "for module, names in missing.items():\n"
         "    for name in names:\n"
         "        vars(module).pop(name, None)\n"
-        "import shardcall\n"
+        f"{IMPORT_ALL}\n"
     )
+
+
+def test_importing_the_package_alone_loads_nothing_else(run_python: Callable[[str], str]) -> None:
+    """Neither for the command nor for a worker, which uses the protocol's modules only."""
+    loaded = run_python("import sys, shardcall; print([name for name in sys.modules if 'shardcall.' in name])")
+    assert loaded.strip() == "[]"
+
+
+def test_a_worker_loads_no_grpc_and_no_settings(run_python: Callable[[str], str]) -> None:
+    """It starts in the time that JAX needs: what else it imports, the next calls wait for after its end."""
+    loaded = run_python("import sys, shardcall_server.mesh.worker; print(*sys.modules)").split()
+    assert not {top(name) for name in loaded} & {"grpc", "pydantic", "typer"}
 
 
 @pytest.mark.parametrize("package", ["frontend", "agent"])

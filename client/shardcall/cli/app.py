@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 import shardcall
-from shardcall.cli.health import health
-from shardcall.cli.info import info
-from shardcall.cli.status import status
-from shardcall.cli.token import app as token
 
+_COMMANDS = ("serve", "worker", "info", "health", "status", "token", "certificates")
+_OF_THE_SERVER = frozenset({"serve", "worker", "certificates"})
 # typer keeps a copy of click to itself, and this is the one name of it that is public.
 _UsageError: Any = typer.BadParameter.__base__
 
@@ -22,7 +20,7 @@ _UsageError: Any = typer.BadParameter.__base__
 def run(words: Sequence[str]) -> None:
     """Runs the command with these words, and ends the process; errors are one plain line."""
     try:
-        status = make_app()(words or ["--help"], prog_name="shardcall", standalone_mode=False)
+        status = make_app(words)(words or ["--help"], prog_name="shardcall", standalone_mode=False)
     except _UsageError as error:
         where = error.ctx.command_path if error.ctx else "shardcall"
         typer.echo(f"shardcall: {error.format_message().rstrip('.')} (see: {where} --help)", err=True)
@@ -30,18 +28,17 @@ def run(words: Sequence[str]) -> None:
     sys.exit(status)
 
 
-def make_app() -> typer.Typer:
-    """Returns the command with its subcommands."""
+def make_app(words: Sequence[str] = ()) -> typer.Typer:
+    """Returns the command with its subcommands, or with that one alone which the words ask for: each imports much."""
     # Typer's rich help cuts long names of options at 80 columns.
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(_options)
-    app.command("serve")(_of_the_server("serve"))
-    app.command("worker")(_of_the_server("worker"))
-    app.command("info")(info)
-    app.command("health")(health)
-    app.command("status")(status)
-    app.add_typer(token, name="token")
-    app.command("certificates")(_of_the_server("certificates"))
+    for name in words[:1] if set(words[:1]) & set(_COMMANDS) else _COMMANDS:
+        command = _find(name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
     return app
 
 
@@ -59,11 +56,13 @@ def _options(
     """Call sharded JAX kernels on another machine's device mesh."""
 
 
-def _of_the_server(name: str) -> Callable[..., None]:
+def _find(name: str) -> Any:
     """The subcommand in the module of its name; one that refuses where what it needs is not installed."""
     try:
-        command: Callable[..., None] = getattr(importlib.import_module(f"shardcall.cli.{name}"), name)
+        return getattr(importlib.import_module(f"shardcall.cli.{name}"), name)
     except ImportError as error:
+        if name not in _OF_THE_SERVER:
+            raise
         missing = error.name or str(error)
 
         def refuse() -> None:
@@ -72,4 +71,3 @@ def _of_the_server(name: str) -> Callable[..., None]:
             raise typer.Exit(1)
 
         return refuse
-    return command

@@ -11,7 +11,7 @@ import typer
 from shardcall import token_file
 from shardcall.token_file import Entry, TokenFileError
 
-app = typer.Typer(help="Show and change the tokens that this user's servers on this machine know.")
+token = typer.Typer(help="Show and change the tokens that this user's servers on this machine know.")
 
 _File = Annotated[
     str,
@@ -23,7 +23,7 @@ _File = Annotated[
 ]
 
 
-@app.callback(invoke_without_command=True)
+@token.callback(invoke_without_command=True)
 def show(context: typer.Context, file: _File = "") -> None:
     """Show the file and this user's own token in it, to connect from elsewhere."""
     if context.invoked_subcommand is None:
@@ -34,7 +34,7 @@ def show(context: typer.Context, file: _File = "") -> None:
                 typer.echo(f"{entry.name}: {', '.join(entry.scopes)}")
 
 
-@app.command()
+@token.command()
 def add(
     name: Annotated[str, typer.Argument(help="What the principal is called in logs and quotas.")],
     scopes: Annotated[
@@ -60,7 +60,7 @@ def add(
         _tell(path, made)
 
 
-@app.command()
+@token.command()
 def remove(name: Annotated[str, typer.Argument(help="The principal.")], file: _File = "") -> None:
     """Remove a principal; servers refuse its token within a second."""
     with _plain_errors():

@@ -50,10 +50,15 @@ class GetServerInfoResponse(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     DATA_ADDRESSES_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     platform: _builtins.str
     """"cpu", "gpu" or "tpu"."""
     epoch: _builtins.int
-    """This start of the mesh: random, other after every restart."""
+    """This start of the mesh, or the last one's while the mesh is formed anew:
+    random, other after every restart.
+    """
+    missing: _builtins.str
+    """Which hosts the mesh waits for, in words; empty where it waits for none."""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:
         """The devices of the mesh, by ascending id."""
@@ -93,10 +98,11 @@ class GetServerInfoResponse(_message.Message):
         epoch: _builtins.int = ...,
         data_addresses: _abc.Iterable[_builtins.str] | None = ...,
         hosts: _abc.Iterable[Global___HostState] | None = ...,
+        missing: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_mesh", b"default_mesh", "limits", b"limits", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "limits", b"limits", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "limits", b"limits", "missing", b"missing", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

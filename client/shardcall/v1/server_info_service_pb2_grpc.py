@@ -54,8 +54,8 @@ class ServerInfoServiceServicer(object):
     def GetServerInfo(self, request, context):
         """Tells the devices, limits and versions.
 
-        Before: nothing. Promise: holds as long as the epoch stays. May be
-        repeated.
+        Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
+        formed anew, the last one's are told at once. May be repeated.
 
         Errors:
         * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.

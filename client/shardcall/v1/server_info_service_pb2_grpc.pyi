@@ -36,8 +36,8 @@ class ServerInfoServiceStub:
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_server_info_service_pb2.GetServerInfoRequest, _server_info_service_pb2.GetServerInfoResponse]
     """Tells the devices, limits and versions.
 
-    Before: nothing. Promise: holds as long as the epoch stays. May be
-    repeated.
+    Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
+    formed anew, the last one's are told at once. May be repeated.
 
     Errors:
     * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
@@ -61,8 +61,8 @@ class ServerInfoServiceAsyncStub(ServerInfoServiceStub):
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_server_info_service_pb2.GetServerInfoRequest, _server_info_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
     """Tells the devices, limits and versions.
 
-    Before: nothing. Promise: holds as long as the epoch stays. May be
-    repeated.
+    Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
+    formed anew, the last one's are told at once. May be repeated.
 
     Errors:
     * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
@@ -89,8 +89,8 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_server_info_service_pb2.GetServerInfoResponse, _abc.Awaitable[_server_info_service_pb2.GetServerInfoResponse]]:
         """Tells the devices, limits and versions.
 
-        Before: nothing. Promise: holds as long as the epoch stays. May be
-        repeated.
+        Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
+        formed anew, the last one's are told at once. May be repeated.
 
         Errors:
         * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.

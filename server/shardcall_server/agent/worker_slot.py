@@ -22,7 +22,7 @@ from shardcall_server.frontend.hosts.pieces import CHUNK_BYTES
 from shardcall_server.frontend.memory.arena import Arena, Region
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.workers.process import WorkerProcess
-from shardcall_server.settings import memory_bytes
+from shardcall_server.host_memory import memory_bytes
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
 _REQUEST: Any = host_service_pb2.JoinRequest

@@ -77,7 +77,7 @@ class ServerInfoServicer:
         self, request: server_info_service_pb2.GetServerInfoRequest, call: Call
     ) -> server_info_service_pb2.GetServerInfoResponse:
         """Tells the devices, limits and versions."""
-        mesh = self._supervisor.mesh(call)
+        mesh, state = self._supervisor.last_mesh(call), self._supervisor.state()
         settings = self._settings
         return server_info_service_pb2.GetServerInfoResponse(
             devices=mesh.ready.devices,
@@ -105,5 +105,6 @@ class ServerInfoServicer:
             ),
             versions=mesh.ready.versions,
             epoch=mesh.session.epoch,
-            hosts=self._supervisor.state().hosts,
+            hosts=state.hosts,
+            missing=state.missing,
         )

@@ -12,7 +12,8 @@ from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.memory.residents import Residents
 from shardcall_server.frontend.waiting_line import WaitingLine
 from shardcall_server.frontend.workers.session import MeshSession
-from shardcall_server.settings import Settings, memory_bytes
+from shardcall_server.host_memory import memory_bytes
+from shardcall_server.settings import Settings
 
 
 class Turn:

@@ -19,7 +19,7 @@ from shardcall_server.frontend.repeats import Repeats
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
-from shardcall_worker.v1 import link_pb2
+from shardcall_worker.v1 import link_pb2, profile_pb2
 
 
 class Recording:
@@ -50,7 +50,7 @@ class Recording:
                 "the devices of this server are on other hosts, and their profiles cannot be fetched; record one on "
                 "those hosts, or on a server with devices of its own",
             )
-        start = link_pb2.StartProfile(directory=self.folder.path)
+        start = profile_pb2.StartProfile(directory=self.folder.path)
         return self.session.command(link_pb2.FrontEndMessage(start_profile=start))
 
     def discard_after(self, seconds: float, discard: Callable[[Recording], None]) -> None:
@@ -67,7 +67,7 @@ class Recording:
         """
         if self._timer is not None:
             self._timer.cancel()
-        self._stopped = self.session.command(link_pb2.FrontEndMessage(stop_profile=link_pb2.StopProfile()))
+        self._stopped = self.session.command(link_pb2.FrontEndMessage(stop_profile=profile_pb2.StopProfile()))
         return self._stopped
 
     def remove(self) -> None:

@@ -19,6 +19,8 @@ from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.telemetry import configure_logging
 
+_LOOK_S = 0.5  # a signal that Linux gives to another thread would never end a wait without an end
+
 
 def serve(settings: Settings, end_with_stdin: bool = False) -> int:
     """Serves until told to end; returns the process's exit status.
@@ -69,7 +71,8 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
         flush=True,
     )
     front_end.introduce(arguments)
-    end.wait()
+    while not end.wait(_LOOK_S):
+        pass
     structlog.get_logger().info("draining", limit_s=settings.drain_s)
     front_end.drain()
     return 0

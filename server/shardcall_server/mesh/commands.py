@@ -38,7 +38,7 @@ from shardcall_server.mesh.profiling import Profiler
 from shardcall_server.mesh.requests import decode_request
 from shardcall_server.mesh.residents import Residents
 from shardcall_server.mesh.sizes import check_memory, check_size
-from shardcall_worker.v1 import link_pb2
+from shardcall_worker.v1 import link_pb2, profile_pb2
 
 T = TypeVar("T")
 _COMPILE_THREADS = 2
@@ -178,7 +178,7 @@ class Commands:
                 self._profiler.stop()
             elif message.start_profile.directory:
                 self._profiler.start(message.start_profile.directory)
-            answer.send(profiling=link_pb2.Profiling())
+            answer.send(profiling=profile_pb2.Profiling())
 
     def _put(self, call_id: int, command: link_pb2.PutArray) -> None:
         with _Answer(self._link, call_id) as answer:

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
 _INTERVAL_S = 1.0
+_NAP_S = 0.1
 
 
-def beat(link: Link) -> None:
+def beat(link: Link, late_s: float = 0.0) -> None:
     """Sends one sign of life; a front end that is gone, or has enough of them, needs none."""
+    told = link_pb2.Heartbeat(late_seconds=late_s, cpu_seconds=time.process_time())
     with contextlib.suppress(LinkClosedError, LinkFullError):
-        link.send(link_pb2.WorkerMessage(heartbeat=link_pb2.Heartbeat()).SerializeToString())
+        link.send(link_pb2.WorkerMessage(heartbeat=told).SerializeToString())
 
 
 def keep_beating(link: Link) -> None:
-    """Begins to send a sign of life every second, at once, until the process ends."""
+    """Begins to send a sign of life every second, at once, until the process ends.
+
+    Between two of them its thread takes naps. By how much it wakes late tells how little processor the process gets.
+    """
 
     def run() -> None:
-        pause = threading.Event()
+        pause, late_s, last = threading.Event(), 0.0, time.monotonic()
+        beat(link)
         while True:
-            beat(link)
-            pause.wait(_INTERVAL_S)
+            began = time.monotonic()
+            pause.wait(_NAP_S)
+            now = time.monotonic()
+            late_s += max(0.0, now - began - _NAP_S)
+            if now - last >= _INTERVAL_S - _NAP_S / 2:
+                beat(link, late_s)
+                last = now
 
     threading.Thread(target=run, name="heartbeat", daemon=True).start()

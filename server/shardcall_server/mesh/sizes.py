@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.host_memory import memory_bytes
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
-from shardcall_server.settings import memory_bytes
 from shardcall_server.wire import MAX_SPAN_BYTES, about
 
 

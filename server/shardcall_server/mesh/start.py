@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -22,8 +23,11 @@ def main() -> int:
     # Ctrl-C and service managers signal the whole process group; the front end drains and then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    gc.disable()  # what is imported stays: looking through it again and again takes a tenth of the time
     from shardcall_server.mesh import worker  # noqa: PLC0415  # with JAX
 
+    gc.freeze()
+    gc.enable()
     return worker.run(arguments.link_fd, arguments.log_level)
 
 

@@ -19,6 +19,7 @@ from shardcall.v1 import array_pb2 as _array_pb2
 from shardcall.v1 import kernel_pb2 as _kernel_pb2
 from shardcall.v1 import mesh_pb2 as _mesh_pb2
 from shardcall.v1 import server_info_service_pb2 as _server_info_service_pb2
+from shardcall_worker.v1 import profile_pb2 as _profile_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -118,11 +119,11 @@ class FrontEndMessage(_message.Message):
         """Forget the blocks that were made for timing."""
 
     @_builtins.property
-    def start_profile(self) -> Global___StartProfile:
+    def start_profile(self) -> _profile_pb2.StartProfile:
         """Record what the devices do."""
 
     @_builtins.property
-    def stop_profile(self) -> Global___StopProfile:
+    def stop_profile(self) -> _profile_pb2.StopProfile:
         """End that."""
 
     def __init__(
@@ -144,8 +145,8 @@ class FrontEndMessage(_message.Message):
         delete_arrays: Global___DeleteArrays | None = ...,
         measure: Global___Measure | None = ...,
         end_measuring: Global___EndMeasuring | None = ...,
-        start_profile: Global___StartProfile | None = ...,
-        stop_profile: Global___StopProfile | None = ...,
+        start_profile: _profile_pb2.StartProfile | None = ...,
+        stop_profile: _profile_pb2.StopProfile | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -227,7 +228,7 @@ class WorkerMessage(_message.Message):
         """A compilation has begun; its Prepared or Failure comes later."""
 
     @_builtins.property
-    def profiling(self) -> Global___Profiling:
+    def profiling(self) -> _profile_pb2.Profiling:
         """Recording, or no longer."""
 
     def __init__(
@@ -245,7 +246,7 @@ class WorkerMessage(_message.Message):
         measured: Global___Measured | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         compiling: Global___Compiling | None = ...,
-        profiling: Global___Profiling | None = ...,
+        profiling: _profile_pb2.Profiling | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -259,16 +260,25 @@ Global___WorkerMessage: _TypeAlias = WorkerMessage  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """The process lives. No answer to any command; its call id is 0."""
+    """The process lives. No answer to any command."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    LATE_SECONDS_FIELD_NUMBER: _builtins.int
+    CPU_SECONDS_FIELD_NUMBER: _builtins.int
+    late_seconds: _builtins.float
+    """By how much its naps were too long, in all."""
+    cpu_seconds: _builtins.float
+    """Processor time that it has used."""
     def __init__(
         self,
+        *,
+        late_seconds: _builtins.float = ...,
+        cpu_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_seconds", b"cpu_seconds", "late_seconds", b"late_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -290,62 +300,6 @@ class Compiling(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Compiling: _TypeAlias = Compiling  # noqa: Y015
-
-@_typing.final
-class StartProfile(_message.Message):
-    """Record what the devices do, into a folder that the front end made."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DIRECTORY_FIELD_NUMBER: _builtins.int
-    directory: _builtins.str
-    """The folder."""
-    def __init__(
-        self,
-        *,
-        directory: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory", b"directory"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StartProfile: _TypeAlias = StartProfile  # noqa: Y015
-
-@_typing.final
-class StopProfile(_message.Message):
-    """End the recording; its files are whole when the answer comes."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StopProfile: _TypeAlias = StopProfile  # noqa: Y015
-
-@_typing.final
-class Profiling(_message.Message):
-    """Recording, or no longer."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Profiling: _TypeAlias = Profiling  # noqa: Y015
 
 @_typing.final
 class Start(_message.Message):

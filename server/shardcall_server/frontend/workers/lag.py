@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
@@ -12,13 +12,11 @@ from shardcall_server.frontend.workers.ends import Stop
 from shardcall_server.frontend.workers.member import Member
 from shardcall_worker.v1 import link_pb2
 
-_AT_WORK = 0.02  # of one processor: signs of life alone take far less
-_QUICK_S = 1.0
-_LATE_S = 1.6  # a sign of life comes every second, and is looked for four times as often
-_LEAST_STILL_S = 3.0  # what processor time was used is told once a second
-_PROCESSORS = "cpu"
+_LEAST_STARVED_S = 3.0  # lateness is told once a second
+_STARVED = 0.5  # of the time
+_TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
+_AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
 _ALL_IN_PLACE = 1 << 63
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Lag:
@@ -39,11 +37,8 @@ class Lag:
         self._progress: tuple[int, ...] = ()
         self._patience_s = self._behind_s = 0.0
         self._head: Command | None = None
-        self._head_s = self._still_s = 0.0
-        self._done = 0
-        self._ticks = [0] * len(members)
-        self._heard: dict[int, tuple[int, float]] = {}
-        self._late: set[int] = set()
+        self._head_s = 0.0
+        self._starved = _Starved(members, max(limit_s, _LEAST_STARVED_S))
 
     def look(self, commands: Sequence[Command], passed_s: float) -> Stop | None:
         """Looks once more; returns why the mesh must end, if it must.
@@ -55,10 +50,9 @@ class Lag:
         if len(self._members) == 1 or not self._ready.done() or self._ready.exception() is not None:
             return None
         now = head(commands)
-        took_s, self._head_s = self._head_s, self._head_s + passed_s if now is self._head else 0.0
-        stop = self._look_behind(commands, now, passed_s) or self._look_still(now, passed_s, took_s)
+        self._head_s = self._head_s + passed_s if now is self._head else 0.0
         self._head = now
-        return stop
+        return self._look_behind(commands, now, passed_s) or self._starved.look(now, passed_s)
 
     def _look_behind(self, commands: Iterable[Command], now: Command | None, passed_s: float) -> Stop | None:
         """One that has not answered what others have: they were told at the same time, and have as much to do."""
@@ -72,8 +66,7 @@ class Lag:
         self._behind_s += passed_s
         if self._behind_s <= self._patience_s:
             return None
-        hosts = " and ".join(member.worker.host for member in slow)
-        return Stop(f"{hosts} was {self._behind_s:.0f} s behind the other hosts in {behind.doing}")
+        return Stop(f"{_hosts(slow)} was {self._behind_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _slow(self, command: Command) -> list[Member]:
         """Those that have work to do for a command, and have not answered it though others with work have."""
@@ -98,35 +91,53 @@ class Lag:
         in_place = command.in_place.get(member.index, 0.0)
         return (int(in_place) if in_place < math.inf else _ALL_IN_PLACE) + moved
 
-    def _look_still(self, now: Command | None, passed_s: float, took_s: float) -> Stop | None:
-        """One that gets no processor keeps the others waiting in a collective: nobody answers, and nobody works.
 
-        Its signs of life are late, and so tell it from hosts that wait for a slow network. A program on other devices
-        than processors shows nothing of its work here. What one program after the other stood still is added up.
-        """
-        late = self._look_for_late(passed_s)
-        ticks = [member.worker.cpu_ticks for member in self._members]
-        done = sum(self._progress_of(now, member) for member in self._members) if now is not None else 0
-        limit_s = max(self._limit_s, _LEAST_STILL_S)
-        enough = _AT_WORK * limit_s * _TICKS_PER_S
-        worked = any(after - before > enough for after, before in zip(ticks, self._ticks, strict=True))
-        is_next = now is not self._head and took_s >= _QUICK_S
-        got_on = not is_next and (now is not self._head or done != self._done)
-        if now is None or worked or got_on or self._ready.result().platform != _PROCESSORS:
-            self._done, self._ticks, self._still_s = done, ticks, 0.0
-            self._late.clear()
-            return None
-        self._done = done
-        self._still_s += 0.0 if is_next else passed_s
-        self._late |= late
-        if self._still_s <= limit_s or not self._late:
-            return None
-        hosts = " and ".join(member.worker.host for member in self._members if member.index in self._late)
-        return Stop(f"{hosts} got almost no processor for {self._still_s:.0f} s, and all wait in {now.doing}")
+class _Starved:
+    """Looks for one that gets no processor, and so keeps the others waiting in whatever all do together.
 
-    def _look_for_late(self, passed_s: float) -> set[int]:
-        """Those whose sign of life, due every second, is late."""
-        for member in self._members:
-            heard, quiet_s = self._heard.get(member.index, (-1, 0.0))
-            self._heard[member.index] = member.heard, quiet_s + passed_s if heard == member.heard else 0.0
-        return {index for index, (_, quiet_s) in self._heard.items() if quiet_s > _LATE_S}
+    Its signs of life are late and the others' are not, though it does not work. Only time in which commands wait
+    counts: a mesh that has nothing to do is nobody's trouble.
+
+    Args:
+        members: the workers.
+        limit_s: how long that may be so.
+    """
+
+    def __init__(self, members: Sequence[Member], limit_s: float) -> None:
+        self._members = members
+        self._limit_s = limit_s
+        self._told = [member.told for member in members]
+        self._looks: deque[tuple[float, list[tuple[float, float]]]] = deque()
+        self._span_s = 0.0
+
+    def look(self, now: Command | None, passed_s: float) -> Stop | None:
+        """Looks once more; returns why the mesh must end, if it must."""
+        before, self._told = self._told, [member.told for member in self._members]
+        if now is None:
+            return None
+        grown = [
+            (after.late_seconds - told.late_seconds, after.cpu_seconds - told.cpu_seconds)
+            for after, told in zip(self._told, before, strict=True)
+        ]
+        self._looks.append((passed_s, grown))
+        self._span_s += passed_s
+        if self._span_s < self._limit_s:
+            return None
+        starved = self._find()
+        while self._span_s >= self._limit_s:
+            self._span_s -= self._looks.popleft()[0]
+        if not starved:
+            return None
+        return Stop(f"{_hosts(starved)} got almost no processor for {self._limit_s:.0f} s, and all wait in {now.doing}")
+
+    def _find(self) -> list[Member]:
+        late_s, cpu_s = (
+            [sum(grown[member.index][i] for _, grown in self._looks) for member in self._members] for i in (0, 1)
+        )
+        least_s = max(_STARVED * self._span_s, _TIMES_THE_BEST * min(late_s))
+        at_work_s = _AT_WORK * self._span_s
+        return [m for m in self._members if late_s[m.index] > least_s and cpu_s[m.index] < at_work_s]
+
+
+def _hosts(members: Iterable[Member]) -> str:
+    return " and ".join(member.worker.host for member in members)

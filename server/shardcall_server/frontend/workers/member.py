@@ -25,12 +25,14 @@ class Member:
 
     Attributes:
         was_killed: whether it was ended because another had.
+        told: what its last sign of life said.
     """
 
     def __init__(self, worker: Worker, index: int) -> None:
         self.worker = worker
         self.index = index
         self.was_killed = False
+        self.told = link_pb2.Heartbeat()
         self._messages = 0
         self._attached: set[int] = set()
 

@@ -234,7 +234,7 @@ class MeshSession:
             case "ready":
                 self._be_ready(member, message.ready)
             case "heartbeat":
-                pass
+                member.told = message.heartbeat
             case "compiling":
                 if (begun := self._ledger.find(message.call_id)) is not None:
                     begun.compiling = True

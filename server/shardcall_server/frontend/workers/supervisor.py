@@ -94,6 +94,7 @@ class MeshSupervisor:
         self._warm = warm
         self._lock = threading.Lock()
         self._mesh: Future[Mesh] = Future()
+        self._last: Mesh | None = None
         self.session: MeshSession | None = None
         """The present session, whether it answers yet or not."""
         self._life = Life()
@@ -137,6 +138,14 @@ class MeshSupervisor:
                 )
             missing = self._hosts.missing() if self._hosts is not None else ""
             return call.wait(current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
+
+    def last_mesh(self, call: Call) -> Mesh:
+        """The last mesh that answered, whether it does still or not; before there was any, the first.
+
+        Raises:
+            CallError: as `mesh`.
+        """
+        return self._last or self.mesh(call)
 
     def wait_ready(self, timeout_s: float) -> Mesh:
         """The first mesh, for the start of the server.
@@ -255,5 +264,6 @@ class MeshSupervisor:
                 return
             self._never_ready = False
             self._life.became_ready()
+            self._last = mesh
             self._mesh.set_result(mesh)
             self._on_change(True)

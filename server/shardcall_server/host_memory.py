@@ -1,0 +1,17 @@
+"""What memory there is on this host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def memory_bytes() -> int:
+    """The memory that this process may use: the host's, or less in a container with a limit."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(path).read_text()))
+        except (OSError, ValueError):  # another cgroup version, or "max"
+            continue
+    return min(limits)
