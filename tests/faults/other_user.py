@@ -84,6 +84,8 @@ if __name__ == "__main__":
     _, uid, deed, where = sys.argv
     if deed == "serve":
         import shardcall_server.frontend.access.tokens  # noqa: F401
+    for name in sc.__all__:
+        getattr(sc, name)
     socket.getaddrinfo("localhost", 1)
     threading.Thread(target=int).start()
     os.setgroups([])

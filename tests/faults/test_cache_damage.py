@@ -90,7 +90,7 @@ def truncate(folder: Folder, turn: int) -> None:
 
 def flip(folder: Folder, turn: int) -> None:
     for entry in folder.entries():
-        content = bytearray(entry.read_bytes())
+        content = bytearray(entry.read_bytes() or b"\0")  # what nobody repaired may be empty
         content[len(content) * (turn % 20) // 20] ^= 1 << turn % 8
         entry.write_bytes(content)
 

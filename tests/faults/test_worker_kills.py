@@ -77,7 +77,8 @@ def test_a_spare_that_died_first_is_missed_by_nobody(own_server, full):
             os.kill(worker, signal.SIGKILL)
             works(client)
         mesh = client.usage().mesh
-        assert (mesh.ready, mesh.restarts, mesh.last_end_reason) == (True, ends, "ended by signal 9 (SIGKILL)")
+        assert (mesh.ready, mesh.last_end_reason) == (True, "ended by signal 9 (SIGKILL)")
+        assert ends <= mesh.restarts <= 2 * ends  # one whose end is not seen yet when it takes over ends a mesh too
 
 
 def test_a_stopped_spare_does_not_keep_the_mesh_down(own_server):

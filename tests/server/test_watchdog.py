@@ -30,6 +30,7 @@ class Session:
         self.heard = 1
         self.unheard = False
         self.cpu_ticks = 0
+        self.told = link_pb2.Heartbeat()
         self.worker = self
         self.members = (self,)
         self.open = list(commands)

@@ -19,7 +19,7 @@ from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.telemetry import configure_logging
 
-_LOOK_S = 0.5  # a signal that Linux gives to another thread would never end a wait without an end
+_LOOK_S = 0.5  # a wait without an end was seen to sleep on though the signal had been noted
 
 
 def serve(settings: Settings, end_with_stdin: bool = False) -> int:
