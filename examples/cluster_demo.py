@@ -93,7 +93,7 @@ class Watch:
         return is_back and not wrong
 
     def _wait(self) -> bool:
-        """Waits until the mesh was made anew; what is asked of a mesh that lacks a host waits for it."""
+        """Waits until the mesh was made anew."""
         before = self._client.server_info().epoch
         while time.perf_counter() < self._began + PATIENCE_S:
             try:

@@ -161,12 +161,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one
+
+    def __getattr__(name):
+        if name in _HOMES:
+            value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+            return value
+        if name in _HOMES.values():
+            return import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return value
 
-
-def __dir__() -> list[str]:
-    return __all__
+    def __dir__():
+        return __all__

@@ -65,7 +65,7 @@ def connect(
         InvalidParameterError: if the arguments of TLS contradict each other, a file is not there, or a token would go
             unencrypted to another machine without that having been asked for.
         AccessDeniedError: if the server does not know the token, or asks for one and none was found.
-        ServerUnavailableError: if no server answers, TLS fails, or the mesh is not ready.
+        ServerUnavailableError: if no server answers, TLS fails, or the mesh was never ready yet.
     """
     where = parse_address(address)
     encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)

@@ -120,6 +120,7 @@ class ServerInfo:
         epoch: this start of the mesh, or the last one's while the mesh is formed anew; other after every restart.
         data_addresses: where calls may be sent; empty for the address asked.
         hosts: those of the mesh, in the order of their processes; empty where the server's own has all devices.
+        ready: whether the mesh answers; if not, it is formed anew.
         missing: which hosts the mesh waits for, since when and why, in words; empty where it waits for none.
     """
 
@@ -131,6 +132,7 @@ class ServerInfo:
     epoch: int
     data_addresses: tuple[str, ...]
     hosts: tuple[HostState, ...] = ()
+    ready: bool = True
     missing: str = ""
 
     @property
@@ -142,7 +144,7 @@ class ServerInfo:
         return {
             "devices": ", ".join(f"{count} × {kind}" for kind, count in kinds.items()),
             **({"hosts": ", ".join(map(str, self.hosts))} if self.hosts else {}),
-            **({"missing": self.missing} if self.missing else {}),
+            **({} if self.ready else {"mesh": "NOT READY" + (f", waits for {self.missing}" if self.missing else "")}),
             "platform": self.platform,
             "default mesh": str(self.default_mesh),
             "one call": f"{call_bytes}, {limits.max_call_seconds:g} s, rank {limits.max_rank}",
@@ -172,6 +174,7 @@ def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> Server
         epoch=message.epoch,
         data_addresses=tuple(message.data_addresses),
         hosts=hosts_from_proto(message.hosts),
+        ready=message.ready,
         missing=message.missing,
     )
 

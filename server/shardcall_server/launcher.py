@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 
 # By default glibc gives every block of 32 MiB and more back to the kernel when it is freed, so each call
@@ -94,6 +93,8 @@ def ensure_environment_early(words: Sequence[str]) -> None:
 def _is_gpu(platforms: str) -> bool:
     if platforms:
         return platforms.partition(",")[0] in _GPU_PLATFORMS
+    from importlib.metadata import entry_points  # noqa: PLC0415  # slow, and needed for workers alone
+
     # As JAX decides: one of its plugins for GPUs is installed, and there is a device for it.
     plugins = [entry.name for entry in entry_points(group="jax_plugins")]
     return any("cuda" in name or "rocm" in name for name in plugins) and any(Path(node).exists() for node in _GPU_NODES)

@@ -91,6 +91,7 @@ def default_info() -> Any:
         ),
         versions=server_info_service_pb2.Versions(shardcall="0", jax="1", jaxlib="2"),
         epoch=7,
+        ready=True,
     )
 
 

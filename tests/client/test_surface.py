@@ -54,12 +54,18 @@ def test_every_rpc_of_the_contract_has_a_method():
 
 
 def test_names_are_imported_from_where_type_checkers_are_told_that_they_are():
-    (told,) = (node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.If))
-    homes = {alias.name: f"{home.module}" for home in told.body for alias in home.names}
+    told, _ = (node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.If))
+    homes = {alias.name: home.module for home in told.body for alias in home.names}
     assert homes == {name: f"shardcall.{home}" for name, home in shardcall._HOMES.items()}
     assert {*homes, "__version__"} == set(shardcall.__all__) == set(dir(shardcall))
     with pytest.raises(AttributeError, match="'shardcall' has no attribute 'connext'"):
         shardcall.connext  # noqa: B018
+    for home in shardcall._HOMES.values():
+        assert inspect.ismodule(getattr(shardcall, home))
+
+
+def test_type_checkers_do_not_see_what_would_have_them_take_misspelt_names():
+    assert not [node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.FunctionDef)]
 
 
 def test_all_names_exist_and_are_documented():

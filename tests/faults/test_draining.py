@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -100,6 +101,28 @@ def test_a_second_signal_ends_two_hundred_calls_at_once(own_server, figure):
         for call in calls:
             with pytest.raises(sc.ServerUnavailableError):
                 call.result(60)
+
+
+def test_signals_that_another_thread_takes_count_too(own_server):
+    """Linux gives a signal to any thread; Python's handler runs in the main one, which nothing wakes then."""
+
+    def signal_another_thread() -> None:
+        pid = server.process.pid
+        other = max(map(int, os.listdir(f"/proc/{pid}/task")))
+        assert ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM) == 0
+
+    server = own_server(devices=1)
+    with sc.connect(server.address, retries=False) as client, ThreadPoolExecutor(1) as pool:
+        client.diff(X, axis=0)
+        os.kill(server.worker_pids()[0], signal.SIGSTOP)
+        last = pool.submit(client.diff, X, axis=0, timeout=120)
+        until(lambda: client.usage().calls == 1)
+        signal_another_thread()
+        until(lambda: is_refused(client))
+        signal_another_thread()
+        assert server.process.wait(60) == 128 + signal.SIGTERM
+        with pytest.raises(sc.ServerUnavailableError):
+            last.result(60)
 
 
 def test_new_calls_are_told_that_the_server_drains(own_server, times, figure):

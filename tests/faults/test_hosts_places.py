@@ -43,6 +43,10 @@ def test_a_place_is_kept_for_its_host_and_taken_by_one_that_stands_by():
         until(lambda: client.usage().mesh.missing.startswith("h1 (gone for "))
         host = client.usage().mesh.hosts[0]
         assert (host.name, host.present, host.device_count) == ("h1", False, 1)
+        info = client.server_info()  # and at once
+        assert (info.ready, len(info.devices), info.missing[:13]) == (False, 1, "h1 (gone for ")
+        assert "NOT READY, waits for h1 (gone for " in str(info)
+        assert client.kernels()
         with pytest.raises(sc.DeadlineExceededError, match=r"waiting for the mesh's hosts: h1 \(gone for \d+ s: "):
             client.diff(X, axis=0, timeout=0.5)
 
@@ -58,6 +62,8 @@ def test_a_place_is_kept_for_its_host_and_taken_by_one_that_stands_by():
         cluster.start_agent("h1", "--devices", "1")
         _works(client)
         assert client.usage().mesh.missing == ""
+        info = client.server_info()
+        assert (info.ready, info.missing) == (True, "")
 
         cluster.start_agent("h2", "--devices", "1").words.wait_for('"joined"')
         until(lambda: len(client.usage().mesh.hosts) == 2)

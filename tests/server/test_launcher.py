@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -10,7 +11,12 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from shardcall_server import launcher
-from shardcall_server.launcher import quiet_environment, tuned_environment, worker_environment
+from shardcall_server.launcher import (
+    ensure_environment_early,
+    quiet_environment,
+    tuned_environment,
+    worker_environment,
+)
 
 
 def test_the_allocator_is_set_once():
@@ -66,7 +72,7 @@ def test_flags_for_gpus_are_set_for_gpus_alone(platform, environment, on_gpu):
 )
 def test_without_a_platform_there_is_a_gpu_where_jax_finds_one(monkeypatch, plugins, nodes, on_gpu):
     found = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
-    monkeypatch.setattr(launcher, "entry_points", lambda group: found if group == "jax_plugins" else [])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found if group == "jax_plugins" else [])
     monkeypatch.setattr(launcher, "_GPU_NODES", nodes)
     assert ("xla_gpu" in worker_environment({})["XLA_FLAGS"]) == on_gpu
 
@@ -75,3 +81,25 @@ def test_the_installed_xla_knows_every_flag():
     """It ends a process that gives it one it does not; flags of all platforms are known to all."""
     environment = worker_environment({**os.environ, "JAX_PLATFORMS": "cpu"}, "gpu")
     subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], env=environment, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "at_once"),
+    [
+        (["serve", "--devices", "8"], {}, True),
+        (["worker", "--join", "a:8471"], {"SHARDCALL_DEVICES": "2"}, True),
+        (["serve", "--no-tune-allocator"], {}, False),
+        (["serve", "--config=server.toml"], {}, False),
+        (["serve"], {"shardcall_tune_allocator": "no"}, False),
+        (["serve"], {"SHARDCALL_CONFIG": "server.toml"}, False),
+        (["serve"], tuned_environment(quiet_environment({})), False),
+    ],
+)
+def test_the_command_starts_again_before_its_imports_unless_a_setting_may_forbid_it(
+    monkeypatch, words, environment, at_once
+):
+    started = []
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(os, "execve", lambda program, arguments, variables: started.append((program, variables)))
+    ensure_environment_early(words)
+    assert started == ([(sys.executable, tuned_environment(quiet_environment(environment)))] if at_once else [])

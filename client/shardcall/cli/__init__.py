@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 _STARTED_TUNED = ("serve", "worker")
@@ -11,10 +10,12 @@ _STARTED_TUNED = ("serve", "worker")
 def main() -> None:
     """Runs the command."""
     words = sys.argv[1:]
-    if words[:1] and words[0] in _STARTED_TUNED:
-        with contextlib.suppress(ImportError):  # without the server, the command says what it needs
+    if words and words[0] in _STARTED_TUNED:
+        try:
             from shardcall_server.launcher import ensure_environment_early
-
+        except ImportError:
+            pass  # the command says that it needs the server
+        else:
             ensure_environment_early(words)
     try:
         import typer  # noqa: F401 - only asked whether it is there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -33,13 +33,35 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
     # Typer's rich help cuts long names of options at 80 columns.
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(_options)
-    for name in words[:1] if set(words[:1]) & set(_COMMANDS) else _COMMANDS:
-        command = _find(name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
+    asked = [word for word in words[:1] if word in _COMMANDS]
+    for name in asked or _COMMANDS:
+        _add(app, name)
     return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    """Adds the subcommand in the module of its name, or one that refuses where what it needs is not installed."""
+    try:
+        command = getattr(importlib.import_module(f"shardcall.cli.{name}"), name)
+    except ImportError as error:
+        if name not in _OF_THE_SERVER:
+            raise
+        any_words = {"ignore_unknown_options": True, "allow_extra_args": True}
+        app.command(name, context_settings=any_words)(_refusal(name, error.name or str(error)))
+        return
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
+
+
+def _refusal(name: str, missing: str) -> Callable[[], None]:
+    def refuse() -> None:
+        """It needs the extra `server`: pip install 'shardcall[server]'."""
+        typer.echo(f"shardcall {name} needs {missing}: pip install 'shardcall[server]'", err=True)
+        raise typer.Exit(1)
+
+    return refuse
 
 
 def _show_version(wanted: bool) -> None:
@@ -54,20 +76,3 @@ def _options(
     ] = False,
 ) -> None:
     """Call sharded JAX kernels on another machine's device mesh."""
-
-
-def _find(name: str) -> Any:
-    """The subcommand in the module of its name; one that refuses where what it needs is not installed."""
-    try:
-        return getattr(importlib.import_module(f"shardcall.cli.{name}"), name)
-    except ImportError as error:
-        if name not in _OF_THE_SERVER:
-            raise
-        missing = error.name or str(error)
-
-        def refuse() -> None:
-            """It needs the extra `server`: pip install 'shardcall[server]'."""
-            typer.echo(f"shardcall {name} needs {missing}: pip install 'shardcall[server]'", err=True)
-            raise typer.Exit(1)
-
-        return refuse

@@ -51,6 +51,7 @@ class GetServerInfoResponse(_message.Message):
     DATA_ADDRESSES_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
     platform: _builtins.str
     """"cpu", "gpu" or "tpu"."""
     epoch: _builtins.int
@@ -59,6 +60,8 @@ class GetServerInfoResponse(_message.Message):
     """
     missing: _builtins.str
     """Which hosts the mesh waits for, in words; empty where it waits for none."""
+    ready: _builtins.bool
+    """Whether it answers; if not, it is formed anew."""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]:
         """The devices of the mesh, by ascending id."""
@@ -99,10 +102,11 @@ class GetServerInfoResponse(_message.Message):
         data_addresses: _abc.Iterable[_builtins.str] | None = ...,
         hosts: _abc.Iterable[Global___HostState] | None = ...,
         missing: _builtins.str = ...,
+        ready: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_mesh", b"default_mesh", "limits", b"limits", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "limits", b"limits", "missing", b"missing", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "limits", b"limits", "missing", b"missing", "platform", b"platform", "ready", b"ready", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -55,10 +55,11 @@ class ServerInfoServiceServicer(object):
         """Tells the devices, limits and versions.
 
         Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
-        formed anew, the last one's are told at once. May be repeated.
+        formed anew, the last one's are told at once; only the first is waited for.
+        May be repeated.
 
         Errors:
-        * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
+        * UNAVAILABLE: MESH_NOT_READY (before the first), SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -37,10 +37,11 @@ class ServerInfoServiceStub:
     """Tells the devices, limits and versions.
 
     Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
-    formed anew, the last one's are told at once. May be repeated.
+    formed anew, the last one's are told at once; only the first is waited for.
+    May be repeated.
 
     Errors:
-    * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
+    * UNAVAILABLE: MESH_NOT_READY (before the first), SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
     GetUsage: _grpc.UnaryUnaryMultiCallable[_server_info_service_pb2.GetUsageRequest, _server_info_service_pb2.GetUsageResponse]
@@ -62,10 +63,11 @@ class ServerInfoServiceAsyncStub(ServerInfoServiceStub):
     """Tells the devices, limits and versions.
 
     Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
-    formed anew, the last one's are told at once. May be repeated.
+    formed anew, the last one's are told at once; only the first is waited for.
+    May be repeated.
 
     Errors:
-    * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
+    * UNAVAILABLE: MESH_NOT_READY (before the first), SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
     GetUsage: _aio.UnaryUnaryMultiCallable[_server_info_service_pb2.GetUsageRequest, _server_info_service_pb2.GetUsageResponse]  # type: ignore[assignment]
@@ -90,10 +92,11 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
         """Tells the devices, limits and versions.
 
         Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
-        formed anew, the last one's are told at once. May be repeated.
+        formed anew, the last one's are told at once; only the first is waited for.
+        May be repeated.
 
         Errors:
-        * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
+        * UNAVAILABLE: MESH_NOT_READY (before the first), SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """
 

@@ -77,7 +77,8 @@ class ServerInfoServicer:
         self, request: server_info_service_pb2.GetServerInfoRequest, call: Call
     ) -> server_info_service_pb2.GetServerInfoResponse:
         """Tells the devices, limits and versions."""
-        mesh, state = self._supervisor.last_mesh(call), self._supervisor.state()
+        state = self._supervisor.state()
+        mesh = self._supervisor.last_mesh(call)
         settings = self._settings
         return server_info_service_pb2.GetServerInfoResponse(
             devices=mesh.ready.devices,
@@ -107,4 +108,5 @@ class ServerInfoServicer:
             epoch=mesh.session.epoch,
             hosts=state.hosts,
             missing=state.missing,
+            ready=state.ready,
         )

@@ -56,13 +56,13 @@ class KernelServicer:
         self, request: kernel_service_pb2.ListKernelsRequest, call: Call
     ) -> kernel_service_pb2.ListKernelsResponse:
         """Tells which kernels there are."""
-        return kernel_service_pb2.ListKernelsResponse(kernels=self._supervisor.mesh(call).ready.kernels)
+        return kernel_service_pb2.ListKernelsResponse(kernels=self._supervisor.last_mesh(call).ready.kernels)
 
     def DescribeKernel(  # noqa: N802
         self, request: kernel_service_pb2.DescribeKernelRequest, call: Call
     ) -> kernel_service_pb2.DescribeKernelResponse:
         """Tells all about one kernel."""
-        kernels = self._supervisor.mesh(call).kernels
+        kernels = self._supervisor.last_mesh(call).kernels
         if request.kernel not in kernels:
             raise CallError(
                 Reason.KERNEL_NOT_FOUND,

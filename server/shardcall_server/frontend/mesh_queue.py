@@ -70,11 +70,13 @@ def make_queue(settings: Settings, session: Callable[[], MeshSession | None], re
         session: the mesh's present session; None while there is none.
         residents: the arrays that stay.
     """
-    host_bytes = memory_bytes()
+    found_bytes = memory_bytes()
 
     def limit_bytes() -> int:
+        nonlocal found_bytes
         present = session()
-        return settings.max_device_bytes or (present.device_bytes if present else 0) or host_bytes
+        found_bytes = (present.device_bytes if present else 0) or found_bytes  # one that starts does not know yet
+        return settings.max_device_bytes or found_bytes
 
     budget = DeviceBudget(limit_bytes, lambda: residents.device_bytes)
     return MeshQueue(settings.max_launched_calls, settings.queued_calls, settings.queued_calls_per_client, budget)

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +20,7 @@ from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.telemetry import configure_logging
 
-_LOOK_S = 0.5  # a wait without an end was seen to sleep on though the signal had been noted
+_LOOK_S = 0.5  # where another thread than the main one takes a signal, Python notes it and a wait sleeps on
 
 
 def serve(settings: Settings, end_with_stdin: bool = False) -> int:
@@ -74,7 +75,11 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
     while not end.wait(_LOOK_S):
         pass
     structlog.get_logger().info("draining", limit_s=settings.drain_s)
-    front_end.drain()
+    with ThreadPoolExecutor(1, "drain") as pool:
+        drained = pool.submit(front_end.drain)
+        while not wait([drained], _LOOK_S).done:
+            pass
+    drained.result()
     return 0
 
 

@@ -23,7 +23,8 @@ def main() -> int:
     # Ctrl-C and service managers signal the whole process group; the front end drains and then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    gc.disable()  # what is imported stays: looking through it again and again takes a tenth of the time
+    # What is imported stays: to look through it again and again takes a tenth of the time, and later time of calls.
+    gc.disable()
     from shardcall_server.mesh import worker  # noqa: PLC0415  # with JAX
 
     gc.freeze()

@@ -267,7 +267,7 @@ class Heartbeat(_message.Message):
     LATE_SECONDS_FIELD_NUMBER: _builtins.int
     CPU_SECONDS_FIELD_NUMBER: _builtins.int
     late_seconds: _builtins.float
-    """By how much its naps were too long, in all."""
+    """By how much its thread's short naps were too long, in all."""
     cpu_seconds: _builtins.float
     """Processor time that it has used."""
     def __init__(

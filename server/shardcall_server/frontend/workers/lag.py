@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
@@ -12,8 +11,9 @@ from shardcall_server.frontend.workers.ends import Stop
 from shardcall_server.frontend.workers.member import Member
 from shardcall_worker.v1 import link_pb2
 
-_LEAST_STARVED_S = 3.0  # lateness is told once a second
-_STARVED = 0.5  # of the time
+_LEAST_SPAN_S = 3.0  # lateness is told once a second
+_STARVED = 0.5  # of the time that counts
+_ENOUGH = 1 - math.exp(-1)  # of it: what has come together after as much
 _TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
 _AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
 _ALL_IN_PLACE = 1 << 63
@@ -38,7 +38,7 @@ class Lag:
         self._patience_s = self._behind_s = 0.0
         self._head: Command | None = None
         self._head_s = 0.0
-        self._starved = _Starved(members, max(limit_s, _LEAST_STARVED_S))
+        self._starved = _Starved(members, max(limit_s, _LEAST_SPAN_S))
 
     def look(self, commands: Sequence[Command], passed_s: float) -> Stop | None:
         """Looks once more; returns why the mesh must end, if it must.
@@ -52,7 +52,14 @@ class Lag:
         now = head(commands)
         self._head_s = self._head_s + passed_s if now is self._head else 0.0
         self._head = now
-        return self._look_behind(commands, now, passed_s) or self._starved.look(now, passed_s)
+        return self._look_behind(commands, now, passed_s) or self._look_for_starved(now, passed_s)
+
+    def _look_for_starved(self, now: Command | None, passed_s: float) -> Stop | None:
+        taking_part = self._taking_part(now) if now is not None else set()
+        starved = self._starved.look(now, taking_part, passed_s)
+        if now is None or not starved:
+            return None
+        return Stop(f"{' and '.join(starved)} that {now.doing} waited, and got almost no processor")
 
     def _look_behind(self, commands: Iterable[Command], now: Command | None, passed_s: float) -> Stop | None:
         """One that has not answered what others have: they were told at the same time, and have as much to do."""
@@ -95,48 +102,61 @@ class Lag:
 class _Starved:
     """Looks for one that gets no processor, and so keeps the others waiting in whatever all do together.
 
-    Its signs of life are late and the others' are not, though it does not work. Only time in which commands wait
-    counts: a mesh that has nothing to do is nobody's trouble.
+    Its signs of life are late and the others' are not, though it does not work. It is late for no longer than was
+    looked at while commands waited: a mesh without work is nobody's trouble, and a front end that was stopped blames
+    nobody.
 
     Args:
         members: the workers.
-        limit_s: how long that may be so.
+        span_s: how much of that time counts; what is longer ago fades.
     """
 
-    def __init__(self, members: Sequence[Member], limit_s: float) -> None:
+    def __init__(self, members: Sequence[Member], span_s: float) -> None:
         self._members = members
-        self._limit_s = limit_s
-        self._told = [member.told for member in members]
-        self._looks: deque[tuple[float, list[tuple[float, float]]]] = deque()
-        self._span_s = 0.0
+        self._span_s = span_s
+        self._looked_s = 0.0
+        self._late_s = [0.0] * len(members)
+        self._cpu_s = [0.0] * len(members)
+        self._forget()
 
-    def look(self, now: Command | None, passed_s: float) -> Stop | None:
-        """Looks once more; returns why the mesh must end, if it must."""
-        before, self._told = self._told, [member.told for member in self._members]
+    def _forget(self) -> None:
+        self._told = [member.told for member in self._members]
+        self._since_s = [0.0] * len(self._members)  # it was heard, of time that counts
+
+    def look(self, now: Command | None, taking_part: set[int], passed_s: float) -> list[str]:
+        """Looks once more; returns who gets no processor, in words.
+
+        Args:
+            now: what the mesh is at.
+            taking_part: whose devices that is for.
+            passed_s: the time since the last look.
+        """
         if now is None:
-            return None
-        grown = [
-            (after.late_seconds - told.late_seconds, after.cpu_seconds - told.cpu_seconds)
-            for after, told in zip(self._told, before, strict=True)
-        ]
-        self._looks.append((passed_s, grown))
-        self._span_s += passed_s
-        if self._span_s < self._limit_s:
-            return None
-        starved = self._find()
-        while self._span_s >= self._limit_s:
-            self._span_s -= self._looks.popleft()[0]
-        if not starved:
-            return None
-        return Stop(f"{_hosts(starved)} got almost no processor for {self._limit_s:.0f} s, and all wait in {now.doing}")
+            self._forget()
+            return []
+        kept = math.exp(-passed_s / self._span_s)
+        self._looked_s = self._looked_s * kept + passed_s
+        for i in range(len(self._members)):
+            late_s, cpu_s = self._hear(i, passed_s)
+            self._late_s[i] = self._late_s[i] * kept + late_s
+            self._cpu_s[i] = self._cpu_s[i] * kept + cpu_s
+        return self._find(taking_part) if self._looked_s >= _ENOUGH * self._span_s else []
 
-    def _find(self) -> list[Member]:
-        late_s, cpu_s = (
-            [sum(grown[member.index][i] for _, grown in self._looks) for member in self._members] for i in (0, 1)
-        )
-        least_s = max(_STARVED * self._span_s, _TIMES_THE_BEST * min(late_s))
-        at_work_s = _AT_WORK * self._span_s
-        return [m for m in self._members if late_s[m.index] > least_s and cpu_s[m.index] < at_work_s]
+    def _hear(self, i: int, passed_s: float) -> tuple[float, float]:
+        """By how much a worker was late since it was heard before, and how long it worked."""
+        self._since_s[i] += passed_s
+        before, after = self._told[i], self._members[i].told
+        if after is before:
+            return 0.0, 0.0
+        late_s = min(after.late_seconds - before.late_seconds, self._since_s[i])
+        self._told[i], self._since_s[i] = after, 0.0
+        return late_s, after.cpu_seconds - before.cpu_seconds
+
+    def _find(self, taking_part: set[int]) -> list[str]:
+        late = [seconds / self._looked_s for seconds in self._late_s]
+        least = max(_STARVED, _TIMES_THE_BEST * min(late))
+        starved = [i for i in taking_part if late[i] > least and self._cpu_s[i] < _AT_WORK * self._looked_s]
+        return [f"{self._members[i].worker.host} was late for {late[i]:.0%} of the time" for i in sorted(starved)]
 
 
 def _hosts(members: Iterable[Member]) -> str:

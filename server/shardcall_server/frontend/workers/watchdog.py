@@ -31,7 +31,7 @@ class WatchLimits:
         execute_s: run one program.
         compile_s: compile one program.
         grace_s: run a program that nobody waits for any more.
-        lag_s: be at what other workers have done, or keep all from working, without a sign of progress.
+        lag_s: be at what other workers have done without a sign of progress, or get almost no processor.
     """
 
     silence_s: float
