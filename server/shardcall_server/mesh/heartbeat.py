@@ -20,21 +20,27 @@ def beat(link: Link, late_s: float = 0.0) -> None:
         link.send(link_pb2.WorkerMessage(heartbeat=told).SerializeToString())
 
 
-def keep_beating(link: Link) -> None:
+def keep_beating(link: Link, *, alone: bool) -> None:
     """Begins to send a sign of life every second, at once, until the process ends.
 
-    Between two of them its thread takes naps. By how much it wakes late tells how little processor the process gets.
+    Between two of them its thread takes naps, if others wait for this process: by how much it wakes late tells how
+    little processor it gets.
+
+    Args:
+        link: where to.
+        alone: whether this is the mesh's only process.
     """
+    nap_s = _INTERVAL_S if alone else _NAP_S
 
     def run() -> None:
         pause, late_s, last = threading.Event(), 0.0, time.monotonic()
         beat(link)
         while True:
             began = time.monotonic()
-            pause.wait(_NAP_S)
+            pause.wait(nap_s)
             now = time.monotonic()
-            late_s += max(0.0, now - began - _NAP_S)
-            if now - last >= _INTERVAL_S - _NAP_S / 2:
+            late_s += max(0.0, now - began - nap_s)
+            if now - last >= _INTERVAL_S - nap_s / 2:
                 beat(link, late_s)
                 last = now
 

@@ -47,8 +47,8 @@ def run(link_fd: int, log_level: str) -> int:
         first, _ = next(frames, (None, None))
     if first is None:
         return 0
-    keep_beating(link)
     start = link_pb2.FrontEndMessage.FromString(first).start
+    keep_beating(link, alone=start.process.count <= 1)
     disk = _open_disk_cache(start)
     try:
         start_backend(start)

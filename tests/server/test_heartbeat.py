@@ -1,0 +1,45 @@
+"""What a worker's signs of life say of the processor time that it gets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from shardcall_server.framing import Link
+from shardcall_worker.v1 import link_pb2
+
+_BEATING = """
+import socket, sys, time
+from shardcall_server.framing import Link
+from shardcall_server.mesh.heartbeat import keep_beating
+keep_beating(Link(socket.socket(fileno=int(sys.argv[1]))), alone=False)
+time.sleep(60)
+"""
+
+
+def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-c", _BEATING, str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    link = Link(ours)
+    try:
+        told = (link_pb2.WorkerMessage.FromString(body).heartbeat for body, _ in link.frames())
+        assert next(told).late_seconds == 0.0
+        before = next(told)
+        stopped = time.monotonic()
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(process.pid, signal.SIGCONT)
+        stopped_s = time.monotonic() - stopped
+        after = next(told)
+        assert after.late_seconds - before.late_seconds > stopped_s - 0.2  # a nap may have been nearly over, or not
+        assert 0 < after.cpu_seconds - before.cpu_seconds < stopped_s
+    finally:
+        process.kill()
+        process.wait()
+        link.close()
