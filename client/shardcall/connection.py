@@ -101,6 +101,9 @@ def explained(error: ShardcallError, where: Address, encryption: Tls | None, tim
     address = where.target
     if error.reason in ("MESH_NOT_READY", "SERVER_DRAINING"):
         message = f"the server at {address} is up and cannot serve now: {error.message}"
+    elif error.reason == "DEADLINE_EXCEEDED":
+        waited, _, _ = error.message.partition(";")
+        message = f"the server at {address} is up, but {waited}; connect_timeout= says how long to wait"
     elif error.reason:
         return error
     elif refused := explain(error.metadata.get("grpc", ""), where, encryption):

@@ -254,6 +254,8 @@ class Settings(BaseSettings):
             raise ValueError(f"virtual devices are of the platform cpu; leave devices out for {self.platform}")
         if self.devices and self.hosts:
             raise ValueError("devices are made by the agents where there are hosts; give shardcall worker --devices")
+        if self.hosts and self.port and self.port == self.hosts_port:
+            raise ValueError(f"port and hosts_port are both {self.port}; agents join at a port of their own")
         self.check_mesh(self.devices)
         return self
 

@@ -106,6 +106,15 @@ def test_a_server_that_cannot_serve_says_why(server, abort, reason):
     assert caught.value.retry_after_s == 2
 
 
+def test_a_mesh_that_never_was_ready_is_told_with_who_is_missing(server, abort):
+    late = "the call's 5 s passed while waiting for the mesh's hosts: 1 that never joined; give it a longer timeout"
+    server.info = lambda request, context: abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", late)
+    with pytest.raises(shardcall.ServerUnavailableError) as caught:
+        shardcall.connect(server.address)
+    told = f"the server at {server.address} is up, but {late.partition(';')[0]}; connect_timeout= says how long to wait"
+    assert caught.value.message == told
+
+
 def test_other_refusals_pass_as_they_are(server, abort):
     server.info = lambda request, context: abort(context, grpc.StatusCode.INTERNAL, "INTERNAL", "error id 17")
     with pytest.raises(shardcall.InternalServerError, match=r"^error id 17 \(request [0-9a-f]+\)$"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -32,6 +34,21 @@ def hosts(request) -> Iterator[sc.Client]:
     count, devices, agent_options = CLUSTERS[request.param]
     with running_cluster(count, devices, agent_options=agent_options) as cluster, sc.connect(cluster.address) as client:
         yield client
+
+
+@on_one
+def test_health_tells_of_a_host(hosts):
+    def health(name: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "shardcall.cli", "health", hosts.address, "--host", name]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return ended.returncode, ended.stdout + ended.stderr
+
+    assert health("h1") == (0, "ready\n")
+    assert health("h9") == (
+        1,
+        f"shardcall: the server at {hosts.address} has had no host 'h9'; see: shardcall status\n",
+    )
+    assert "up to 64 characters" in health("h" * 128)[1]
 
 
 def whole_numbers(seed: int, *shape: int) -> np.ndarray:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import grpc
 import pytest
 from clusters import Cluster
 from end_to_end.messages import token_of
-from end_to_end.processes import until
 from faults.hand_made_agent import HandMadeAgent, hello
 
 from shardcall import token_file
@@ -114,16 +115,15 @@ def test_other_versions_are_refused_with_the_reason(waiting, own_token, versions
     assert "host other has" in details
 
 
-def test_of_two_agents_with_one_name_the_later_stays(waiting, own_token):
+def test_of_two_agents_with_one_name_the_former_stays(waiting, own_token):
     with HandMadeAgent(waiting.hosts_address, own_token, hello("twin")) as former:
         assert former.hears() == "welcome"
         with HandMadeAgent(waiting.hosts_address, own_token, hello("twin")) as later:
-            assert later.hears() == "welcome"
-            code, details = former.end()
-            assert code is grpc.StatusCode.ALREADY_EXISTS
-            assert "another agent joined by its name" in details
-            later.say(b"\x12\x00")
-            assert later._call.is_active()
+            code, details = later.end()
+            assert code is grpc.StatusCode.UNAVAILABLE, "it may try again"
+            assert details == "a host twin is there already; give every host a --name of its own"
+        former.say(b"\x12\x00")
+        assert former._call.is_active()
 
 
 def test_an_agent_that_is_refused_says_so_and_ends(waiting):
@@ -138,12 +138,37 @@ def test_an_agent_that_is_refused_says_so_and_ends(waiting):
 
 
 def test_two_running_agents_with_one_name_do_not_take_turns(waiting):
-    """Each would end the other's worker for ever; the one that came first ends and says why."""
+    """Each would end the other's worker for ever. The one that came later waits, and joins when the other leaves."""
     former = waiting.start_agent("same", "--devices", "1")
     former.words.wait_for('"joined"')
     later = waiting.start_agent("same", "--devices", "1")
+    later.words.wait_for("a host same is there already; give every host a --name of its own")
+    former.process.terminate()
+    assert former.process.wait(60) == 0
+    waiting.words.wait_for('"host": "same", "reason": "its agent was told to end"')
     later.words.wait_for('"joined"')
-    former.words.wait_for("another agent joined by its name")
-    assert former.process.wait(60) == 2
-    until(lambda: later.process.poll() is None)
     later.end()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--join", "nothing"], "--join is 'nothing'; give host:port, such as server:8471"),
+        (["--join", "unix:/tmp/x"], "--join is 'unix:/tmp/x'; give host:port"),
+        (["--name", "a b"], "--name is 'a b'; give 1 to 64 letters, digits"),
+        (["--address", "nowhere.invalid"], "--address is 'nowhere.invalid', at which this host cannot listen"),
+        (["--address", "192.0.2.1"], "--address is '192.0.2.1', at which this host cannot listen"),
+    ],
+)
+def test_what_an_agent_is_told_wrong_it_says_at_once(options, says):
+    command = [sys.executable, "-m", "shardcall.cli", "worker", "--join", "localhost:1", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert says in ended.stderr
+
+
+def test_the_port_for_clients_takes_no_hosts(server):
+    command = [sys.executable, "-m", "shardcall.cli", "worker", "--join", server.address, "--devices", "1"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "takes no hosts; a server started with --hosts takes them at its --hosts-port" in ended.stderr

@@ -13,7 +13,7 @@ from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.hosts import hosts as module
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
-from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NoMoreHostsError, starts_of_hosts
+from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError, starts_of_hosts
 from shardcall_server.settings import load_settings
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
@@ -144,19 +144,42 @@ def test_one_that_stands_by_takes_the_place_of_one_that_is_gone(hosts, taking):
     assert [(state.name, state.process_index) for state in hosts.states()] == [("c", 0), ("b", 1), ("a", -1)]
 
 
-def test_a_host_that_joins_again_by_its_name_is_one_host(hosts, taking):
+def test_one_that_has_not_as_many_devices_takes_no_place(hosts, taking):
+    agents = [Agent(hosts, "a", 4), Agent(hosts, "b", 2)]
+    assert taking.names() == ["a", "b"]
+    assert hosts.check_devices(ready(4, 2)) is None
+    Agent(hosts, "c", 2)
+    hosts.part(agents[0].host, "gone")
+    assert hosts.missing() == "a (gone for 0 s: gone)", "c stands by for b alone"
+    workers = taking.take()
+    hosts.part(agents[1].host, "gone")
+    assert hosts.missing() == "a (gone for 0 s: gone)", "c has the place of b"
+    assert not workers.done()
+    Agent(hosts, "d", 4)
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["d", "c"]
+
+
+def test_a_host_whose_name_is_there_is_to_come_again_later(hosts):
     first = Agent(hosts, "a")
-    again = Agent(hosts, "a")
-    assert "joined by" in first.wait_parted()
-    assert again.host.parted == ""
+    with pytest.raises(NotNowError, match="a host a is there already; give every host a --name of its own"):
+        Agent(hosts, "a")
+    assert first.host.parted == ""
     hosts.part(first.host, "its connection ended")
-    assert hosts.missing() == "1 that never joined", "the end of the former call counts nobody out"
+    again = Agent(hosts, "a")
+    hosts.part(first.host, "its connection ended")
+    assert again.host.parted == "", "the end of the former call counts nobody out"
+    assert hosts.missing() == "1 that never joined"
 
 
-def test_of_many_that_join_by_one_name_at_once_one_stays(hosts):
+def test_of_many_that_join_by_one_name_at_once_one_is_taken(hosts):
+    def joined(_: int) -> bool:
+        try:
+            return bool(hosts.join(hello("a")))
+        except NotNowError:
+            return False
+
     with ThreadPoolExecutor(16) as threads:
-        joined = list(threads.map(lambda _: hosts.join(hello("a")), range(64)))
-    assert sum(not host.parted for host in joined) == 1
+        assert sum(threads.map(joined, range(64))) == 1
 
 
 def test_the_worker_of_a_host_that_parts_is_lost_and_says_why(hosts, taking):
@@ -298,7 +321,7 @@ def test_a_closed_registry_takes_nobody_and_ends_who_waits(hosts, taking):
     assert agent.wait_parted() == "the server is shutting down"
     with pytest.raises(RuntimeError):
         workers.result(PATIENCE_S)
-    with pytest.raises(NoMoreHostsError):
+    with pytest.raises(NotNowError):
         hosts.join(hello("b"))
 
 

@@ -14,33 +14,45 @@ from shardcall.errors import ShardcallError
 from shardcall.handshake import explain
 from shardcall.tls import find_tls
 
-# grpc.health.v1 by hand: an empty request asks for the whole server, and the answer is field 1, an enum
-# whose value 1 is SERVING. The client need not depend on a package for two bytes.
+# grpc.health.v1 by hand: a request names a service in field 1, an empty one asks for the whole server; the answer is
+# field 1, an enum whose value 1 is SERVING. The client need not depend on a package for a few bytes.
 _METHOD = "/grpc.health.v1.Health/Check"
 _SERVING = b"\x08\x01"
+_LONGEST_NAME = 127
 
 
 def health(
     address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
+    host: Annotated[str, typer.Option(help="A host of the server's mesh, by its name, instead of the whole.")] = "",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
     tls: Encrypted = None,
     ca_certificate: CaCertificate = None,
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Tell whether a server is ready: exit status 0 if it is, 1 if not."""
+    """Tell whether a server is ready, or a host is there: exit status 0 if so, 1 if not."""
     try:
         where = parse_address(address)
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
         with open_channel(where, tls=encryption) as channel:
             check = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
-            answer = check(b"", timeout=timeout)
+            answer = check(_request(f"hosts/{host}" if host else ""), timeout=timeout)
     except ShardcallError as error:
         typer.echo(f"shardcall: {error}", err=True)
         raise typer.Exit(1) from None
     except grpc.RpcError as error:
+        if cast("grpc.Call", error).code() is grpc.StatusCode.NOT_FOUND:
+            typer.echo(f"shardcall: the server at {address} has had no host {host!r}; see: shardcall status", err=True)
+            raise typer.Exit(1) from None
         details = cast("grpc.Call", error).details() or ""
         typer.echo(f"shardcall: {explain(details, where, encryption) or f'no server answers at {address}'}", err=True)
         raise typer.Exit(1) from None
     typer.echo("ready" if answer == _SERVING else "not ready")
     raise typer.Exit(0 if answer == _SERVING else 1)
+
+
+def _request(service: str) -> bytes:
+    name = service.encode()
+    if len(name) > _LONGEST_NAME:
+        raise typer.BadParameter(f"a host's name has up to 64 characters, and this one {len(name)} bytes")
+    return b"\x0a" + bytes([len(name)]) + name if name else b""

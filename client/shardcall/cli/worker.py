@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -16,8 +17,9 @@ from shardcall.errors import ShardcallError
 from shardcall.tls import find_tls
 from shardcall.token import find_token
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
-from shardcall_server.agent.own_address import address_towards
+from shardcall_server.agent.own_address import address_towards, free_port
 from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir
+from shardcall_server.frontend.hosts.pieces import HOST_NAME, HOST_NAMES
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.settings import usual_cache_dir
 from shardcall_server.telemetry import configure_logging
@@ -50,9 +52,11 @@ def worker(
     ensure_environment()
     configure_logging(log_level)
     try:
-        server = parse_address(join)
-        if server.is_socket:
-            raise _UsageError("--join is to be host:port, such as server:8471")
+        server = _parse_join(join)
+        if name and not HOST_NAME.fullmatch(name):
+            raise _UsageError(f"--name is {name!r}; give {HOST_NAMES}")
+        if address and not free_port(address):
+            raise _UsageError(f"--address is {address!r}, at which this host cannot listen; give one of its addresses")
         encryption = find_tls(server, tls, ca_certificate, client_certificate, client_key)
         find = partial(find_token, server, None, encrypted=encryption is not None or tls is False)
         find()  # what the environment says is wrong now, or never
@@ -80,6 +84,13 @@ def worker(
 
 class _UsageError(Exception):
     """What was given cannot be."""
+
+
+def _parse_join(join: str) -> Address:
+    with suppress(ShardcallError):
+        if not (server := parse_address(join)).is_socket:
+            return server
+    raise _UsageError(f"--join is {join!r}; give host:port, such as server:8471")
 
 
 def _check_way(server: Address) -> None:

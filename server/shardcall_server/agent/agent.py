@@ -34,13 +34,12 @@ _BEAT_S = 1.0
 _MOST_WAITING = 16  # messages: a chunk each, at most
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0)
 _TELL_EVERY = 30  # attempts, two seconds apart
+_LEAVE_S = 1.0  # for the server to see that this host leaves
 _LASTING = {  # the next attempt would end as this one did
-    grpc.StatusCode.ALREADY_EXISTS,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNIMPLEMENTED,
 }
 
 
@@ -86,12 +85,20 @@ class Agent:
         self._settings = settings
         self._ended = threading.Event()
         self._call: Any = None
+        self._visit: Visit | None = None
         self._workers: Workers | None = None
 
     def end(self) -> None:
-        """Has `run` return soon."""
+        """Has `run` return soon; the server is told that the host leaves. May be called by a signal's handler."""
         self._ended.set()
-        if (call := self._call) is not None:
+        threading.Thread(target=self._leave, name="leave", daemon=True).start()
+
+    def _leave(self) -> None:
+        visit, call = self._visit, self._call
+        if visit is not None:
+            visit.leave()
+            visit.over.wait(_LEAVE_S)
+        if call is not None:
             call.cancel()
 
     def run(self) -> None:
@@ -124,7 +131,7 @@ class Agent:
             if attempts % _TELL_EVERY == 0:
                 log.info("no way leads to the server at present; trying again", reason=str(error))
             return False
-        visit = Visit(self._settings, address, self._make_workers)
+        visit = self._visit = Visit(self._settings, address, self._make_workers)
         join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
         token = self._settings.find_token()
         shown = token.show()
@@ -146,13 +153,18 @@ class Agent:
             self._call.cancel()
         finally:
             visit.end()
-            self._call = None
+            self._call = self._visit = None
         return visit.welcome
 
     def _explain(self, error: Any, attempts: int, token: Token, *, joined: bool) -> None:
         code, details = error.code(), error.details()
         if self._ended.is_set():
             return
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            raise AgentRefusedError(
+                f"what answers at {self._settings.server.target} takes no hosts; a server started with --hosts takes "
+                "them at its --hosts-port, 8471 by default, which its log tells"
+            )
         if code in _LASTING:
             told = code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
             raise AgentRefusedError(f"{details}; {token.told}" if told else details)
@@ -160,7 +172,8 @@ class Agent:
         if joined:
             log.warning("the connection to the server ended; joining again", reason=details)
         elif attempts % _TELL_EVERY == 0:
-            log.info("no server takes this host at present; trying again", at=self._settings.server.target)
+            at = self._settings.server.target
+            log.info("no server takes this host at present; trying again", at=at, reason=details)
 
     def _make_workers(self, platform: str, *, keep_spare: bool) -> Workers:
         """The worker processes of this host: their spare outlasts the connection."""
@@ -177,6 +190,9 @@ class Visit:
         settings: the agent's.
         address: at which the other hosts reach this one.
         make_workers: gives the worker processes, as the server wants them.
+
+    Attributes:
+        over: set when it has ended.
     """
 
     def __init__(self, settings: AgentSettings, address: str, make_workers: Any) -> None:
@@ -187,7 +203,7 @@ class Visit:
         self._speaking = threading.Lock()
         self._slot: WorkerSlot | None = None
         self._workers: Workers | None = None
-        self._over = threading.Event()
+        self.over = threading.Event()
         self.welcome = False
         """Whether the server has counted this host."""
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
@@ -261,7 +277,7 @@ class Visit:
                 self._put(message)
 
     def _put(self, message: bytes) -> None:
-        while not self._over.is_set():
+        while not self.over.is_set():
             try:
                 self._outbox.put(message, timeout=_BEAT_S)
             except queue.Full:
@@ -270,7 +286,7 @@ class Visit:
 
     def _beat(self) -> None:
         log = structlog.get_logger()
-        while not self._over.wait(_BEAT_S):
+        while not self.over.wait(_BEAT_S):
             slot, workers = self._slot, self._workers
             if workers is not None and slot is not None:  # the first worker has the machine to itself
                 try:
@@ -287,9 +303,14 @@ class Visit:
             )
             self._say(host_service_pb2.JoinRequest(beat=beat))
 
+    def leave(self) -> None:
+        """Says, after all else, that the host leaves."""
+        with suppress(queue.Full):
+            self._outbox.put(None, timeout=_LEAVE_S)
+
     def fall_silent(self) -> None:
         """Says nothing more; nobody waits any longer for others to take what is said."""
-        self._over.set()
+        self.over.set()
 
     def end(self) -> None:
         """Ends the worker, and says nothing more."""

@@ -62,9 +62,10 @@ def check_scope(principal: Principal | None, scope: Scope, doing: str = "this me
     if principal is None or scope in principal.scopes:
         return
     has = ", ".join(sorted(principal.scopes))
+    wanted = {scope} if scope == "host" else {*principal.scopes, scope}  # a host's token need open nothing else
     raise CallError(
         Reason.SCOPE_MISSING,
         f"{doing} needs the scope {scope} and this token of {principal.name} has {has}; use another token, or ask the "
-        f"server's keeper for one by: shardcall token add NAME --scopes {','.join(sorted({*principal.scopes, scope}))}",
+        f"server's keeper for one by: shardcall token add NAME --scopes {','.join(sorted(wanted))}",
         metadata={"scope": scope, "scopes": has},
     )

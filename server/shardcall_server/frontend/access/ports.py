@@ -30,7 +30,7 @@ def is_loopback(host: str) -> bool:
 def listen_for_hosts(server: grpc.Server, settings: Settings) -> str:
     """Binds the addresses at which hosts join, as `listen` does; a Unix socket is not among them."""
     certificates = Certificates(settings) if settings.tls_cert else None
-    return _listen(server, settings.host, settings.hosts_port, certificates)
+    return _listen(server, settings.host, settings.hosts_port, certificates, "--hosts-port")
 
 
 def listen(server: grpc.Server, settings: Settings) -> str:
@@ -49,12 +49,14 @@ def listen(server: grpc.Server, settings: Settings) -> str:
     return _listen(server, settings.host, settings.port, certificates)
 
 
-def _listen(server: grpc.Server, host: str, port: int, certificates: Certificates | None) -> str:
+def _listen(
+    server: grpc.Server, host: str, port: int, certificates: Certificates | None, option: str = "--port"
+) -> str:
     if host != "localhost":
-        return f"{bracket(host)}:{_bind(server, host, port, certificates)}"
-    port = _bind(server, "127.0.0.1", port, certificates)
+        return f"{bracket(host)}:{_bind(server, host, port, certificates, option)}"
+    port = _bind(server, "127.0.0.1", port, certificates, option)
     if _has_ipv6_loopback():
-        _bind(server, "::1", port, certificates)
+        _bind(server, "::1", port, certificates, option)
     return f"127.0.0.1:{port}"
 
 
@@ -72,8 +74,8 @@ def _refuse_unguarded(settings: Settings) -> None:
     )
 
 
-def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates | None) -> int:
-    _probe(host, port)
+def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates | None, option: str) -> int:
+    _probe(host, port, option)
     address = f"{bracket(host)}:{port}"
     try:
         if certificates is None:
@@ -83,7 +85,7 @@ def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates 
     except RuntimeError:
         bound = 0
     if not bound:
-        raise SettingsError(f"cannot listen on {bracket(host)}:{port}; choose another --port")
+        raise SettingsError(f"cannot listen on {bracket(host)}:{port}; choose another {option}")
     return bound
 
 
@@ -126,7 +128,7 @@ def _remove_abandoned(path: str) -> None:
     raise SettingsError(f"unix_socket is {path!r}, and that is in use or no socket; choose another --unix-socket")
 
 
-def _probe(host: str, port: int) -> None:
+def _probe(host: str, port: int, option: str) -> None:
     """Binds and lets go, since gRPC does not say why it could not."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -136,7 +138,7 @@ def _probe(host: str, port: int) -> None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise SettingsError(
-                    f"port {port} is in use{_holder(port)}; end that program or choose another --port "
+                    f"port {port} is in use{_holder(port)}; end that program or choose another {option} "
                     "(0 lets the system choose)"
                 ) from None
             raise SettingsError(

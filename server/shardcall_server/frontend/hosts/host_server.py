@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,8 @@ from shardcall_server.frontend.access.ports import listen_for_hosts
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.grpc_options import grpc_options
 from shardcall_server.frontend.hosts.host import Host
-from shardcall_server.frontend.hosts.hosts import NAMESAKE, HostRefusedError, Hosts, NoMoreHostsError
-from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
+from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError
+from shardcall_server.frontend.hosts.pieces import HOST_NAME, HOST_NAMES, MESSAGE_BYTES
 from shardcall_server.frontend.status import CallStatus
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import host_service_pb2
@@ -31,7 +30,7 @@ _METHOD = f"/{SERVICE}/Join"
 _HELLO_S = 10.0
 _SPARE_HOSTS = 8  # that stand by, or come back while their former call still ends
 _CONNECTION_ENDED = "its connection ended"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LEFT = "its agent was told to end"
 _CARRIER: Any = host_service_pb2.JoinRequest
 
 
@@ -90,13 +89,11 @@ class HostServer:
         except HostRefusedError as error:
             structlog.get_logger().warning("a host was refused", host=hello.name, reason=str(error))
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        except NoMoreHostsError as error:
+        except NotNowError as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         context.add_callback(lambda: self._hosts.part(host, _CONNECTION_ENDED))
         threading.Thread(target=self._read, args=[host, requests], name="host-read", daemon=True).start()
         yield from host.outgoing()
-        if host.parted == NAMESAKE:  # were it to come again, the two would put each other out for ever
-            context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{NAMESAKE}; give every host a --name of its own")
         refused = grpc.StatusCode.FAILED_PRECONDITION
         context.abort(refused if host.is_refused else grpc.StatusCode.UNAVAILABLE, host.parted)
 
@@ -107,7 +104,9 @@ class HostServer:
         except Exception as error:  # noqa: BLE001  # gRPC's, when the call ends; or what no agent of ours says
             if not isinstance(error, grpc.RpcError):
                 structlog.get_logger().warning("a host's call ended", host=host.name, reason=repr(error))
-        self._hosts.part(host, _CONNECTION_ENDED)
+            self._hosts.part(host, _CONNECTION_ENDED)
+        else:
+            self._hosts.part(host, _LEFT)
 
 
 def _hello(requests: Iterator[Any], context: grpc.ServicerContext) -> host_service_pb2.Hello:
@@ -117,9 +116,9 @@ def _hello(requests: Iterator[Any], context: grpc.ServicerContext) -> host_servi
     patience.start()
     first = next(requests, None)
     patience.cancel()
-    if not isinstance(first, host_service_pb2.JoinRequest) or not _NAME.fullmatch(first.hello.name):
+    if not isinstance(first, host_service_pb2.JoinRequest) or not HOST_NAME.fullmatch(first.hello.name):
         context.abort(
-            grpc.StatusCode.INVALID_ARGUMENT, "the first message is to be a Hello with a name of 1 to 64 letters"
+            grpc.StatusCode.INVALID_ARGUMENT, f"the first message is to be a Hello with a name of {HOST_NAMES}"
         )
     hello: host_service_pb2.Hello = first.hello
     return hello

@@ -22,16 +22,12 @@ from shardcall_worker.v1 import host_service_pb2, link_pb2
 _START_S = 30.0  # for an agent to start a process, which is a spare most often
 
 
-NAMESAKE = "another agent joined by its name"
-"""Why a host parted for whom another came."""
-
-
 class HostRefusedError(Exception):
     """A host that cannot be part of this mesh: why, and what to do."""
 
 
-class NoMoreHostsError(Exception):
-    """The server is shutting down."""
+class NotNowError(Exception):
+    """A host that cannot be part of this mesh at present: why."""
 
 
 @dataclass
@@ -77,23 +73,22 @@ class Hosts:
 
         Raises:
             HostRefusedError: it cannot be part of this mesh.
-            NoMoreHostsError: nobody can at present.
+            NotNowError: another is there by its name, or the server is shutting down.
         """
         host = Host(hello, shares_memory=self._settings.segments)
         host.welcome(self._settings.device_platform, keep_spare=self._settings.spare_worker)
         with self._changed:
             if self._closed:
-                raise NoMoreHostsError("the server is shutting down")
+                raise NotNowError("the server is shutting down")
             self._check(hello)
-            before = self._present.get(hello.name)
+            if hello.name in self._present:  # it may have lost its connection, and the front end not know of it yet
+                raise NotNowError(f"a host {hello.name} is there already; give every host a --name of its own")
             self._present[hello.name] = host
             self._versions = self._versions or hello.versions
             for place in self._places:
                 if place.name == hello.name:
                     place.since = 0.0
             self._tell_changes()
-        if before is not None:  # it has been restarted, and the connection of its former self hangs
-            self.part(before, NAMESAKE)
         structlog.get_logger().info("a host joined", host=hello.name, address=hello.address, **self._count())
         return host
 
@@ -177,26 +172,35 @@ class Hosts:
 
     def _wait_for_hosts(self) -> list[Host]:
         with self._changed:
-            if len(self._present) < self._settings.hosts:
+            if self._missing():
                 structlog.get_logger().info("waiting for hosts", missing=self._missing(), **self._count())
-            while len(self._present) < self._settings.hosts and not self._closed:
+            while None in (names := self._assign()) and not self._closed:
                 self._changed.wait()
             if self._closed:
                 raise RuntimeError("the server is shutting down")
-            return self._take_places()
+            self._places += [_Place("") for _ in names[len(self._places) :]]
+            for place, name in zip(self._places, names, strict=True):
+                place.name, place.since = name or "", 0.0
+            self._tell_changes()
+            return [self._present[place.name] for place in self._places]
 
-    def _take_places(self) -> list[Host]:
-        """Gives every place to a host that is there: each its own, and those of others to who stands by."""
-        while len(self._places) < self._settings.hosts:
-            known = {place.name for place in self._places}
-            self._places.append(_Place(next(name for name in self._present if name not in known)))
+    def _assign(self) -> list[str | None]:
+        """Who has each place: the host that had it, or one that stands by and has as many devices; None for nobody."""
         known = {place.name for place in self._places}
         standing_by = [name for name in self._present if name not in known]
+        names: list[str | None] = []
         for place in self._places:
-            if place.name not in self._present:
-                place.name, place.since = standing_by.pop(0), 0.0
-        self._tell_changes()
-        return [self._present[place.name] for place in self._places]
+            there = place.name in self._present
+            name = place.name if there else next((n for n in standing_by if self._fits(n, place)), None)
+            if name in standing_by:
+                standing_by.remove(name)
+            names.append(name)
+        free = self._settings.hosts - len(names)
+        return [*names, *standing_by[:free], *[None] * (free - len(standing_by))]
+
+    def _fits(self, name: str, place: _Place) -> bool:
+        devices = self._present[name].hello.devices
+        return not devices or not place.device_count or devices == place.device_count
 
     def check_devices(self, ready: link_pb2.Ready) -> str | None:
         """Notes how many devices each process has; refuses a host that has not as many as before, and tells why."""
@@ -209,8 +213,12 @@ class Hosts:
                     wrong, reason = place.name, f"{count} devices and its place had {place.device_count}"
                     break
             else:
+                is_first = not any(place.device_count for place in self._places)
                 for place, count in zip(self._places, counts, strict=True):
                     place.device_count = count
+                if is_first and len(set(counts)) > 1:
+                    devices = {place.name: place.device_count for place in self._places}
+                    structlog.get_logger().warning("the hosts have unequal numbers of devices", devices=devices)
                 return None
             host = self._present.get(wrong)
         told = f"host {wrong} has {reason} when the mesh was formed"
@@ -235,17 +243,14 @@ class Hosts:
             return self._missing()
 
     def _missing(self) -> str:
-        short = self._settings.hosts - len(self._present)
-        if short <= 0:
-            return ""
-        now = time.monotonic()
+        now, names = time.monotonic(), self._assign()
         gone = [
             f"{place.name} (gone for {now - place.since:.0f} s: {place.reason})"
-            for place in self._places
-            if place.since
+            for place, name in zip(self._places, names, strict=False)
+            if name is None
         ]
-        others = short - len(gone)
-        return ", ".join([*gone, *([f"{others} that never joined"] if others > 0 else [])])
+        others = names.count(None) - len(gone)
+        return ", ".join([*gone, *([f"{others} that never joined"] if others else [])])
 
     def states(self) -> list[server_info_service_pb2.HostState]:
         """The hosts of the mesh, in the order of their processes, and then those that stand by."""

@@ -217,7 +217,8 @@ class MeshSupervisor:
             self._ended(End("the worker sent what is no message"))
             return error
         if not self._stopping.is_set():
-            log.warning("the mesh ended and is started again", reason=end.reason, pid=session.pid)
+            of_one = {"pid": session.pid} if self._hosts is None else {}
+            log.warning("the mesh ended and is started again", reason=end.reason, **of_one)
         self._ended(end)
         # A spare that was lost when it was needed says nothing about the next, which is a new one.
         return None if stood_by else session.ready.exception()
