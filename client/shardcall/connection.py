@@ -103,7 +103,7 @@ def explained(error: ShardcallError, where: Address, encryption: Tls | None, tim
         message = f"the server at {address} is up and cannot serve now: {error.message}"
     elif error.reason == "DEADLINE_EXCEEDED":
         waited, _, _ = error.message.partition(";")
-        message = f"the server at {address} is up, but {waited}; connect_timeout= says how long to wait"
+        message = f"the server at {address} is up, but {waited}; wait longer, or see: shardcall status"
     elif error.reason:
         return error
     elif refused := explain(error.metadata.get("grpc", ""), where, encryption):

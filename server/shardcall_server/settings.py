@@ -94,7 +94,10 @@ class Settings(BaseSettings):
         8.0, ge=2, le=86400, description="How long the agent of a host may give no sign of life, in seconds."
     )
     host_lag_s: float = Field(
-        5.0, ge=0.5, le=86400, description="How long a host may be behind the others, or get no processor, in seconds."
+        5.0,
+        ge=0.5,
+        le=86400,
+        description="How long a host may be behind the others, in seconds, or get no processor half of the time.",
     )
     mesh: str = Field("", description="Default mesh, such as x=4,y=2; empty is one axis x over all devices.")
     max_call_bytes: int = Field(

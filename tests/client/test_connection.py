@@ -111,7 +111,7 @@ def test_a_mesh_that_never_was_ready_is_told_with_who_is_missing(server, abort):
     server.info = lambda request, context: abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", late)
     with pytest.raises(shardcall.ServerUnavailableError) as caught:
         shardcall.connect(server.address)
-    told = f"the server at {server.address} is up, but {late.partition(';')[0]}; connect_timeout= says how long to wait"
+    told = f"the server at {server.address} is up, but {late.partition(';')[0]}; wait longer, or see: shardcall status"
     assert caught.value.message == told
 
 

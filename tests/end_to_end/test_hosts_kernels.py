@@ -48,7 +48,10 @@ def test_health_tells_of_a_host(hosts):
         1,
         f"shardcall: the server at {hosts.address} has had no host 'h9'; see: shardcall status\n",
     )
-    assert "up to 64 characters" in health("h" * 128)[1]
+    for name in ("", "h" * 65):
+        code, said = health(name)
+        assert code == 2
+        assert f"--host is {name!r}; a name has 1 to 64 characters" in said
 
 
 def whole_numbers(seed: int, *shape: int) -> np.ndarray:

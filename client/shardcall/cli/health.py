@@ -18,12 +18,14 @@ from shardcall.tls import find_tls
 # field 1, an enum whose value 1 is SERVING. The client need not depend on a package for a few bytes.
 _METHOD = "/grpc.health.v1.Health/Check"
 _SERVING = b"\x08\x01"
-_LONGEST_NAME = 127
+_LONGEST_NAME = 64
 
 
 def health(
     address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
-    host: Annotated[str, typer.Option(help="A host of the server's mesh, by its name, instead of the whole.")] = "",
+    host: Annotated[
+        str | None, typer.Option(help="A host of the server's mesh, by its name, instead of the whole.")
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
     tls: Encrypted = None,
     ca_certificate: CaCertificate = None,
@@ -36,7 +38,7 @@ def health(
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
         with open_channel(where, tls=encryption) as channel:
             check = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
-            answer = check(_request(f"hosts/{host}" if host else ""), timeout=timeout)
+            answer = check(_request(host), timeout=timeout)
     except ShardcallError as error:
         typer.echo(f"shardcall: {error}", err=True)
         raise typer.Exit(1) from None
@@ -51,8 +53,10 @@ def health(
     raise typer.Exit(0 if answer == _SERVING else 1)
 
 
-def _request(service: str) -> bytes:
-    name = service.encode()
-    if len(name) > _LONGEST_NAME:
-        raise typer.BadParameter(f"a host's name has up to 64 characters, and this one {len(name)} bytes")
-    return b"\x0a" + bytes([len(name)]) + name if name else b""
+def _request(host: str | None) -> bytes:
+    if host is None:
+        return b""
+    if not 0 < len(host.encode()) <= _LONGEST_NAME:
+        raise typer.BadParameter(f"--host is {host[:80]!r}; a name has 1 to {_LONGEST_NAME} characters")
+    service = f"hosts/{host}".encode()
+    return b"\x0a" + bytes([len(service)]) + service

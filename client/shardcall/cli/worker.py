@@ -17,7 +17,7 @@ from shardcall.errors import ShardcallError
 from shardcall.tls import find_tls
 from shardcall.token import find_token
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
-from shardcall_server.agent.own_address import address_towards, free_port
+from shardcall_server.agent.own_address import address_towards
 from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir
 from shardcall_server.frontend.hosts.pieces import HOST_NAME, HOST_NAMES
 from shardcall_server.launcher import ensure_environment
@@ -55,8 +55,6 @@ def worker(
         server = _parse_join(join)
         if name and not HOST_NAME.fullmatch(name):
             raise _UsageError(f"--name is {name!r}; give {HOST_NAMES}")
-        if address and not free_port(address):
-            raise _UsageError(f"--address is {address!r}, at which this host cannot listen; give one of its addresses")
         encryption = find_tls(server, tls, ca_certificate, client_certificate, client_key)
         find = partial(find_token, server, None, encrypted=encryption is not None or tls is False)
         find()  # what the environment says is wrong now, or never
@@ -67,7 +65,7 @@ def worker(
             tls=encryption,
             find_token=find,
             name=name or _NOT_IN_A_NAME.sub("-", socket.gethostname())[:64],
-            address=address,
+            address=address.strip("[]"),
             devices=devices,
             program_dir=own_program_dir(cache_dir),
             shared_memory=shared_memory,

@@ -90,10 +90,10 @@ class Agent:
 
     def end(self) -> None:
         """Has `run` return soon; the server is told that the host leaves. May be called by a signal's handler."""
-        self._ended.set()
         threading.Thread(target=self._leave, name="leave", daemon=True).start()
 
     def _leave(self) -> None:
+        self._ended.set()  # by a thread: a handler may run while the main thread holds the event's lock
         visit, call = self._visit, self._call
         if visit is not None:
             visit.leave()
@@ -130,6 +130,10 @@ class Agent:
         except OSError as error:
             if attempts % _TELL_EVERY == 0:
                 log.info("no way leads to the server at present; trying again", reason=str(error))
+            return False
+        if not free_port(address):
+            if attempts % _TELL_EVERY == 0:
+                log.warning("this host cannot listen at its address; trying again", address=address)
             return False
         visit = self._visit = Visit(self._settings, address, self._make_workers)
         join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
@@ -305,8 +309,9 @@ class Visit:
 
     def leave(self) -> None:
         """Says, after all else, that the host leaves."""
+        leaving = host_service_pb2.JoinRequest(leaving=host_service_pb2.Leaving())
         with suppress(queue.Full):
-            self._outbox.put(None, timeout=_LEAVE_S)
+            self._outbox.put(leaving.SerializeToString(), timeout=_LEAVE_S)
 
     def fall_silent(self) -> None:
         """Says nothing more; nobody waits any longer for others to take what is said."""

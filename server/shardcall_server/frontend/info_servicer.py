@@ -77,6 +77,7 @@ class ServerInfoServicer:
         self, request: server_info_service_pb2.GetServerInfoRequest, call: Call
     ) -> server_info_service_pb2.GetServerInfoResponse:
         """Tells the devices, limits and versions."""
+        self._supervisor.last_mesh(call)  # waits for the first
         state = self._supervisor.state()
         mesh = self._supervisor.last_mesh(call)
         settings = self._settings

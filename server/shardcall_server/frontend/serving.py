@@ -87,7 +87,8 @@ def _end_on_signals(end: threading.Event) -> None:
     def handle(number: int, _: FrameType | None) -> None:
         if end.is_set():
             os._exit(128 + number)
-        end.set()
+        # By a thread: a handler may run while the main thread holds the event's lock.
+        threading.Thread(target=end.set, name="end", daemon=True).start()
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)

@@ -33,6 +33,7 @@ class JoinRequest(_message.Message):
     WORKER_MESSAGE_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     worker_message: _builtins.bytes
     """A WorkerMessage of the worker."""
     @_builtins.property
@@ -59,6 +60,10 @@ class JoinRequest(_message.Message):
     def chunk(self) -> _array_pb2.TensorChunk:
         """Part of them: the offset counts from the first result's first byte."""
 
+    @_builtins.property
+    def leaving(self) -> Global___Leaving:
+        """The agent was told to end. The last message."""
+
     def __init__(
         self,
         *,
@@ -69,16 +74,34 @@ class JoinRequest(_message.Message):
         worker_message: _builtins.bytes = ...,
         results: Global___Results | None = ...,
         chunk: _array_pb2.TensorChunk | None = ...,
+        leaving: Global___Leaving | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "chunk", b"chunk", "hello", b"hello", "message", b"message", "results", b"results", "worker_ended", b"worker_ended", "worker_message", b"worker_message", "worker_started", b"worker_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "chunk", b"chunk", "hello", b"hello", "leaving", b"leaving", "message", b"message", "results", b"results", "worker_ended", b"worker_ended", "worker_message", b"worker_message", "worker_started", b"worker_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "chunk", b"chunk", "hello", b"hello", "message", b"message", "results", b"results", "worker_ended", b"worker_ended", "worker_message", b"worker_message", "worker_started", b"worker_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "chunk", b"chunk", "hello", b"hello", "leaving", b"leaving", "message", b"message", "results", b"results", "worker_ended", b"worker_ended", "worker_message", b"worker_message", "worker_started", b"worker_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "worker_started", "worker_ended", "worker_message", "results", "chunk"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "worker_started", "worker_ended", "worker_message", "results", "chunk", "leaving"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
+
+@_typing.final
+class Leaving(_message.Message):
+    """The agent was told to end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Leaving: _TypeAlias = Leaving  # noqa: Y015
 
 @_typing.final
 class Results(_message.Message):

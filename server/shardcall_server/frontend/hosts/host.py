@@ -17,6 +17,7 @@ from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.relay import Outgoing, RelayedLink
 from shardcall_worker.v1 import host_service_pb2
 
+_LEFT = "its agent was told to end"
 _start_ids = itertools.count(1)
 
 
@@ -117,6 +118,8 @@ class Host:
             case "worker_ended":
                 if worker is not None and worker.started.start_id == message.worker_ended.start_id:
                     worker.has_ended(message.worker_ended.status)
+            case "leaving":
+                self.part(_LEFT)
             case "results":
                 self._results_of = message.results.call_id
             case "worker_message":

@@ -30,7 +30,6 @@ _METHOD = f"/{SERVICE}/Join"
 _HELLO_S = 10.0
 _SPARE_HOSTS = 8  # that stand by, or come back while their former call still ends
 _CONNECTION_ENDED = "its connection ended"
-_LEFT = "its agent was told to end"
 _CARRIER: Any = host_service_pb2.JoinRequest
 
 
@@ -104,9 +103,7 @@ class HostServer:
         except Exception as error:  # noqa: BLE001  # gRPC's, when the call ends; or what no agent of ours says
             if not isinstance(error, grpc.RpcError):
                 structlog.get_logger().warning("a host's call ended", host=host.name, reason=repr(error))
-            self._hosts.part(host, _CONNECTION_ENDED)
-        else:
-            self._hosts.part(host, _LEFT)
+        self._hosts.part(host, _CONNECTION_ENDED)
 
 
 def _hello(requests: Iterator[Any], context: grpc.ServicerContext) -> host_service_pb2.Hello:

@@ -84,6 +84,7 @@ class Hosts:
             if hello.name in self._present:  # it may have lost its connection, and the front end not know of it yet
                 raise NotNowError(f"a host {hello.name} is there already; give every host a --name of its own")
             self._present[hello.name] = host
+            self._on_change(hello.name, True)
             self._versions = self._versions or hello.versions
             for place in self._places:
                 if place.name == hello.name:
@@ -99,6 +100,7 @@ class Hosts:
             if self._present.get(host.name) is not host:
                 return
             del self._present[host.name]
+            self._on_change(host.name, False)
             for place in self._places:
                 if place.name == host.name:
                     place.since, place.reason = time.monotonic(), host.parted
@@ -188,6 +190,7 @@ class Hosts:
         """Who has each place: the host that had it, or one that stands by and has as many devices; None for nobody."""
         known = {place.name for place in self._places}
         standing_by = [name for name in self._present if name not in known]
+        standing_by.sort(key=lambda name: not self._present[name].hello.devices)  # who says how many comes first
         names: list[str | None] = []
         for place in self._places:
             there = place.name in self._present

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from shardcall_server.frontend.workers.command import Command, head
 from shardcall_server.frontend.workers.ends import Stop
@@ -16,6 +17,7 @@ _STARVED = 0.5  # of the time that counts
 _ENOUGH = 1 - math.exp(-1)  # of it: what has come together after as much
 _TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
 _AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
+_IDLE_SPANS = 10
 _ALL_IN_PLACE = 1 << 63
 
 
@@ -55,11 +57,10 @@ class Lag:
         return self._look_behind(commands, now, passed_s) or self._look_for_starved(now, passed_s)
 
     def _look_for_starved(self, now: Command | None, passed_s: float) -> Stop | None:
-        taking_part = self._taking_part(now) if now is not None else set()
-        starved = self._starved.look(now, taking_part, passed_s)
+        starved, late = self._starved.look(self._taking_part(now) if now is not None else set(), passed_s)
         if now is None or not starved:
             return None
-        return Stop(f"{' and '.join(starved)} that {now.doing} waited, and got almost no processor")
+        return Stop(f"{_hosts(starved)} got almost no processor (late for {late} of the time) while {now.doing}")
 
     def _look_behind(self, commands: Iterable[Command], now: Command | None, passed_s: float) -> Stop | None:
         """One that has not answered what others have: they were told at the same time, and have as much to do."""
@@ -99,64 +100,84 @@ class Lag:
         return (int(in_place) if in_place < math.inf else _ALL_IN_PLACE) + moved
 
 
+@dataclass
+class _Account:
+    """How one worker fared of late, in seconds that fade.
+
+    Attributes:
+        told: what it said last.
+        since_s: how long ago that was, of time that counts.
+        looked_s: of time that counts, as much as has not faded.
+        late_s: of that, by how much it was late.
+        cpu_s: of that, how long it worked.
+    """
+
+    told: link_pb2.Heartbeat
+    since_s: float = 0.0
+    looked_s: float = 0.0
+    late_s: float = 0.0
+    cpu_s: float = 0.0
+
+    @property
+    def late(self) -> float:
+        """For which part of the time it was late."""
+        return min(1.0, self.late_s / self.looked_s)
+
+    def fade(self, kept: float) -> None:
+        """Forgets a part."""
+        self.looked_s, self.late_s, self.cpu_s = self.looked_s * kept, self.late_s * kept, self.cpu_s * kept
+
+    def look_away(self, told: link_pb2.Heartbeat) -> None:
+        """Lets time pass that does not count."""
+        self.told, self.since_s = told, 0.0
+
+    def look(self, told: link_pb2.Heartbeat, passed_s: float, span_s: float) -> None:
+        """Counts time in which others waited for this worker."""
+        self.looked_s += passed_s
+        self.since_s += passed_s
+        if told is not self.told:
+            self.late_s += min(told.late_seconds - self.told.late_seconds, self.since_s, span_s)
+            self.cpu_s += told.cpu_seconds - self.told.cpu_seconds
+            self.told, self.since_s = told, 0.0
+
+
 class _Starved:
     """Looks for one that gets no processor, and so keeps the others waiting in whatever all do together.
 
     Its signs of life are late and the others' are not, though it does not work. It is late for no longer than was
-    looked at while commands waited: a mesh without work is nobody's trouble, and a front end that was stopped blames
-    nobody.
+    looked at while commands waited in which it takes part: a mesh without work is nobody's trouble, and a front end
+    that was stopped blames nobody.
 
     Args:
         members: the workers.
-        span_s: how much of that time counts; what is longer ago fades.
+        span_s: how much of that time counts; what is longer ago fades, and slowly so while it does not count.
     """
 
     def __init__(self, members: Sequence[Member], span_s: float) -> None:
         self._members = members
         self._span_s = span_s
-        self._looked_s = 0.0
-        self._late_s = [0.0] * len(members)
-        self._cpu_s = [0.0] * len(members)
-        self._forget()
+        self._accounts = [_Account(member.told) for member in members]
 
-    def _forget(self) -> None:
-        self._told = [member.told for member in self._members]
-        self._since_s = [0.0] * len(self._members)  # it was heard, of time that counts
-
-    def look(self, now: Command | None, taking_part: set[int], passed_s: float) -> list[str]:
-        """Looks once more; returns who gets no processor, in words.
+    def look(self, taking_part: set[int], passed_s: float) -> tuple[list[Member], str]:
+        """Looks once more; returns who gets no processor, and for which part of the time.
 
         Args:
-            now: what the mesh is at.
-            taking_part: whose devices that is for.
+            taking_part: who takes part in what the mesh is at.
             passed_s: the time since the last look.
         """
-        if now is None:
-            self._forget()
-            return []
-        kept = math.exp(-passed_s / self._span_s)
-        self._looked_s = self._looked_s * kept + passed_s
-        for i in range(len(self._members)):
-            late_s, cpu_s = self._hear(i, passed_s)
-            self._late_s[i] = self._late_s[i] * kept + late_s
-            self._cpu_s[i] = self._cpu_s[i] * kept + cpu_s
-        return self._find(taking_part) if self._looked_s >= _ENOUGH * self._span_s else []
-
-    def _hear(self, i: int, passed_s: float) -> tuple[float, float]:
-        """By how much a worker was late since it was heard before, and how long it worked."""
-        self._since_s[i] += passed_s
-        before, after = self._told[i], self._members[i].told
-        if after is before:
-            return 0.0, 0.0
-        late_s = min(after.late_seconds - before.late_seconds, self._since_s[i])
-        self._told[i], self._since_s[i] = after, 0.0
-        return late_s, after.cpu_seconds - before.cpu_seconds
-
-    def _find(self, taking_part: set[int]) -> list[str]:
-        late = [seconds / self._looked_s for seconds in self._late_s]
-        least = max(_STARVED, _TIMES_THE_BEST * min(late))
-        starved = [i for i in taking_part if late[i] > least and self._cpu_s[i] < _AT_WORK * self._looked_s]
-        return [f"{self._members[i].worker.host} was late for {late[i]:.0%} of the time" for i in sorted(starved)]
+        for i, (account, member) in enumerate(zip(self._accounts, self._members, strict=True)):
+            if i in taking_part:
+                account.fade(math.exp(-passed_s / self._span_s))
+                account.look(member.told, passed_s, self._span_s)
+            else:
+                account.fade(math.exp(-passed_s / (_IDLE_SPANS * self._span_s)))
+                account.look_away(member.told)
+        accounts = {i: self._accounts[i] for i in sorted(taking_part)}
+        if not all(account.looked_s >= _ENOUGH * self._span_s for account in accounts.values()):
+            return [], ""
+        least = max(_STARVED, _TIMES_THE_BEST * min((account.late for account in accounts.values()), default=1.0))
+        starved = [i for i, a in accounts.items() if a.late > least and a.cpu_s < _AT_WORK * a.looked_s]
+        return [self._members[i] for i in starved], " and ".join(f"{accounts[i].late:.0%}" for i in starved)
 
 
 def _hosts(members: Iterable[Member]) -> str:
