@@ -97,7 +97,7 @@ class Settings(BaseSettings):
         5.0,
         ge=0.5,
         le=86400,
-        description="How long a host may be behind the others, in seconds, or get no processor half of the time.",
+        description="How long a host may be behind the others, in seconds, or get almost no processor.",
     )
     mesh: str = Field("", description="Default mesh, such as x=4,y=2; empty is one axis x over all devices.")
     max_call_bytes: int = Field(

@@ -121,7 +121,7 @@ def test_one_that_gets_none_any_more_is_given_up_as_soon():
     mesh = Mesh(run(0, 1))
     assert mesh.looks(60) is None
     mesh.late[1] = 0.9
-    assert mesh.looks(3) is None
+    assert mesh.looks(2) is None
     assert mesh.looks(2) is not None
 
 
@@ -157,18 +157,25 @@ def test_a_pause_that_the_front_end_shared_is_no_fault():
     assert mesh.looks(100) is None
 
 
+def test_a_single_pause_is_borne_however_long():
+    mesh = Mesh(run(0, 1))
+    assert mesh.looks(20) is None
+    mesh.members[1].told = link_pb2.Heartbeat(late_seconds=100.0)
+    assert mesh.looks(100) is None
+
+
 def test_one_that_gets_a_processor_again_in_time_is_kept():
     mesh = Mesh(run(0, 1))
     for _ in range(10):
         mesh.late[1] = 0.9
         assert mesh.looks(2) is None
         mesh.late[1] = 0.0
-        assert mesh.looks(5) is None
+        assert mesh.looks(10) is None
 
 
 def test_hosts_that_wait_for_a_slow_network_are_left_alone():
     mesh = Mesh(run(0, 1))
-    mesh.late[:] = [0.0, 0.4]
+    mesh.late[:] = [0.0, 0.3]
     assert mesh.looks(100) is None
 
 
@@ -219,7 +226,7 @@ def test_no_one_is_late_for_longer_than_was_looked():
             mesh.members[1].told = told
         stop = mesh.lag.look(mesh.commands, 0.25)
         if stop is not None:
-            assert "(late for 100% of the time)" in stop.reason or "(late for 9" in stop.reason
+            assert "(late for 38% of the time)" in stop.reason
             return
     raise AssertionError("nobody noticed")
 

@@ -13,7 +13,8 @@ from shardcall_server.frontend.workers.member import Member
 from shardcall_worker.v1 import link_pb2
 
 _LEAST_SPAN_S = 3.0  # lateness is told once a second
-_STARVED = 0.5  # of the time that counts
+_STARVED = 0.35  # of the time that counts; with a hundredth of a processor it is half of it, or all
+_MOST_AT_ONCE_S = 1.5  # a single pause, of a machine that is moved say, is too little; a long one is silence
 _ENOUGH = 1 - math.exp(-1)  # of it: what has come together after as much
 _TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
 _AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
@@ -131,12 +132,12 @@ class _Account:
         """Lets time pass that does not count."""
         self.told, self.since_s = told, 0.0
 
-    def look(self, told: link_pb2.Heartbeat, passed_s: float, span_s: float) -> None:
+    def look(self, told: link_pb2.Heartbeat, passed_s: float) -> None:
         """Counts time in which others waited for this worker."""
         self.looked_s += passed_s
         self.since_s += passed_s
         if told is not self.told:
-            self.late_s += min(told.late_seconds - self.told.late_seconds, self.since_s, span_s)
+            self.late_s += min(told.late_seconds - self.told.late_seconds, self.since_s, _MOST_AT_ONCE_S)
             self.cpu_s += told.cpu_seconds - self.told.cpu_seconds
             self.told, self.since_s = told, 0.0
 
@@ -168,7 +169,7 @@ class _Starved:
         for i, (account, member) in enumerate(zip(self._accounts, self._members, strict=True)):
             if i in taking_part:
                 account.fade(math.exp(-passed_s / self._span_s))
-                account.look(member.told, passed_s, self._span_s)
+                account.look(member.told, passed_s)
             else:
                 account.fade(math.exp(-passed_s / (_IDLE_SPANS * self._span_s)))
                 account.look_away(member.told)
