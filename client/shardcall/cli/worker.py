@@ -19,7 +19,7 @@ from shardcall.token import find_token
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
 from shardcall_server.agent.own_address import address_towards
 from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir
-from shardcall_server.frontend.hosts.pieces import HOST_NAME, HOST_NAMES
+from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAMES
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.settings import usual_cache_dir
 from shardcall_server.telemetry import configure_logging

@@ -20,7 +20,8 @@ from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.grpc_options import grpc_options
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError
-from shardcall_server.frontend.hosts.pieces import HOST_NAME, HOST_NAMES, MESSAGE_BYTES
+from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAMES
+from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
 from shardcall_server.frontend.status import CallStatus
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import host_service_pb2

@@ -55,7 +55,7 @@ class Hosts:
 
     Args:
         settings: the server's.
-        on_change: told which of the mesh's hosts is there or not, whenever that may have changed.
+        on_change: told of a host that joined, and of one that parted.
     """
 
     def __init__(self, settings: Settings, on_change: Callable[[str, bool], None]) -> None:
@@ -89,7 +89,7 @@ class Hosts:
             for place in self._places:
                 if place.name == hello.name:
                     place.since = 0.0
-            self._tell_changes()
+            self._changed.notify_all()
         structlog.get_logger().info("a host joined", host=hello.name, address=hello.address, **self._count())
         return host
 
@@ -104,13 +104,8 @@ class Hosts:
             for place in self._places:
                 if place.name == host.name:
                     place.since, place.reason = time.monotonic(), host.parted
-            self._tell_changes()
+            self._changed.notify_all()
         structlog.get_logger().warning("a host parted", host=host.name, reason=host.parted, **self._count())
-
-    def _tell_changes(self) -> None:
-        self._changed.notify_all()
-        for place in self._places:
-            self._on_change(place.name, place.name in self._present)
 
     def _count(self) -> dict[str, object]:
         return {"present": len(self._present), "needed": self._settings.hosts}
@@ -183,7 +178,6 @@ class Hosts:
             self._places += [_Place("") for _ in names[len(self._places) :]]
             for place, name in zip(self._places, names, strict=True):
                 place.name, place.since = name or "", 0.0
-            self._tell_changes()
             return [self._present[place.name] for place in self._places]
 
     def _assign(self) -> list[str | None]:

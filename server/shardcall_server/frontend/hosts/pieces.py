@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,9 +10,6 @@ CHUNK_BYTES = 1 << 20
 
 MESSAGE_BYTES = 128 << 20
 """The most in one message of an agent's call: twice what a client's may have, which is part of one."""
-
-HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-HOST_NAMES = "1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit first"
 
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:

@@ -13,12 +13,12 @@ from shardcall_server.frontend.workers.member import Member
 from shardcall_worker.v1 import link_pb2
 
 _LEAST_SPAN_S = 3.0  # lateness is told once a second
+_ENOUGH = 1 - math.exp(-1)  # of the span: what has come together, since time fades, when as much has passed
 _STARVED = 0.35  # of the time that counts; with a hundredth of a processor it is half of it, or all
 _MOST_AT_ONCE_S = 1.5  # a single pause, of a machine that is moved say, is too little; a long one is silence
-_ENOUGH = 1 - math.exp(-1)  # of it: what has come together after as much
 _TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
 _AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
-_IDLE_SPANS = 10
+_IDLE_SPANS = 10  # how many spans time that does not count lasts, until as much has faded
 _ALL_IN_PLACE = 1 << 63
 
 
