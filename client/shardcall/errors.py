@@ -159,7 +159,11 @@ class ServerUnavailableError(ShardcallError, ConnectionError):
 
 
 class MeshRestartedError(ServerUnavailableError):
-    """The mesh restarted while it worked on this call; the call may be repeated."""
+    """The mesh restarted while it worked on this call; the call may be repeated.
+
+    ``metadata["ended"]`` tells how the mesh ended, where that is known: ``killed``, ``crashed``, ``unresponsive`` or
+    ``overtime``.
+    """
 
 
 class AccessDeniedError(ShardcallError, PermissionError):

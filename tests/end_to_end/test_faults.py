@@ -53,6 +53,8 @@ def test_a_worker_killed_in_the_middle_of_a_call_ends_that_call_and_the_next_is_
         with pytest.raises(sc.MeshRestartedError) as caught:
             call.result(120)
         assert caught.value.reason == "MESH_RESTARTED"
+        assert caught.value.metadata["ended"] == "killed"
+        assert "ended from outside" in str(caught.value)
         assert isinstance(caught.value, ConnectionError)
         assert caught.value.timing.total > 0
 

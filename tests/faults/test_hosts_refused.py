@@ -58,6 +58,12 @@ def test_no_token_and_one_without_the_scope_are_refused(waiting, token, code, wh
         assert why in ended[1]
 
 
+def test_the_log_tells_of_agents_that_are_not_let_in(waiting):
+    with HandMadeAgent(waiting.hosts_address, "x" * 43, hello()) as agent:
+        agent.end()
+    assert waiting.words.wait_for(r'"last_method": "Join"[^\n]*"last_reason": "(\w+)"')
+
+
 def test_a_token_with_the_scope_alone_will_do(waiting):
     with HandMadeAgent(waiting.hosts_address, token_of("guest"), hello("of-guest")) as agent:
         assert agent.hears() == "welcome"

@@ -34,10 +34,13 @@ def run() -> Iterator[Callable[..., Running]]:
         running.close()
 
 
-def restarted(answer) -> None:
+def restarted(answer, kind=None) -> None:
     with pytest.raises(CallError) as caught:
         answer.result(PATIENCE_S)
     assert caught.value.reason is Reason.MESH_RESTARTED
+    if kind is not None:
+        assert caught.value.metadata == {"ended": kind.value}
+        assert f"({kind.told})" in caught.value.message
 
 
 def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
@@ -125,7 +128,7 @@ def test_as_much_is_in_place_as_is_in_place_of_every_worker(run):
 
 def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
-    restarted(mesh.execute())
+    restarted(mesh.execute(), Kind.UNRESPONSIVE)
     assert mesh.end.result(PATIENCE_S).reason == "host b alone failed: no"
     assert all(worker.ended for worker in mesh.workers)
 
@@ -170,7 +173,7 @@ def test_an_end_of_one_ends_the_others_and_is_told_as_its_own(run, index):
     answers = [mesh.execute() for _ in range(3)]
     mesh.workers[index].die(-signal.SIGKILL)
     for answer in answers:
-        restarted(answer)
+        restarted(answer, Kind.KILLED)
     end: End = mesh.end.result(PATIENCE_S)
     assert end.reason == f"ended by signal 9 (SIGKILL), on host {'abc'[index]}"
     assert end.kind is Kind.KILLED
@@ -183,7 +186,7 @@ def test_a_crash_is_blamed_on_what_ran_and_others_that_die_of_it_are_not_the_rea
     mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
     answer = mesh.execute("bad")
     mesh.workers[1].die(-signal.SIGSEGV)
-    restarted(answer)
+    restarted(answer, Kind.CRASHED)
     end = mesh.end.result(PATIENCE_S)
     assert end.blamed == ("bad",)
     assert "SIGSEGV" in end.reason

@@ -85,7 +85,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """CANCELLED: the caller went away."""
     ERROR_REASON_MESH_RESTARTED: _ErrorReason.ValueType  # 24
     """UNAVAILABLE: the mesh restarted while it worked on this call. The call may
-    be repeated, by the caller's own decision.
+    be repeated, by the caller's own decision. Metadata `ended` tells how the
+    mesh ended, where that is known: overtime, unresponsive, killed or crashed.
     """
     ERROR_REASON_MESH_NOT_READY: _ErrorReason.ValueType  # 25
     """UNAVAILABLE: the mesh has not answered yet, or could not be started."""
@@ -209,7 +210,8 @@ ERROR_REASON_CANCELLED: ErrorReason.ValueType  # 23
 """CANCELLED: the caller went away."""
 ERROR_REASON_MESH_RESTARTED: ErrorReason.ValueType  # 24
 """UNAVAILABLE: the mesh restarted while it worked on this call. The call may
-be repeated, by the caller's own decision.
+be repeated, by the caller's own decision. Metadata `ended` tells how the
+mesh ended, where that is known: overtime, unresponsive, killed or crashed.
 """
 ERROR_REASON_MESH_NOT_READY: ErrorReason.ValueType  # 25
 """UNAVAILABLE: the mesh has not answered yet, or could not be started."""

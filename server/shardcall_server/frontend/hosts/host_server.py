@@ -16,6 +16,7 @@ from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import listen_for_hosts
+from shardcall_server.frontend.access.refusals import Refusals
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.grpc_options import grpc_options
 from shardcall_server.frontend.hosts.host import Host
@@ -52,6 +53,7 @@ class HostServer:
     def __init__(self, settings: Settings, hosts: Hosts, tokens: Tokens | None) -> None:
         self._hosts = hosts
         self._gate = Gate(tokens)
+        self._refusals = Refusals()
         most = 2 * settings.hosts + _SPARE_HOSTS
         self._server = grpc.server(
             ThreadPoolExecutor(most, thread_name_prefix="host"),
@@ -82,6 +84,7 @@ class HostServer:
         try:
             self._gate.admit(_METHOD, tuple((key, value) for key, value in context.invocation_metadata()))
         except CallError as error:
+            self._refusals.note("Join", context.peer(), error.reason)
             context.abort_with_status(CallStatus(error, timing_pb2.Timing()))
         hello = _hello(requests, context)
         try:

@@ -42,6 +42,19 @@ class Kind(enum.StrEnum):
     CRASHED = "crashed"
     """It ended by a fault of its own."""
 
+    @property
+    def told(self) -> str:
+        """What callers are told: nothing of the calls of others, or of the server's own names."""
+        return _TOLD[self]
+
+
+_TOLD = {
+    Kind.OVERTIME: "a call took longer than it may",
+    Kind.UNRESPONSIVE: "a worker left, did not answer, or did otherwise than the others",
+    Kind.KILLED: "a worker was ended from outside",
+    Kind.CRASHED: "a worker ended by a fault of its own",
+}
+
 
 @dataclass(frozen=True)
 class End:

@@ -288,7 +288,7 @@ class MeshSession:
             self.blame.count(key)
         for command in lost:
             own = self._stop.error if self._stop is not None and command is self._stop.culprit else None
-            command.answer.set_exception(own or mesh_restarted())
+            command.answer.set_exception(own or mesh_restarted(end.kind))
         if not self.ready.done():
             self.ready.set_exception(
                 CallError(Reason.MESH_NOT_READY, "the mesh ended before it was ready; see the server's log")
@@ -330,12 +330,18 @@ class SessionEndedError(Exception):
     """The worker is gone; the command was not handed to it and may go to the next."""
 
 
-def mesh_restarted() -> CallError:
-    """The error of a call that the mesh was working on when it ended."""
+def mesh_restarted(kind: Kind | None = None) -> CallError:
+    """The error of a call that the mesh was working on when it ended.
+
+    Args:
+        kind: how it ended; None where that is not known yet.
+    """
+    why = f" ({kind.told})" if kind else ""
     return CallError(
         Reason.MESH_RESTARTED,
-        "the mesh restarted while it worked on this call, and its result is lost; "
+        f"the mesh restarted while it worked on this call{why}, and its result is lost; "
         "the call may be repeated, since kernels change nothing",
+        metadata={"ended": kind.value} if kind else {},
     )
 
 
