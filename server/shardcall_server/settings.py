@@ -371,8 +371,8 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
         raise SettingsError(given + first["msg"].removeprefix("Value error, ")) from None
 
 
-# Read by the client or the command line, not settings of the server.
-_OTHER_VARIABLES = {"ca_certificate", "config"}
+# Read by the client or other commands, not settings of the server.
+_OTHER_VARIABLES = {"ca_certificate", "config", "name"}
 
 
 def _nearest(name: str, known: Mapping[str, Any], environment: bool = False) -> str:

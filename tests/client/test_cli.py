@@ -43,6 +43,14 @@ def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
     assert "Traceback" not in ended.output
 
 
+def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, tmp_path):
+    ended = run("token", "add", "hosts", "--scopes", "host", "--token-file", str(tmp_path / "token"))
+    assert ended.exit_code == 0
+    assert "export SHARDCALL_TOKEN=" in ended.output
+    assert "shardcall worker --join" in ended.output
+    assert "shardcall.connect" not in ended.output
+
+
 def shardcall_command(*words):
     command = [sys.executable, "-m", "shardcall", *words]
     environment = {**os.environ, "COLUMNS": "80"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,15 @@ def waiting() -> Iterator[Cluster]:
         assert not [line for line in cluster.words.lines if "Traceback" in line]
     finally:
         cluster.end()
+
+
+def test_where_hosts_may_join_is_told_as_they_write_it():
+    cluster = Cluster(2, ("--host", "0.0.0.0", "--insecure-allow-remote"), {})
+    try:
+        told = cluster.words.wait_for(r'"by": "shardcall worker --join (\S+):\d+"')[1]
+    finally:
+        cluster.end()
+    assert told == socket.gethostname()
 
 
 @pytest.fixture

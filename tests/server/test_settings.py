@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import platform
 
 import pytest
 
 from shardcall.cli.serve import serve
+from shardcall_server.frontend.serving import serve as serve_until_told
 from shardcall_server.settings import Settings, SettingsError, load_settings
 
 
@@ -81,3 +83,15 @@ def test_every_setting_is_an_option_of_serve():
 
 def test_every_setting_says_what_it_is():
     assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_variables_of_other_commands_are_let_pass(monkeypatch):
+    monkeypatch.setenv("SHARDCALL_NAME", "rack1-a")  # of shardcall worker
+    monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", "ca.pem")
+    load_settings({})
+
+
+def test_another_system_than_linux_is_named(monkeypatch):
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    with pytest.raises(SettingsError, match=r"needs Linux.*this is Darwin.*the client runs here"):
+        serve_until_told(Settings())

@@ -22,7 +22,10 @@ def info(
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Show what a server is, what it allows, and its kernels."""
+    """Show what a server is, what it allows, and its kernels.
+
+    From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives the token.
+    """
     try:
         connected = shardcall.connect(
             address,

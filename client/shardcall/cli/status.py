@@ -53,7 +53,10 @@ def status(
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Show whether a server serves and what it holds; needs a token of scope admin."""
+    """Show whether a server serves and what it holds; needs a token of scope admin.
+
+    From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives the token.
+    """
     try:
         where = parse_address(address)
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)

@@ -38,7 +38,10 @@ def show(context: typer.Context, file: _File = "") -> None:
 def add(
     name: Annotated[str, typer.Argument(help="What the principal is called in logs and quotas.")],
     scopes: Annotated[
-        str, typer.Option(help="What it may do: run, arrays, admin, with commas between.")
+        str,
+        typer.Option(
+            help="What it may do: run, arrays, admin, with commas between; host alone for `shardcall worker`."
+        ),
     ] = "run,arrays",
     file: _File = "",
 ) -> None:
@@ -89,6 +92,10 @@ def _read(file: str) -> tuple[str, Sequence[Entry]]:
 
 
 def _tell(path: str, entry: Entry) -> None:
+    if "host" in entry.scopes and "run" not in entry.scopes:
+        typer.echo(f"{path} holds the token of {entry.name}; where `shardcall worker --join` runs:")
+        typer.echo(f"export {token_file.TOKEN_VARIABLE}={entry.token}")
+        return
     typer.echo(f"{path} holds the token of {entry.name}; connect with:")
     typer.echo(f'shardcall.connect("localhost:8470", token="{entry.token}")')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import signal
 import socket
@@ -28,7 +29,9 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def worker(
-    join: Annotated[str, typer.Option(help='Where the server takes hosts, "host:port": its log tells at its start.')],
+    join: Annotated[
+        str, typer.Option(help='Where the server takes hosts, "host:port": its name and its --hosts-port.')
+    ],
     devices: Annotated[
         int, typer.Option(min=0, max=512, help="Virtual CPU devices of this host; 0 takes the platform's own.")
     ] = 0,
@@ -36,7 +39,10 @@ def worker(
         str, typer.Option(help="What the server calls this host; empty is the machine's name.", envvar="SHARDCALL_NAME")
     ] = "",
     address: Annotated[
-        str, typer.Option(help="Where the other hosts reach this one; empty is where the server sees it.")
+        str,
+        typer.Option(
+            help="Where the other hosts reach this one; empty is the address from which it reaches the server."
+        ),
     ] = "",
     cache_dir: Annotated[
         str, typer.Option(help="Folder for compiled programs; empty for none.", envvar="SHARDCALL_CACHE_DIR")
@@ -48,10 +54,15 @@ def worker(
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Make this machine a host of a server's mesh, until told to end; a server takes hosts with --hosts."""
+    """Make this machine a host of a server's mesh, until told to end; a server takes hosts with --hosts.
+
+    From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives a token of scope host.
+    """
     ensure_environment()
     configure_logging(log_level)
     try:
+        if platform.system() != "Linux":
+            raise _UsageError(f"a host of a mesh needs Linux, and this is {platform.system()}")
         server = _parse_join(join)
         if name and not HOST_NAME.fullmatch(name):
             raise _UsageError(f"--name is {name!r}; give {HOST_NAMES}")

@@ -56,7 +56,7 @@ class AgentSettings:
         tls: what the connection is encrypted with; None for a plain one.
         find_token: finds what is shown to the server; the token file may be made or changed at any time.
         name: of this host.
-        address: at which the other hosts reach this one; empty is where the server sees it at the time.
+        address: at which the other hosts reach this one; empty is that from which it reaches the server at the time.
         devices: virtual CPU devices; 0 for the platform's own.
         program_dir: where compiled programs are kept; empty for nowhere.
         shared_memory: whether memory may be shared with a server on this host.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import socket
 import sys
@@ -35,8 +36,13 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
             to the program that started it.
 
     Raises:
-        SettingsError: an address that cannot be had.
+        SettingsError: an address that cannot be had, or another system than Linux.
     """
+    if platform.system() != "Linux":
+        raise SettingsError(
+            f"the server needs Linux, whose shared memory files it uses, and this is {platform.system()}; run it in a "
+            "container or on another machine: the client runs here"
+        )
     configure_logging(settings.log_level)
     end = threading.Event()
     _end_on_signals(end)
@@ -44,8 +50,8 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
         threading.Thread(target=_end_on_stdin, args=[end], name="stdin", daemon=True).start()
     front_end = FrontEnd(settings)
     if front_end.hosts_address:
-        log = structlog.get_logger()
-        log.info("hosts may join", needed=settings.hosts, by=f"shardcall worker --join {front_end.hosts_address}")
+        log, reached = structlog.get_logger(), _reached(front_end.hosts_address, settings)
+        log.info("hosts may join", needed=settings.hosts, by=f"shardcall worker --join {reached}")
     try:
         ready = front_end.wait_ready(end)
     except CallError as error:
@@ -62,10 +68,7 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
         front_end.stop()
         raise SettingsError(str(error)) from None
     address = front_end.address
-    # A wildcard is where others do not connect to.
-    host = (host_of(Path(settings.tls_cert)) if settings.tls_cert else None) or socket.gethostname()
-    reached = address.replace("0.0.0.0", host).replace("[::]", host)
-    arguments = f'"{reached}"{connect_arguments(settings)}'
+    arguments = f'"{_reached(address, settings)}"{connect_arguments(settings)}'
     print(  # noqa: T201
         f"shardcall ready at {address} ({len(ready.devices)} {ready.platform} devices); "
         f"connect with: shardcall.connect({arguments})",
@@ -81,6 +84,12 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
             pass
     drained.result()
     return 0
+
+
+def _reached(address: str, settings: Settings) -> str:
+    """An address as others write it: a wildcard is where nobody connects to."""
+    host = (host_of(Path(settings.tls_cert)) if settings.tls_cert else None) or socket.gethostname()
+    return address.replace("0.0.0.0", host).replace("[::]", host)
 
 
 def _end_on_signals(end: threading.Event) -> None:
