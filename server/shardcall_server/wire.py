@@ -143,6 +143,13 @@ def encode_mesh(mesh: MeshAxes, device_ids: tuple[int, ...] = ()) -> mesh_pb2.Me
     return mesh_pb2.Mesh(axes=axes, device_ids=device_ids)
 
 
+def decode_spec(message: mesh_pb2.OptionalPartitionSpec) -> Spec | None:
+    """A spec, unchecked; None for one left open."""
+    if not message.HasField("spec"):
+        return None
+    return tuple(tuple(entry.axis_names) for entry in message.spec.entries)
+
+
 def encode_spec(spec: Spec) -> mesh_pb2.PartitionSpec:
     """The message for a spec."""
     return mesh_pb2.PartitionSpec(entries=[mesh_pb2.PartitionSpecEntry(axis_names=names) for names in spec])

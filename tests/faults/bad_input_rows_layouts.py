@@ -27,6 +27,11 @@ _MESHES = [
     ("a size left out", mesh_pb2.Mesh(axes=[_AXIS(name="x")]), "INVALID_MESH"),
     ("a name left out", mesh_pb2.Mesh(axes=[_AXIS(size=2)]), "INVALID_MESH"),
     ("a name twice", mesh_pb2.Mesh(axes=[_AXIS(name="x", size=2)] * 2), "INVALID_MESH"),
+    (
+        "a name twice of two sizes",
+        mesh_pb2.Mesh(axes=[_AXIS(name="x", size=2), _AXIS(name="x", size=1)]),
+        "INVALID_MESH",
+    ),
     ("a name twice of sizes 1", mesh_pb2.Mesh(axes=[_AXIS(name="x", size=1)] * 2), "INVALID_MESH"),
     ("9 devices", mesh(x=9), "NOT_ENOUGH_DEVICES"),
     ("16 devices on two axes", mesh(x=4, y=4), "NOT_ENOUGH_DEVICES"),

@@ -144,6 +144,17 @@ def test_one_that_stands_by_takes_the_place_of_one_that_is_gone(hosts, taking):
     assert [(state.name, state.process_index) for state in hosts.states()] == [("c", 0), ("b", 1), ("a", -1)]
 
 
+def test_spares_count_on_those_hosts_that_have_places(hosts, taking):
+    agents = [Agent(hosts, name) for name in "abc"]
+    taking.names()
+    assert not hosts.spare_ready
+    for agent in agents[:2]:
+        agent.host.take(host_service_pb2.JoinRequest(beat=host_service_pb2.HostBeat(spare_ready=True)))
+    assert hosts.spare_ready, "c has none, and no place"
+    hosts.part(agents[0].host, "gone")
+    assert not hosts.spare_ready
+
+
 def test_one_that_has_not_as_many_devices_takes_no_place(hosts, taking):
     agents = [Agent(hosts, "a", 4), Agent(hosts, "b", 2)]
     assert taking.names() == ["a", "b"]

@@ -7,7 +7,10 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
+from shardcall_server.errors import Reason
 from shardcall_server.frontend.workers.command import Command
 from shardcall_server.frontend.workers.ends import Stop
 from shardcall_server.frontend.workers.lag import Lag
@@ -100,6 +103,28 @@ def test_a_host_of_half_the_speed_is_no_fault():
     command.answers[0] = ANSWER
     assert mesh.looks(20) is None
     assert mesh.looks(3) is not None
+
+
+def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
+    """In a collective those that did not fail cannot answer: it is not they who are behind."""
+    command = run(0, 1)
+    mesh = Mesh(command)
+    failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")
+    command.answers[0] = link_pb2.WorkerMessage(failure=failure)
+    assert mesh.looks(6) is None
+    stop = mesh.looks(1)
+    assert stop is not None
+    assert (stop.reason, stop.culprit, stop.is_blamed) == ("host h0 alone failed: no room", command, True)
+    assert stop.error is not None
+    assert stop.error.reason is Reason.OUT_OF_DEVICE_MEMORY
+
+
+@pytest.mark.parametrize("kind", ["start_profile", "stop_profile"])
+def test_the_files_of_a_profile_take_as_long_as_they_take(kind):
+    command = run(kind=kind)
+    mesh = Mesh(command)
+    command.answers[0] = ANSWER
+    assert mesh.looks(100) is None
 
 
 def test_compilations_take_as_long_as_they_take():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, Full, Running, but
@@ -127,10 +129,48 @@ def test_as_much_is_in_place_as_is_in_place_of_every_worker(run):
 
 
 def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
-    restarted(mesh.execute(), Kind.UNRESPONSIVE)
-    assert mesh.end.result(PATIENCE_S).reason == "host b alone failed: no"
+    mesh = run(FakeWorker("a", but("put_array")), FakeWorker("b", but("execute", FAILED)))
+    waiting = mesh.session.command(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray()))
+    with pytest.raises(CallError) as caught:
+        mesh.execute("k").result(PATIENCE_S)
+    assert (caught.value.reason, caught.value.message) == (Reason.INTERNAL, "no"), (
+        "its caller can do something about it"
+    )
+    restarted(waiting, Kind.UNRESPONSIVE)
+    end = mesh.end.result(PATIENCE_S)
+    assert (end.reason, end.blamed) == ("host b alone failed: no", ("k",))
     assert all(worker.ended for worker in mesh.workers)
+
+
+def test_nothing_is_in_place_of_one_that_failed(run):
+    """Where its results were to lie, those of another call do."""
+    told: list[int] = []
+    first, second = FakeWorker("a", but("execute", FAILED)), FakeWorker("b", but("execute"))
+    mesh = run(first, second)
+    answer = mesh.execute(on_gathered=told.append)
+    second.say(1, gathered=link_pb2.Gathered(byte_count=100))
+    second.say(1, executed=link_pb2.Executed())
+    with pytest.raises(CallError):
+        answer.result(PATIENCE_S)
+    assert not told
+
+
+def test_memory_is_named_to_none_that_does_not_share_it(run):
+    """What the front end calls a memory file by, an agent may call one of its own by."""
+    mesh = run(FakeWorker("a"))
+    member = mesh.session.members[0]
+    (worker,) = mesh.workers
+    worker.data_link = worker.link
+    fd = os.memfd_create("test")
+    try:
+        file = SimpleNamespace(memory_id=5, nbytes=1, fd=fd)
+        message = link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k"))
+        member.send(message, message.SerializeToString(), [file], None, None)
+        member.detach(5)
+        mesh.session.shut_down(PATIENCE_S)
+    finally:
+        os.close(fd)
+    assert [kind for kind, _, _ in worker.commands] == ["start", "evict", "shutdown"]
 
 
 def test_what_all_fail_at_is_the_callers_and_the_mesh_goes_on(run):

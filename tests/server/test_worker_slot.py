@@ -111,6 +111,24 @@ def host() -> Iterator[Host]:
     made.slot.close()
 
 
+def test_an_end_is_told_after_all_that_was_said_before(host):
+    """Else a call that was done would be lost, and blamed for the end that came of another."""
+    host.command(1, result_bytes=1000)
+    host.process.command()
+    host.process.command()
+    host.process.answer(call_id=1, executed=link_pb2.Executed())
+    host.process.worker.close()
+    host.process._gone.set()
+    said = [host.hear() for _ in range(4)]
+    assert isinstance(said[0], host_service_pb2.JoinRequest)
+    assert said[0].HasField("results")
+    assert isinstance(said[1], Chunk)
+    assert isinstance(said[2], host_service_pb2.JoinRequest)
+    assert said[2].HasField("worker_message")
+    assert isinstance(said[3], host_service_pb2.JoinRequest)
+    assert said[3].HasField("worker_ended")
+
+
 def test_a_command_goes_to_the_worker_when_its_operands_have_come(host):
     operand = os.urandom(1000)
     host.command(1, operand)

@@ -31,6 +31,7 @@ from shardcall_worker.v1 import host_service_pb2
 _METHOD = "/shardcall_worker.v1.HostService/Join"
 _RESPONSE: Any = host_service_pb2.JoinResponse
 _BEAT_S = 1.0
+_STANDS_BY_S = 10.0
 _MOST_WAITING = 16  # messages: a chunk each, at most
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0)
 _TELL_EVERY = 30  # attempts, two seconds apart
@@ -289,13 +290,16 @@ class Visit:
             return
 
     def _beat(self) -> None:
-        log = structlog.get_logger()
+        log, waiting_s = structlog.get_logger(), 0.0
         while not self.over.wait(_BEAT_S):
             slot, workers = self._slot, self._workers
-            if workers is not None and slot is not None:  # the first worker has the machine to itself
+            waiting_s += _BEAT_S if workers is not None and slot is None else 0.0
+            # The first worker has the machine to itself; where none is asked for, this host stands by.
+            if workers is not None and (slot is not None or waiting_s > _STANDS_BY_S):
                 try:
                     workers.renew()
-                    slot.trim()
+                    if slot is not None:
+                        slot.trim()
                 except Exception:  # whatever it is, the host lives
                     log.exception("the agent stumbled")
             arriving = slot.arriving if slot is not None else (0, 0)

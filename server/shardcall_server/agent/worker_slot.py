@@ -84,11 +84,17 @@ class WorkerSlot:
 
     def watch(self) -> None:
         """Begins to pass on what the worker says, and to wait for its end."""
-        threading.Thread(target=self._wait, name="worker-end", daemon=True).start()
-        if not self.is_linked:
-            threading.Thread(target=self._pass_on, name="worker-link", daemon=True).start()
+        threading.Thread(target=self._follow, name="worker-end", daemon=True).start()
 
-    def _wait(self) -> None:
+    def _follow(self) -> None:
+        """Tells of its end after all that it has said: an answer that it gave is an answer."""
+        try:
+            if not self.is_linked:
+                self._pass_on()
+        finally:
+            self._tell_end()
+
+    def _tell_end(self) -> None:
         status = self._process.wait_status()
         ended = host_service_pb2.WorkerEnded(start_id=self.start_id, status=status)
         self._say(host_service_pb2.JoinRequest(worker_ended=ended).SerializeToString())

@@ -18,9 +18,10 @@ from shardcall_server.frontend.results import Results
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.frontend.workers.supervisor import Mesh, MeshSupervisor
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape
+from shardcall_server.kernels.layout import ArrayType, block_shape, padded_shape, rows_over_all
+from shardcall_server.kernels.layout_checks import check_mesh, check_spec
 from shardcall_server.settings import Settings
-from shardcall_server.wire import check_counts, decode_mesh, encode_array_type, encode_mesh, encode_spec
+from shardcall_server.wire import check_counts, decode_mesh, decode_spec, encode_array_type, encode_mesh, encode_spec
 from shardcall_worker.v1 import link_pb2
 
 
@@ -182,10 +183,10 @@ class ArrayServicer:
                 spec=header.spec,
                 data=storage.operands[0],
             )
+            plan = _plan(kind, header, len(mesh.ready.devices))
             turn = self._queue.take(call, reservation.device_bytes, again=again)
             running = Running(call)
             try:
-                plan = _plan(kind, header, len(mesh.ready.devices))
                 hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running, turn, plan)
             except SessionEndedError:
                 again = True
@@ -207,32 +208,27 @@ def _send_to_holder(
         raise array_lost(resident.handle) from None
 
 
-def _plan(kind: ArrayType, header: array_service_pb2.PutArrayHeader, device_count: int) -> kernel_pb2.Plan | None:
-    """How an array will lie; None where its mesh or spec are wrong, as the mesh will say."""
-    axes: MeshAxes = decode_mesh(header.mesh)
-    names = dict(axes.axes)
-    if not all(size > 0 for size in names.values()) or axes.device_count > device_count:
-        return None
-    device_ids = tuple(header.mesh.device_ids) or tuple(range(axes.device_count))
-    if len(device_ids) != axes.device_count or not all(0 <= i < device_count for i in device_ids):
-        return None
-    spec = [tuple(entry.axis_names) for entry in header.spec.spec.entries]
-    if not header.spec.HasField("spec") and kind.ndim:
-        spec = [axes.names]
-    if len(spec) > kind.ndim or not all(name in names for entry in spec for name in entry):
-        return None
-    complete = tuple(spec) + ((),) * (kind.ndim - len(spec))
+def _plan(kind: ArrayType, header: array_service_pb2.PutArrayHeader, device_count: int) -> kernel_pb2.Plan:
+    """How an array will lie on a mesh of so many devices.
+
+    Raises:
+        CallError: its mesh or its spec cannot be.
+    """
+    axes = decode_mesh(header.mesh)
+    device_ids = check_mesh(axes, header.mesh.device_ids, range(device_count))
+    spec = decode_spec(header.spec)
+    if spec is None:
+        spec = rows_over_all(kind.ndim, axes)
+    spec = check_spec("spec", "the array", spec, kind, axes)
     placement = kernel_pb2.ArrayPlacement(
         type=encode_array_type(kind),
-        spec=encode_spec(complete),
-        padded_shape=padded_shape(kind.shape, complete, axes),
-        block_shape=block_shape(kind.shape, complete, axes),
+        spec=encode_spec(spec),
+        padded_shape=padded_shape(kind.shape, spec, axes),
+        block_shape=block_shape(kind.shape, spec, axes),
     )
     return kernel_pb2.Plan(mesh=encode_mesh(axes, device_ids), operands=[placement])
 
 
-def _device_bytes(kind: ArrayType, plan: kernel_pb2.Plan | None) -> int:
-    """What an array will take on the devices; at a guess where it cannot lie there."""
-    if plan is None:
-        return kind.nbytes
+def _device_bytes(kind: ArrayType, plan: kernel_pb2.Plan) -> int:
+    """What an array will take on the devices."""
     return ArrayType(tuple(plan.operands[0].block_shape), kind.dtype).nbytes * len(plan.mesh.device_ids)

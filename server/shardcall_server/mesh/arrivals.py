@@ -9,15 +9,14 @@ from dataclasses import dataclass
 import jax
 
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.compilation.resolve import check_mesh, check_spec
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, rows_over_all
+from shardcall_server.kernels.layout_checks import check_mesh, check_spec
 from shardcall_server.mesh.placement import Copier
 from shardcall_server.mesh.places import Source
 from shardcall_server.mesh.plans import describe_placement
-from shardcall_server.mesh.requests import decode_spec
 from shardcall_server.mesh.residents import Residents
 from shardcall_server.mesh.sizes import check_memory, check_placed
-from shardcall_server.wire import decode_array_type, decode_mesh, encode_mesh
+from shardcall_server.wire import decode_array_type, decode_mesh, decode_spec, encode_mesh
 from shardcall_worker.v1 import link_pb2
 
 
@@ -65,7 +64,7 @@ class Arrivals:
         device_ids = check_mesh(mesh, command.mesh.device_ids, self._devices)
         spec = decode_spec(command.spec)
         if spec is None:
-            spec = split(kind.ndim, 0, mesh.names) if kind.ndim else replicated(0)
+            spec = rows_over_all(kind.ndim, mesh)
         spec = check_spec("spec", "the array", spec, kind, mesh)
         check_memory(check_placed(kind, spec, mesh), 0)
         return Arrival(command.array_id, kind, mesh, device_ids, spec)

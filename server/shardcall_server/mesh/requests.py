@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
+from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.compilation.resolve import AUTO, Request
 from shardcall_server.kernels.kernel import ParameterValue
-from shardcall_server.kernels.layout import Spec
-from shardcall_server.wire import decode_mesh, decode_operand_types
+from shardcall_server.wire import decode_mesh, decode_operand_types, decode_spec
 
 
 def decode_request(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> Request:
@@ -48,10 +47,3 @@ def _parameter(message: kernel_pb2.ParameterValue) -> ParameterValue:
         return None
     value: bool | int | float | str | kernel_pb2.IntegerList = getattr(message, kind)
     return tuple(value.values) if isinstance(value, kernel_pb2.IntegerList) else value
-
-
-def decode_spec(message: mesh_pb2.OptionalPartitionSpec) -> Spec | None:
-    """A spec; None for one left open."""
-    if not message.HasField("spec"):
-        return None
-    return tuple(tuple(entry.axis_names) for entry in message.spec.entries)

@@ -31,6 +31,7 @@ SERVICE = "shardcall_worker.v1.HostService"
 _METHOD = f"/{SERVICE}/Join"
 _HELLO_S = 10.0
 _SPARE_HOSTS = 8  # that stand by, or come back while their former call still ends
+_MOST_IDLE_MS = 30_000
 _CONNECTION_ENDED = "its connection ended"
 _CARRIER: Any = host_service_pb2.JoinRequest
 
@@ -66,6 +67,9 @@ class HostServer:
                 # One that is too long ends the call, and with it the mesh; clients choose the length of commands.
                 ("grpc.max_receive_message_length", MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MESSAGE_BYTES),
+                # Agents have a call as long as they are there: whoever has none is to make room for them.
+                ("grpc.max_connection_idle_ms", _MOST_IDLE_MS),
+                ("grpc.max_allowed_incoming_connections", max(settings.max_connections, 2 * most)),
             ],
             maximum_concurrent_rpcs=most,
         )

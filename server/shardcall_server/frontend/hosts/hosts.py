@@ -138,9 +138,10 @@ class Hosts:
 
     @property
     def spare_ready(self) -> bool:
-        """Whether a spare stands by on every host."""
-        present = list(self._present.values())
-        return len(present) >= self._settings.hosts and all(host.spare_ready for host in present)
+        """Whether a spare stands by on every host that has a place."""
+        with self._changed:
+            there = [self._present.get(place.name) for place in self._places]
+        return bool(there) and all(host is not None and host.spare_ready for host in there)
 
     def take(self) -> tuple[Sequence[Worker], bool]:
         """Waits until enough hosts are there, and has each start a worker; see `WorkerSource`."""

@@ -7,27 +7,11 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardcall_server.errors import CallError
+from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command
+from shardcall_worker.v1 import link_pb2
 
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Why the front end stopped a worker.
-
-    Attributes:
-        reason: why, in words.
-        culprit: the command because of which; None where no command is the reason.
-        error: what that command's caller is told; None for what all others are told.
-        is_blamed: whether it counts against the culprit's key.
-    """
-
-    reason: str
-    culprit: Command | None = None
-    error: CallError | None = None
-    is_blamed: bool = False
 
 
 class Kind(enum.StrEnum):
@@ -36,7 +20,7 @@ class Kind(enum.StrEnum):
     OVERTIME = "overtime"
     """A program or a compilation took longer than it may, or ran on when nobody waited for it."""
     UNRESPONSIVE = "unresponsive"
-    """It did not become ready, or gave no sign of life."""
+    """It did not become ready, gave no sign of life, or did otherwise than the others."""
     KILLED = "killed"
     """Somebody ended it from outside."""
     CRASHED = "crashed"
@@ -54,6 +38,25 @@ _TOLD = {
     Kind.KILLED: "a worker was ended from outside",
     Kind.CRASHED: "a worker ended by a fault of its own",
 }
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the front end stopped a worker.
+
+    Attributes:
+        reason: why, in words.
+        culprit: the command because of which; None where no command is the reason.
+        error: what that command's caller is told; None for what all others are told.
+        is_blamed: whether it counts against the culprit's key.
+        kind: the same in one word.
+    """
+
+    reason: str
+    culprit: Command | None = None
+    error: CallError | None = None
+    is_blamed: bool = False
+    kind: Kind = Kind.UNRESPONSIVE
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,8 @@ def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
     if stop is not None:
         culprit = stop.culprit if stop.is_blamed else None
         # One that was answered at the last moment is not to blame.
-        kind = Kind.UNRESPONSIVE if stop.culprit is None else Kind.OVERTIME
         blamed = _keys([culprit]) if culprit is not None and not culprit.answer.done() else ()
-        return End(stop.reason, blamed, kind=kind)
+        return End(stop.reason, blamed, kind=stop.kind)
     if status == 0:
         return End("it closed its link")
     if status < 0 and -status not in _CRASHES:
@@ -94,6 +96,11 @@ def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
     told = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
     doing = " or ".join(dict.fromkeys(command.doing for command in suspects))
     return End(f"{told} while {doing}" if doing else told, _keys(suspects))
+
+
+def error_of(failure: link_pb2.Failure) -> CallError:
+    """The error of a call that a worker refused."""
+    return CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
 
 
 def _keys(commands: Sequence[Command]) -> tuple[str, ...]:

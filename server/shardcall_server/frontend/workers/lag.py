@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from shardcall_server.frontend.workers.command import Command, head
-from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.ends import Stop, error_of
 from shardcall_server.frontend.workers.member import Member
 from shardcall_worker.v1 import link_pb2
 
@@ -19,6 +19,7 @@ _MOST_AT_ONCE_S = 1.5  # a single pause, of a machine that is moved say, is too 
 _TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
 _AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
 _IDLE_SPANS = 10  # how many spans time that does not count lasts, until as much has faded
+_UNEVEN = frozenset({"prepare", "start_profile", "stop_profile"})  # in which no worker waits for another
 _ALL_IN_PLACE = 1 << 63
 
 
@@ -75,11 +76,15 @@ class Lag:
         self._behind_s += passed_s
         if self._behind_s <= self._patience_s:
             return None
+        for index, answer in behind.answers.items():
+            if answer.HasField("failure"):  # the others wait for it in a collective
+                why = f"host {self._members[index].worker.host} alone failed: {answer.failure.message}"
+                return Stop(why, behind, error_of(answer.failure), is_blamed=True)
         return Stop(f"{_hosts(slow)} was {self._behind_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _slow(self, command: Command) -> list[Member]:
         """Those that have work to do for a command, and have not answered it though others with work have."""
-        if not command.answers or command.kind == "prepare":
+        if not command.answers or command.kind in _UNEVEN:
             return []
         taking_part = self._taking_part(command)
         if not taking_part & command.answers.keys():

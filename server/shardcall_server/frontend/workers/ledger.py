@@ -54,19 +54,20 @@ class Ledger:
         """An open command."""
         return self._open.get(call_id)
 
-    def collect(self, worker: int, message: link_pb2.WorkerMessage) -> list[link_pb2.WorkerMessage] | None:
-        """Notes one worker's answer; returns those of all, in their order, when it is the last."""
-        if self._workers == 1:
-            return [message]
+    def collect(
+        self, worker: int, message: link_pb2.WorkerMessage
+    ) -> tuple[Command, list[link_pb2.WorkerMessage]] | None:
+        """Notes one worker's answer; returns the command and all answers in their order, when it is the last."""
         with self._lock:
             command = self._open.get(message.call_id)
             if command is None:
                 return None
             command.answers[worker] = message
-            command.in_place[worker] = math.inf
+            if not message.HasField("failure"):  # else what lies in its places is another call's
+                command.in_place[worker] = math.inf
             all_there = len(command.answers) == self._workers
         self._tell_gathered(command)
-        return [command.answers[i] for i in range(self._workers)] if all_there else None
+        return (command, [command.answers[i] for i in range(self._workers)]) if all_there else None
 
     def gathered(self, call_id: int, worker: int, byte_count: int) -> None:
         """Notes how many bytes of a command's results are in place, as far as they come from one worker."""

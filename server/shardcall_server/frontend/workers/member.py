@@ -84,7 +84,7 @@ class Member:
         if data_link is not None and plan is not None and table is not None:
             data_link.send_with_data(message, plan, table, memory)
             return
-        for file in memory:
+        for file in memory if data_link is None else ():
             self._attach(file)
         self.worker.link.send(body)
 

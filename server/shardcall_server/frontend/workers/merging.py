@@ -15,7 +15,15 @@ _MAY_FAIL_ALONE = ({"failure", "prepared", "candidates"}, {"failure", "array_put
 
 
 class DisagreementError(Exception):
-    """The workers did not do the same: the mesh cannot go on."""
+    """The workers did not do the same: the mesh cannot go on.
+
+    Attributes:
+        failure: what one of them failed with that others did not; None where it was something else.
+    """
+
+    def __init__(self, reason: str, failure: link_pb2.Failure | None = None) -> None:
+        super().__init__(reason)
+        self.failure = failure
 
 
 def merge(
@@ -42,7 +50,7 @@ def merge(
     if failed:
         first = answers[failed[0]]
         if len(failed) < len(answers) and not any({*kinds} <= alone for alone in _MAY_FAIL_ALONE):
-            raise DisagreementError(f"host {hosts[failed[0]]} alone failed: {first.failure.message}")
+            raise DisagreementError(f"host {hosts[failed[0]]} alone failed: {first.failure.message}", first.failure)
         return first
     if len(set(kinds)) > 1:
         raise DisagreementError(f"the answers of the hosts were {', '.join(map(str, kinds))}")

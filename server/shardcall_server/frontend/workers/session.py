@@ -19,7 +19,7 @@ from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.command import Command, key_of, suspects
-from shardcall_server.frontend.workers.ends import End, Kind, Stop, end_of
+from shardcall_server.frontend.workers.ends import End, Kind, Stop, end_of, error_of
 from shardcall_server.frontend.workers.ledger import Ledger
 from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.merging import DisagreementError, merge
@@ -257,14 +257,15 @@ class MeshSession:
             self.ready.set_result(merged)
 
     def _answer(self, member: Member, message: link_pb2.WorkerMessage) -> None:
-        answers = self._ledger.collect(member.index, message)
-        if answers is None:
+        collected = self._ledger.collect(member.index, message)
+        if collected is None:
             return
-        command = self._ledger.find(message.call_id)
+        command, answers = collected
         try:
-            merged = merge(answers, self._hosts, command.plan if command else None, self._table)
+            merged = merge(answers, self._hosts, command.plan, self._table)
         except DisagreementError as error:
-            self.stop(Stop(str(error)))
+            told = error_of(error.failure) if error.failure is not None else None
+            self.stop(Stop(str(error), command, told, is_blamed=True))
             return
         if (answered := self._ledger.answered(merged)) is not None:
             if merged.WhichOneof("answer") == "failure":
@@ -357,7 +358,4 @@ def _settle(answer: Future[link_pb2.WorkerMessage], message: link_pb2.WorkerMess
     if message.WhichOneof("answer") != "failure":
         answer.set_result(message)
         return
-    failure = message.failure
-    answer.set_exception(
-        CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
-    )
+    answer.set_exception(error_of(message.failure))

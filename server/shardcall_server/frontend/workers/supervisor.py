@@ -130,13 +130,13 @@ class MeshSupervisor:
         if current.done():
             return current.result()
         with call.phase("queue"):
-            if self._failures:
+            missing = self._hosts.missing() if self._hosts is not None else ""
+            if self._failures and not missing:
                 raise CallError(
                     Reason.MESH_NOT_READY,
                     "the mesh could not be started and is tried again; repeat the call later, and see the "
                     "server's log for the reason",
                 )
-            missing = self._hosts.missing() if self._hosts is not None else ""
             return call.wait(current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
 
     def last_mesh(self, call: Call) -> Mesh:
@@ -199,7 +199,7 @@ class MeshSupervisor:
                 session = self._open_session(workers)
             except BaseException:
                 for worker in workers:
-                    worker.kill()
+                    worker.end()
                 raise
             with self._lock:
                 self.session = session

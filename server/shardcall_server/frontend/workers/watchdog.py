@@ -11,7 +11,7 @@ import structlog
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, head
-from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.ends import Kind, Stop
 from shardcall_server.frontend.workers.lag import Lag
 from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.session import MeshSession
@@ -141,10 +141,12 @@ class Watch:
         self._unwanted_s = 0.0 if now.is_wanted() else self._unwanted_s + passed_s
         if self._run_s > self._limits.execute_s:
             limit_s = self._limits.execute_s
-            return Stop(f"{now.doing} took over {limit_s:g} s", now, _too_long_a_run(limit_s), is_blamed=True)
+            told = _too_long_a_run(limit_s)
+            return Stop(f"{now.doing} took over {limit_s:g} s", now, told, is_blamed=True, kind=Kind.OVERTIME)
         if self._unwanted_s > self._limits.grace_s:
             # A short deadline is the caller's choice and says nothing of the program, which others may wait for.
-            return Stop(f"{now.doing} went on for {self._limits.grace_s:g} s after its caller had gone", now)
+            reason = f"{now.doing} went on for {self._limits.grace_s:g} s after its caller had gone"
+            return Stop(reason, now, kind=Kind.OVERTIME)
         return None
 
     def _look_at_compilations(self, now: list[Command], passed_s: float) -> Stop | None:
@@ -157,6 +159,7 @@ class Watch:
                     command,
                     _too_long_a_compilation(limit_s),
                     is_blamed=True,
+                    kind=Kind.OVERTIME,
                 )
         return None
 

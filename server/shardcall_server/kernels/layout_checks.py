@@ -1,0 +1,121 @@
+"""What meshes and specs may be: refused in words, wherever they are first looked at; free of JAX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, format_spec
+
+_MESH_AXIS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_MAX_MESH_AXES = 16
+
+
+def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+    """The devices of a mesh, by id.
+
+    Args:
+        mesh: its axes.
+        device_ids: the devices in row-major order of the axes; empty for the first ones.
+        known: those that there are.
+
+    Raises:
+        CallError: INVALID_MESH or NOT_ENOUGH_DEVICES.
+    """
+    for name, size in mesh.axes:
+        if not _MESH_AXIS_NAME.fullmatch(name):
+            raise CallError(
+                Reason.INVALID_MESH,
+                f"{shorten(name)!r} is no name for a mesh axis; "
+                "use a letter or underscore, then at most 63 letters, digits and underscores",
+                field="mesh",
+            )
+        if size < 1:
+            raise CallError(
+                Reason.INVALID_MESH, f"mesh axis {name!r} has size {size}; a size is 1 or more", field="mesh"
+            )
+    if len(mesh.axes) > _MAX_MESH_AXES:
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"the mesh has {len(mesh.axes)} axes; give at most {_MAX_MESH_AXES}",
+            field="mesh",
+        )
+    if not mesh.axes:
+        raise CallError(Reason.INVALID_MESH, "the mesh has no axes; give one, such as x=1 for one device", field="mesh")
+    if len(set(mesh.names)) < len(mesh.names):
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"the mesh ({shorten(str(mesh))}) names an axis twice; axis names are unique",
+            field="mesh",
+        )
+    count = mesh.device_count
+    if count > len(known):
+        raise CallError(
+            Reason.NOT_ENOUGH_DEVICES,
+            f"the mesh ({shorten(str(mesh))}) asks for {count} devices and the server has {len(known)}; "
+            "make an axis smaller, or start the server with more devices",
+            field="mesh",
+            metadata={"asked": str(count), "available": str(len(known))},
+        )
+    ids = tuple(device_ids) or tuple(known[:count])
+    if len(ids) != count:
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"the mesh ({mesh}) has {count} devices and device_ids names {len(ids)}; name each device once",
+            field="mesh.device_ids",
+        )
+    if unknown := sorted(set(ids) - set(known)):
+        raise CallError(
+            Reason.NOT_ENOUGH_DEVICES,
+            f"device_ids names {shorten(str(unknown))}, which the server does not have; "
+            f"it has {shorten(str(list(known)))}",
+            field="mesh.device_ids",
+        )
+    if len(set(ids)) < count:
+        raise CallError(
+            Reason.INVALID_MESH,
+            f"device_ids {shorten(str(list(ids)))} names a device twice; name each device once",
+            field="mesh.device_ids",
+        )
+    return ids
+
+
+def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAxes) -> Spec:
+    """A spec, completed to the array's rank.
+
+    Args:
+        field: what it is called in the contract.
+        name: what its array is called.
+        spec: as given.
+        array: what it splits.
+        mesh: over which axes.
+
+    Raises:
+        CallError: SPEC_TOO_LONG, UNKNOWN_MESH_AXIS or MESH_AXIS_REUSED.
+    """
+    given = f"the spec of {name}, {shorten(format_spec(spec))},"
+    if len(spec) > array.ndim:
+        raise CallError(
+            Reason.SPEC_TOO_LONG,
+            f"{given} has {len(spec)} entries, and {name} has {array.ndim} axes (shape {shorten(str(array.shape))}); "
+            f"give at most {array.ndim}",
+            field=field,
+        )
+    seen: set[str] = set()
+    for axis_name in (axis_name for axis_names in spec for axis_name in axis_names):
+        if axis_name not in mesh.names:
+            raise CallError(
+                Reason.UNKNOWN_MESH_AXIS,
+                f"{given} names mesh axis {shorten(axis_name)!r}, and the mesh has "
+                f"{', '.join(map(repr, mesh.names))}; {did_you_mean(axis_name, mesh.names)}",
+                field=field,
+            )
+        if axis_name in seen:
+            raise CallError(
+                Reason.MESH_AXIS_REUSED,
+                f"{given} names mesh axis {axis_name!r} twice; a mesh axis can split one array axis",
+                field=field,
+            )
+        seen.add(axis_name)
+    return spec + ((),) * (array.ndim - len(spec))

@@ -1,0 +1,99 @@
+"""What calls are told while there is no mesh; threads of the test stand for the workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from server.fake_workers import PATIENCE_S, FakeWorker, but
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.frontend.workers.supervisor import MeshSupervisor
+from shardcall_server.frontend.workers.watchdog import WatchLimits
+from shardcall_worker.v1 import link_pb2
+
+LIMITS = WatchLimits(silence_s=600, start_s=600, execute_s=600, compile_s=600, grace_s=600)
+CALL: Any = SimpleNamespace(phase=lambda name: nullcontext(), wait=lambda shared, doing: doing)
+
+
+class Source:
+    """Gives one worker, which dies before it is ready, and then none."""
+
+    spare_ready = False
+
+    def __init__(self) -> None:
+        self.waits = threading.Event()
+        self._closed = threading.Event()
+        self._left = [FakeWorker("a", but("start"))]
+
+    def take(self) -> tuple[Sequence[Any], bool]:
+        if self._left:
+            self._left[0].die(1)
+            return [self._left.pop()], False
+        self.waits.set()
+        self._closed.wait()
+        raise RuntimeError
+
+    def look(self, passed_s: float) -> None:
+        pass
+
+    def renew(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+class Hosts:
+    """The hosts of a mesh, of which some are missing or none is."""
+
+    def __init__(self) -> None:
+        self.gone = ""
+
+    def states(self) -> list[Any]:
+        return []
+
+    def missing(self) -> str:
+        return self.gone
+
+    def check_devices(self, ready: link_pb2.Ready) -> str | None:
+        return None
+
+
+@pytest.fixture
+def hosts() -> Hosts:
+    return Hosts()
+
+
+@pytest.fixture
+def supervisor(hosts) -> Iterator[MeshSupervisor]:
+    source = Source()
+    made = MeshSupervisor(
+        source,
+        lambda workers: MeshSession(workers, [link_pb2.Start()], Blame()),
+        lambda session: pytest.fail("no mesh is ready"),
+        lambda ready: None,
+        lambda epoch: None,
+        LIMITS,
+        hosts=hosts,
+    )
+    assert source.waits.wait(PATIENCE_S)
+    yield made
+    made.stop(PATIENCE_S)
+
+
+def test_calls_wait_for_hosts_though_a_start_without_them_failed(supervisor, hosts):
+    hosts.gone = "b (gone for 3 s)"
+    assert supervisor.mesh(CALL) == "waiting for the mesh's hosts: b (gone for 3 s)"
+
+
+def test_calls_are_refused_where_all_hosts_are_there_and_the_mesh_does_not_start(supervisor):
+    with pytest.raises(CallError) as caught:
+        supervisor.mesh(CALL)
+    assert caught.value.reason is Reason.MESH_NOT_READY
