@@ -199,6 +199,27 @@ def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):
         assert [message.evict.key_digest for message in worker.got if message.HasField("evict")] == ["d"]
 
 
+def test_nor_is_it_there_for_a_call_that_asked_for_it_before_that(run):
+    """Other words for the same program: what all make of it, they were told to forget."""
+    first, second = FakeWorker("a", but("prepare")), FakeWorker("b", but("prepare"))
+    mesh = run(first, second)
+    made = link_pb2.Prepared(fingerprint=b"1", plan=kernel_pb2.Plan(key_digest="d"))
+    asked = [mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())) for _ in range(2)]
+    second.say(1, **FAILED)
+    second.say(2, prepared=made)
+    first.say(1, prepared=made)
+    with pytest.raises(CallError):
+        asked[0].result(PATIENCE_S)
+    first.say(2, prepared=made)
+    with pytest.raises(CallError) as caught:
+        asked[1].result(PATIENCE_S)
+    assert caught.value.message == "no"
+    again = mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare()))
+    for worker in mesh.workers:
+        worker.say(3, prepared=made)
+    assert again.result(PATIENCE_S).HasField("prepared")
+
+
 def test_a_worker_that_saw_a_gap_ends_the_mesh_in_words(run):
     mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
     answer = mesh.execute()

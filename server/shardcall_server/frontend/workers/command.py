@@ -35,6 +35,7 @@ class Command:
         answer: what its sender waits for.
         answers: those of single workers, where there are several.
         in_place: how many bytes of its results are in place, as far as they come from each worker.
+        unmade: why programs were not made by all workers that were told to forget them after it was sent, by key.
         call_id: what messages call it.
     """
 
@@ -48,6 +49,7 @@ class Command:
     answer: Future[link_pb2.WorkerMessage] = field(default_factory=Future)
     answers: dict[int, link_pb2.WorkerMessage] = field(default_factory=dict)
     in_place: dict[int, float] = field(default_factory=dict)
+    unmade: dict[str, link_pb2.Failure] = field(default_factory=dict)
     call_id: int = 0
 
     @property

@@ -267,17 +267,23 @@ class MeshSession:
             told = error_of(error.failure) if error.failure is not None else None
             self.stop(Stop(str(error), command, told, is_blamed=True))
             return
+        if merged.HasField("failure"):
+            self._forget_made(answers, merged.failure)
+        elif merged.HasField("prepared") and merged.prepared.plan.key_digest in command.unmade:
+            failure = command.unmade[merged.prepared.plan.key_digest]
+            merged = link_pb2.WorkerMessage(call_id=message.call_id, failure=failure)
         if (answered := self._ledger.answered(merged)) is not None:
-            if merged.WhichOneof("answer") == "failure":
-                self._forget_made(answers)
             _settle(answered.answer, merged)
 
-    def _forget_made(self, answers: Sequence[link_pb2.WorkerMessage]) -> None:
-        """Has the workers forget a program that not all of them could make."""
+    def _forget_made(self, answers: Sequence[link_pb2.WorkerMessage], failure: link_pb2.Failure) -> None:
+        """Has the workers forget a program that not all of them could make, for whatever call was sent before that."""
         for answer in answers:
             if answer.WhichOneof("answer") == "prepared":
-                evict = link_pb2.Evict(key_digest=answer.prepared.plan.key_digest)
-                self.tell(link_pb2.FrontEndMessage(evict=evict))
+                digest = answer.prepared.plan.key_digest
+                with self.order:
+                    for command in self._ledger.commands():
+                        command.unmade[digest] = failure
+                    self.tell(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=digest)))
                 return
 
     def _close(self) -> End:
