@@ -119,6 +119,15 @@ def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
     assert stop.error.reason is Reason.OUT_OF_DEVICE_MEMORY
 
 
+def test_where_several_failed_the_one_that_says_nothing_is_the_reason():
+    command = run(0, 1, 2)
+    mesh = Mesh(command, workers=3)
+    failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")
+    command.answers.update({i: link_pb2.WorkerMessage(failure=failure) for i in (0, 1)})
+    assert mesh.looks(6) is None
+    assert mesh.looks(1) == Stop("h2 was 6 s behind the other hosts in running kernel diff")
+
+
 @pytest.mark.parametrize("kind", ["start_profile", "stop_profile"])
 def test_the_files_of_a_profile_take_as_long_as_they_take(kind):
     command = run(kind=kind)

@@ -129,17 +129,23 @@ def test_as_much_is_in_place_as_is_in_place_of_every_worker(run):
 
 
 def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
-    mesh = run(FakeWorker("a", but("put_array")), FakeWorker("b", but("execute", FAILED)))
+    mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
+    restarted(mesh.execute("k"), Kind.UNRESPONSIVE)
+    end = mesh.end.result(PATIENCE_S)
+    assert (end.reason, end.blamed) == ("host b alone failed: no", ()), "a network that broke is no program's fault"
+    assert all(worker.ended for worker in mesh.workers)
+
+
+def test_one_that_alone_has_no_memory_tells_the_caller_and_counts_against_the_program(run):
+    full = {"failure": link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")}
+    mesh = run(FakeWorker("a", but("put_array")), FakeWorker("b", but("execute", full)))
     waiting = mesh.session.command(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray()))
     with pytest.raises(CallError) as caught:
         mesh.execute("k").result(PATIENCE_S)
-    assert (caught.value.reason, caught.value.message) == (Reason.INTERNAL, "no"), (
-        "its caller can do something about it"
-    )
+    assert (caught.value.reason, caught.value.message) == (Reason.OUT_OF_DEVICE_MEMORY, "no room")
     restarted(waiting, Kind.UNRESPONSIVE)
     end = mesh.end.result(PATIENCE_S)
-    assert (end.reason, end.blamed) == ("host b alone failed: no", ("k",))
-    assert all(worker.ended for worker in mesh.workers)
+    assert (end.reason, end.blamed) == ("host b alone failed: no room", ("k",))
 
 
 def test_nothing_is_in_place_of_one_that_failed(run):

@@ -101,12 +101,32 @@ def start_backend(start: link_pb2.Start) -> None:
     # A compiled program's text goes to clients; the server's paths do not.
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     if start.platform:
-        jax.config.update("jax_platforms", "cuda,rocm" if start.platform == "gpu" else start.platform)
+        jax.config.update("jax_platforms", gpu_platforms() if start.platform == "gpu" else start.platform)
     if start.virtual_devices:
         jax.config.update("jax_num_cpu_devices", start.virtual_devices)
     if start.process.count > 1:
         join_processes(start.process)
-    jax.devices()
+    try:
+        jax.devices()
+    except AssertionError:  # JAX's plugin is there and no device
+        raise RuntimeError(
+            f"JAX finds no device of platform {start.platform}; see whether its driver is there"
+        ) from None
+
+
+def gpu_platforms() -> str:
+    """JAX's platforms for GPUs, as far as their plugins are installed: it would fail for one that it does not know.
+
+    Raises:
+        RuntimeError: none is installed.
+    """
+    plugins = [entry.name for entry in entry_points(group="jax_plugins")]
+    found = [platform for platform in ("cuda", "rocm") if any(platform in plugin for plugin in plugins)]
+    if not found:
+        raise RuntimeError(
+            "JAX is installed without GPUs; add its extra for them, such as jax[cuda13], in its own version"
+        )
+    return ",".join(found)
 
 
 def _open_disk_cache(start: link_pb2.Start) -> DiskCache | None:

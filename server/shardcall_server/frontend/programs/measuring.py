@@ -82,7 +82,7 @@ class Measurement:
             try:
                 able[strategy] = compiled.result().program
             except CallError as error:  # it does not fit, or the compiler refuses it
-                _raise_if_lost(error)
+                self._raise_if_lost(error)
                 turns.drop(strategy)
         more = iter(range(_MORE))
         while (name := turns.next()) is not None or (next(more, None) is not None and turns.extend(self._budget_s)):
@@ -96,7 +96,7 @@ class Measurement:
             try:
                 measured = answer.result().measured
             except CallError as error:
-                _raise_if_lost(error)
+                self._raise_if_lost(error)
                 turns.drop(name)
             else:
                 turns.add(name, measured.run_seconds)
@@ -112,6 +112,11 @@ class Measurement:
             if candidate.evicted:
                 raise _CandidateGoneError("other programs took its place")
             return self.session.command_if_idle(link_pb2.FrontEndMessage(measure=measure))
+
+    def _raise_if_lost(self, error: CallError) -> None:
+        """Raises an error with which the mesh has ended: it says nothing of which strategy is quickest."""
+        if error.reason is Reason.MESH_RESTARTED or self.session.ended:
+            raise error
 
     def _end(self) -> None:
         self.session.tell(link_pb2.FrontEndMessage(end_measuring=link_pb2.EndMeasuring()))
@@ -191,8 +196,3 @@ class Measurer:
 
 class _CandidateGoneError(Exception):
     """The mesh was told to forget a candidate while it was being timed."""
-
-
-def _raise_if_lost(error: CallError) -> None:
-    if error.reason is Reason.MESH_RESTARTED:
-        raise error

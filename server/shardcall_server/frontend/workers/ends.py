@@ -98,6 +98,21 @@ def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
     return End(f"{told} while {doing}" if doing else told, _keys(suspects))
 
 
+def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None = None) -> Stop:
+    """Why workers are stopped that did not do the same.
+
+    Args:
+        reason: why, in words.
+        culprit: at what.
+        failure: of the one that failed alone; None where none failed. One of the server's own or of the network says
+            nothing of the program, and its caller is told what all others are told.
+    """
+    if failure is None:
+        return Stop(reason, culprit, is_blamed=True)
+    error = error_of(failure)
+    return Stop(reason, culprit) if error.reason is Reason.INTERNAL else Stop(reason, culprit, error, is_blamed=True)
+
+
 def error_of(failure: link_pb2.Failure) -> CallError:
     """The error of a call that a worker refused."""
     return CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))

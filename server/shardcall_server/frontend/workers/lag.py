@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from shardcall_server.frontend.workers.command import Command, head
-from shardcall_server.frontend.workers.ends import Stop, error_of
+from shardcall_server.frontend.workers.ends import Stop, disagreement
 from shardcall_server.frontend.workers.member import Member
 from shardcall_worker.v1 import link_pb2
 
@@ -19,6 +19,7 @@ _MOST_AT_ONCE_S = 1.5  # a single pause, of a machine that is moved say, is too 
 _TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
 _AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
 _IDLE_SPANS = 10  # how many spans time that does not count lasts, until as much has faded
+_TOGETHER = frozenset({"execute", "measure"})
 _UNEVEN = frozenset({"prepare", "start_profile", "stop_profile"})  # in which no worker waits for another
 _ALL_IN_PLACE = 1 << 63
 
@@ -76,10 +77,12 @@ class Lag:
         self._behind_s += passed_s
         if self._behind_s <= self._patience_s:
             return None
-        for index, answer in behind.answers.items():
-            if answer.HasField("failure"):  # the others wait for it in a collective
-                why = f"host {self._members[index].worker.host} alone failed: {answer.failure.message}"
-                return Stop(why, behind, error_of(answer.failure), is_blamed=True)
+        answers = dict(behind.answers)
+        failed = [index for index, answer in answers.items() if answer.HasField("failure")]
+        if len(failed) == 1 and behind.kind in _TOGETHER:  # the others wait for it in a collective
+            failure = answers[failed[0]].failure
+            why = f"host {self._members[failed[0]].worker.host} alone failed: {failure.message}"
+            return disagreement(why, behind, failure)
         return Stop(f"{_hosts(slow)} was {self._behind_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _slow(self, command: Command) -> list[Member]:

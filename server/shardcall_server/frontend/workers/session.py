@@ -19,7 +19,7 @@ from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.command import Command, key_of, suspects
-from shardcall_server.frontend.workers.ends import End, Kind, Stop, end_of, error_of
+from shardcall_server.frontend.workers.ends import End, Kind, Stop, disagreement, end_of, error_of
 from shardcall_server.frontend.workers.ledger import Ledger
 from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.merging import DisagreementError, merge
@@ -264,8 +264,7 @@ class MeshSession:
         try:
             merged = merge(answers, self._hosts, command.plan, self._table)
         except DisagreementError as error:
-            told = error_of(error.failure) if error.failure is not None else None
-            self.stop(Stop(str(error), command, told, is_blamed=True))
+            self.stop(disagreement(str(error), command, error.failure))
             return
         if merged.HasField("failure"):
             self._forget_made(answers, merged.failure)
