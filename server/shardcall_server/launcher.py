@@ -93,11 +93,16 @@ def ensure_environment_early(words: Sequence[str]) -> None:
 def _is_gpu(platforms: str) -> bool:
     if platforms:
         return platforms.partition(",")[0] in _GPU_PLATFORMS
+    # As JAX decides: one of its plugins for GPUs is installed, and there is a device for it.
+    return bool(gpu_platforms()) and any(Path(node).exists() for node in _GPU_NODES)
+
+
+def gpu_platforms() -> list[str]:
+    """JAX's platforms for GPUs whose plugins are installed."""
     from importlib.metadata import entry_points  # noqa: PLC0415  # slow, and needed for workers alone
 
-    # As JAX decides: one of its plugins for GPUs is installed, and there is a device for it.
     plugins = [entry.name for entry in entry_points(group="jax_plugins")]
-    return any("cuda" in name or "rocm" in name for name in plugins) and any(Path(node).exists() for node in _GPU_NODES)
+    return [platform for platform in ("cuda", "rocm") if any(platform in plugin for plugin in plugins)]
 
 
 def _has_wide_vectors() -> bool:

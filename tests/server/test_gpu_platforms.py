@@ -1,13 +1,13 @@
-"""Which of JAX's platforms for GPUs a worker asks for; no GPU is needed to know."""
+"""Which of JAX's platforms a worker asks for; no GPU is needed to know."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import importlib.metadata
+from importlib.metadata import EntryPoint
 
 import pytest
 
-from shardcall_server.mesh import worker as module
-from shardcall_server.mesh.worker import gpu_platforms
+from shardcall_server.mesh.worker import jax_platforms
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,17 @@ from shardcall_server.mesh.worker import gpu_platforms
 )
 def test_a_platform_is_asked_for_only_where_its_plugin_is_installed(monkeypatch, plugins, platforms):
     """JAX fails for one that it does not know, though the other is there."""
-    monkeypatch.setattr(module, "entry_points", lambda group: [SimpleNamespace(name=name) for name in plugins])
-    assert gpu_platforms() == platforms
+    found = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found if group == "jax_plugins" else [])
+    assert jax_platforms("gpu") == platforms
 
 
 def test_where_there_is_none_the_way_to_have_one_is_told(monkeypatch):
-    monkeypatch.setattr(module, "entry_points", lambda group: [])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])
     with pytest.raises(RuntimeError, match=r"without GPUs; add its extra.*jax\[cuda13\]"):
-        gpu_platforms()
+        jax_platforms("gpu")
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_others_are_called_as_jax_calls_them(platform):
+    assert jax_platforms(platform) == platform

@@ -18,8 +18,8 @@ from shardcall_server.frontend.results import Results
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.frontend.workers.supervisor import Mesh, MeshSupervisor
-from shardcall_server.kernels.layout import ArrayType, block_shape, padded_shape, rows_over_all
-from shardcall_server.kernels.layout_checks import check_mesh, check_spec
+from shardcall_server.kernels.layout import ArrayType, block_shape, padded_shape
+from shardcall_server.kernels.layout_checks import check_put
 from shardcall_server.settings import Settings
 from shardcall_server.wire import check_counts, decode_mesh, decode_spec, encode_array_type, encode_mesh, encode_spec
 from shardcall_worker.v1 import link_pb2
@@ -215,11 +215,8 @@ def _plan(kind: ArrayType, header: array_service_pb2.PutArrayHeader, device_coun
         CallError: its mesh or its spec cannot be.
     """
     axes = decode_mesh(header.mesh)
-    device_ids = check_mesh(axes, header.mesh.device_ids, range(device_count))
-    spec = decode_spec(header.spec)
-    if spec is None:
-        spec = rows_over_all(kind.ndim, axes)
-    spec = check_spec("spec", "the array", spec, kind, axes)
+    known = range(device_count)
+    device_ids, spec = check_put(kind, decode_spec(header.spec), axes, header.mesh.device_ids, known)
     placement = kernel_pb2.ArrayPlacement(
         type=encode_array_type(kind),
         spec=encode_spec(spec),

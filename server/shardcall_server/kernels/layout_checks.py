@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, format_spec
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, format_spec, rows_over_all
 
 _MESH_AXIS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MAX_MESH_AXES = 16
@@ -119,3 +119,22 @@ def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAx
             )
         seen.add(axis_name)
     return spec + ((),) * (array.ndim - len(spec))
+
+
+def check_put(
+    array: ArrayType, spec: Spec | None, mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]
+) -> tuple[tuple[int, ...], Spec]:
+    """Where an array goes that is to stay: its devices, and its spec.
+
+    Args:
+        array: what it is.
+        spec: as given; None for its rows over all of the mesh.
+        mesh: over which axes.
+        device_ids: as of `check_mesh`.
+        known: likewise.
+
+    Raises:
+        CallError: as `check_mesh` and `check_spec`.
+    """
+    ids = check_mesh(mesh, device_ids, known)
+    return ids, check_spec("spec", "the array", rows_over_all(array.ndim, mesh) if spec is None else spec, array, mesh)

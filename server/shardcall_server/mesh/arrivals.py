@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import jax
 
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, rows_over_all
-from shardcall_server.kernels.layout_checks import check_mesh, check_spec
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
+from shardcall_server.kernels.layout_checks import check_put
 from shardcall_server.mesh.placement import Copier
 from shardcall_server.mesh.places import Source
 from shardcall_server.mesh.plans import describe_placement
@@ -61,11 +61,7 @@ class Arrivals:
         """
         kind = decode_array_type(command.type, "array")
         mesh = decode_mesh(command.mesh)
-        device_ids = check_mesh(mesh, command.mesh.device_ids, self._devices)
-        spec = decode_spec(command.spec)
-        if spec is None:
-            spec = rows_over_all(kind.ndim, mesh)
-        spec = check_spec("spec", "the array", spec, kind, mesh)
+        device_ids, spec = check_put(kind, decode_spec(command.spec), mesh, command.mesh.device_ids, self._devices)
         check_placed(kind, spec, mesh)  # whether there is room for it the front end knows, which counts what is there
         return Arrival(command.array_id, kind, mesh, device_ids, spec)
 

@@ -16,6 +16,7 @@ from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.program_folder import FolderRefusedError
 from shardcall_server.framing import Link
 from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.launcher import gpu_platforms
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.heartbeat import beat, keep_beating
 from shardcall_server.mesh.plans import describe_kernel
@@ -101,7 +102,7 @@ def start_backend(start: link_pb2.Start) -> None:
     # A compiled program's text goes to clients; the server's paths do not.
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     if start.platform:
-        jax.config.update("jax_platforms", gpu_platforms() if start.platform == "gpu" else start.platform)
+        jax.config.update("jax_platforms", jax_platforms(start.platform))
     if start.virtual_devices:
         jax.config.update("jax_num_cpu_devices", start.virtual_devices)
     if start.process.count > 1:
@@ -114,15 +115,15 @@ def start_backend(start: link_pb2.Start) -> None:
         ) from None
 
 
-def gpu_platforms() -> str:
-    """JAX's platforms for GPUs, as far as their plugins are installed: it would fail for one that it does not know.
+def jax_platforms(platform: str) -> str:
+    """A platform as JAX calls it, which fails for one whose plugin is missing, though there is another for GPUs.
 
     Raises:
-        RuntimeError: none is installed.
+        RuntimeError: it has no plugin for GPUs.
     """
-    plugins = [entry.name for entry in entry_points(group="jax_plugins")]
-    found = [platform for platform in ("cuda", "rocm") if any(platform in plugin for plugin in plugins)]
-    if not found:
+    if platform != "gpu":
+        return platform
+    if not (found := gpu_platforms()):
         raise RuntimeError(
             "JAX is installed without GPUs; add its extra for them, such as jax[cuda13], in its own version"
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from shardcall_server.frontend.workers.command import Command, head
 from shardcall_server.frontend.workers.ends import Stop, disagreement
 from shardcall_server.frontend.workers.member import Member
+from shardcall_server.frontend.workers.merging import failed_alone
 from shardcall_worker.v1 import link_pb2
 
 _LEAST_SPAN_S = 3.0  # lateness is told once a second
@@ -80,9 +81,8 @@ class Lag:
         answers = dict(behind.answers)
         failed = [index for index, answer in answers.items() if answer.HasField("failure")]
         if len(failed) == 1 and behind.kind in _TOGETHER:  # the others wait for it in a collective
-            failure = answers[failed[0]].failure
-            why = f"host {self._members[failed[0]].worker.host} alone failed: {failure.message}"
-            return disagreement(why, behind, failure)
+            alone = failed_alone(self._members[failed[0]].worker.host, answers[failed[0]].failure)
+            return disagreement(str(alone), behind, alone.failure)
         return Stop(f"{_hosts(slow)} was {self._behind_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _slow(self, command: Command) -> list[Member]:

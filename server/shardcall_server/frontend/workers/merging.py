@@ -26,6 +26,11 @@ class DisagreementError(Exception):
         self.failure = failure
 
 
+def failed_alone(host: str, failure: link_pb2.Failure) -> DisagreementError:
+    """The error of workers of which one failed at what the others did."""
+    return DisagreementError(f"host {host} alone failed: {failure.message}", failure)
+
+
 def merge(
     answers: Sequence[link_pb2.WorkerMessage],
     hosts: Sequence[str],
@@ -50,7 +55,7 @@ def merge(
     if failed:
         first = answers[failed[0]]
         if len(failed) < len(answers) and not any({*kinds} <= alone for alone in _MAY_FAIL_ALONE):
-            raise DisagreementError(f"host {hosts[failed[0]]} alone failed: {first.failure.message}", first.failure)
+            raise failed_alone(hosts[failed[0]], first.failure)
         return first
     if len(set(kinds)) > 1:
         raise DisagreementError(f"the answers of the hosts were {', '.join(map(str, kinds))}")
