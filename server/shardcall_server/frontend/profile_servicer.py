@@ -80,8 +80,8 @@ class Recording:
             self._stopped.add_done_callback(lambda _: self._remove())
 
     def _remove(self) -> None:
+        self._on_gone(self)  # first: who sees no folder any more may record again
         self.folder.remove()
-        self._on_gone(self)
 
 
 class ProfileServicer:
