@@ -291,6 +291,17 @@ def test_across_the_split_axis_nothing_travels(run, strategy):
     assert not any(word in text for word in ("collective-permute", "all-gather", "all-to-all", "all-reduce"))
 
 
+@pytest.mark.parametrize("rows", [4096, 4095])
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("devices", [2, 8])
+def test_up_to_order_four_no_block_is_written_for_a_pass_of_its_own(run, devices, n, rows):
+    """Also where the blocks of x and of the result are of two sizes, so that every device's rows begin elsewhere."""
+    x, scalar = ArrayType((rows, 16), np.dtype(np.float64)), ArrayType((), np.dtype(np.float64))
+    how = {"mesh": {"x": devices}, "in_specs": [("x", None)], "axis": 0, "n": n, "strategy": "halo"}
+    compiled = run.program(DIFF, x, scalar, **how).compiled
+    assert compiled.memory_analysis().temp_size_in_bytes < rows * 16 * 8 / devices / 2
+
+
 F32 = np.dtype(np.float32)
 MATRIX = ArrayType((64, 8), F32)
 

@@ -126,7 +126,7 @@ def differences(
     """
     wide = [element_types.widen(part, dtype) for part in parts if part.shape[g.axis]]
     joined = jnp.concatenate(wide, g.axis) if len(wide) > 1 else wide[0]
-    return element_types.narrow(_difference(rows(joined, start, count + g.n, g.axis), g, dtype), dtype)
+    return element_types.narrow(rows(_difference(joined, g, dtype), start, count, g.axis), dtype)
 
 
 def _difference(array: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
