@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels import element_types, products
-from shardcall_server.kernels.blocks import rows
+from shardcall_server.kernels.blocks import gather, rows
 from shardcall_server.kernels.collective_layouts import Layout
 from shardcall_server.kernels.rings import Ring, State, pieces
 
@@ -59,8 +59,8 @@ def all_gather(lhs: jax.Array, rhs: jax.Array, product: Product) -> jax.Array:
     travelling, still = _roles(lhs, rhs, layout)
     alike = all(axis_name not in names for names in layout.result)
     if alike and not layout.contracting:
-        return _gather(product.finish(product.multiply(travelling, still)), axis_name, axis)
-    gathered = _gather(element_types.as_bits(travelling), axis_name, axis)
+        return gather(product.finish(product.multiply(travelling, still)), (axis_name,), axis)
+    gathered = gather(element_types.as_bits(travelling), (axis_name,), axis)
     return product.finish(product.multiply(element_types.from_bits(gathered, travelling.dtype), still))
 
 
@@ -136,10 +136,6 @@ def ring_of_sums(lhs: jax.Array, rhs: jax.Array, product: Product, *, both_ways:
 
 def _roles(lhs: jax.Array, rhs: jax.Array, layout: Layout) -> tuple[jax.Array, jax.Array]:
     return (rhs, lhs) if layout.travels == 1 else (lhs, rhs)
-
-
-def _gather(array: jax.Array, axis_name: str, axis: int) -> jax.Array:
-    return _rows_first(lax.all_gather(_rows_first(array, axis), axis_name, tiled=True), axis)
 
 
 def _rows_first(array: jax.Array, axis: int) -> jax.Array:

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels import element_types, products
-from shardcall_server.kernels.blocks import fit, index_type, mask_from, pad_axis, partition_spec, rows
+from shardcall_server.kernels.blocks import fit, gather, index_type, mask_from, pad_axis, partition_spec, rows
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, Meeting, over
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.layout import MeshAxes, Spec, format_spec
@@ -52,11 +52,7 @@ class _Axis:
         self.length = self.block * mesh.size(self.cut)
 
     def gather(self, array: jax.Array, axis: int) -> jax.Array:
-        if not self.gathered:
-            return array
-        # XLA:CPU gathers along the first axis in half the time and memory that another takes, transpositions included.
-        gathered = lax.all_gather(jnp.moveaxis(array, axis, 0), self.gathered, tiled=True)
-        return jnp.moveaxis(gathered, 0, axis)
+        return gather(array, self.gathered, axis) if self.gathered else array
 
     def take(self, array: jax.Array, axis: int) -> jax.Array:
         array = fit(array, (*array.shape[:axis], self.length, *array.shape[axis + 1 :]))
