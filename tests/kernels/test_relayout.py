@@ -75,6 +75,59 @@ def test_nothing_moves_where_blocks_stay(run):
     assert problem.out_specs == ((("b",), ("a",)),)
 
 
+GATHERED = [
+    (("a", "b"), (None, None)),
+    ((None, ("a", "b")), (None, None)),
+    ((None, ("b", "a")), (None, "b")),
+    (("a", "b"), (None, "b")),
+    (("a", "b"), ("a", None)),
+]
+"""Splits, and such over fewer mesh axes."""
+
+
+@pytest.mark.parametrize("strategy", ["all_gather", "gspmd"])
+@pytest.mark.parametrize("name", ["bool", "int4", "float8_e5m2", "float64"])
+@pytest.mark.parametrize(("spec", "out_spec"), GATHERED)
+def test_gathered_by_hand_and_by_the_compiler_it_is_the_same(
+    run, values, element_types, name, strategy, spec, out_spec
+):
+    dtype = next(known for known in element_types if known.name == name)
+    x = values.any((16, 24, 3), dtype)
+    how = {"mesh": MESH, "in_specs": [(*spec, None)], "strategy": strategy}
+    assert_same_bits(run(Reshard(), x, **how, out_specs=[(*out_spec, None)]), x)
+    turned = run(Transpose(), x, **how, out_specs=[(None, *reversed(out_spec))])
+    assert_same_bits(turned, x.T)
+
+
+@pytest.mark.parametrize("shape", [(19, 5), (1, 1), (7, 9)])
+@pytest.mark.parametrize("spec", SPECS[:3])
+def test_sizes_that_the_mesh_does_not_divide_are_gathered(run, values, spec, shape):
+    x = values.normal(shape)
+    how = {"mesh": MESH, "in_specs": [spec], "out_specs": [(None, None)], "strategy": "all_gather", "padding": np.nan}
+    assert_same_bits(run(Reshard(), x, **how), x)
+
+
+def test_what_is_only_gathered_is_gathered_by_hand(run):
+    x = ArrayType((16, 16), np.dtype("float32"))
+    how = {"mesh": MESH, "in_specs": [(None, ("a", "b"))]}
+    resolved = run.resolve(Reshard(), x, **how, out_specs=[(None, None)])
+    assert (resolved.strategy.name, resolved.reason) == ("all_gather", "it is the first that serves this layout")
+    text = run.program(Reshard(), x, **how, out_specs=[(None, None)]).compiled.as_text()
+    assert text.count(" all-gather(") == 1
+    assert "dimensions={0}" in next(line for line in text.splitlines() if " all-gather(" in line)
+    for out_spec in ((None, ("a", "b")), (("a", "b"), None)):
+        assert run.resolve(Reshard(), x, **how, out_specs=[out_spec]).strategy.name == "gspmd"
+
+
+def test_all_gather_refuses_what_it_would_gather_in_vain(refused):
+    x = ArrayType((16, 16), np.dtype("float32"))
+    how = {"mesh": MESH, "in_specs": [("a", "b")], "strategy": "all_gather"}
+    error = refused(Reshard(), x, **how, out_specs=[("b", "a")])
+    assert error.reason == Reason.STRATEGY_UNSUPPORTED
+    assert "x is split as P('a', 'b') and the result as P('b', 'a')" in error.message
+    assert "every device has" in refused(Copy(), x, **how).message
+
+
 def test_refusals_say_what_to_do(refused):
     x = ArrayType((3, 4), np.dtype("float32"))
     error = refused(Transpose(), x, axes=(0,))

@@ -57,11 +57,12 @@ def gather(array: jax.Array, axis_names: Sequence[str], axis: int) -> jax.Array:
     """The blocks of all devices along mesh axes, one behind the other along an axis.
 
     They are gathered as they lie and then put in their places in one pass: XLA:CPU transposes before and after where
-    it is told the axis, and multiplies more slowly what lies transposed. Products of float32 that gather blocks of
-    columns took 0.6 to 0.9 of the time so.
+    it is told the axis, and multiplies more slowly what lies transposed. What gathers blocks of columns took 0.3 to 0.9
+    of the time so.
     """
-    gathered = jnp.moveaxis(lax.all_gather(array, tuple(axis_names)), 0, axis)
-    return gathered.reshape(*array.shape[:axis], -1, *array.shape[axis + 1 :])
+    gathered = lax.all_gather(array, tuple(axis_names))
+    shape = [len(gathered) * n if i == axis else n for i, n in enumerate(array.shape)]
+    return jnp.moveaxis(gathered, 0, axis).reshape(shape)
 
 
 def index_type(count: int) -> np.dtype:

@@ -13,10 +13,11 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels import element_types, products
-from shardcall_server.kernels.blocks import fit, gather, index_type, mask_from, pad_axis, partition_spec, rows
+from shardcall_server.kernels.blocks import index_type, mask_from, pad_axis, partition_spec
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, Meeting, over
+from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
-from shardcall_server.kernels.layout import MeshAxes, Spec, format_spec
+from shardcall_server.kernels.layout import Spec, format_spec
 
 
 def result_spec(problem: Problem, contraction: Contraction) -> Spec:
@@ -34,38 +35,15 @@ def _out_spec(problem: Problem, contraction: Contraction) -> Spec:
     return result_spec(problem, contraction) if spec is None else spec
 
 
-class _Axis:
-    """How one axis of an operand's block becomes that of the block to be multiplied.
-
-    Of the mesh axes that split it as it lies and as it is needed, those in front that agree stay; the blocks over the
-    others are gathered, and the block that is needed is cut from them.
-    """
-
-    def __init__(self, size: int, has: tuple[str, ...], needs: tuple[str, ...], mesh: MeshAxes) -> None:
-        alike = next((i for i, pair in enumerate(zip(has, needs, strict=False)) if len({*pair}) > 1), None)
-        alike = min(len(has), len(needs)) if alike is None else alike
-        self.block = -(-size // mesh.size(needs))
-        outer = -(-size // mesh.size(has[:alike]))
-        if any(-(-size // mesh.size(names)) * mesh.size(names[alike:]) != outer for names in (has, needs)):
-            alike = 0  # padding puts the blocks' edges elsewhere
-        self.gathered, self.cut = has[alike:], needs[alike:]
-        self.length = self.block * mesh.size(self.cut)
-
-    def gather(self, array: jax.Array, axis: int) -> jax.Array:
-        return gather(array, self.gathered, axis) if self.gathered else array
-
-    def take(self, array: jax.Array, axis: int) -> jax.Array:
-        array = fit(array, (*array.shape[:axis], self.length, *array.shape[axis + 1 :]))
-        return rows(array, lax.axis_index(self.cut) * self.block, self.block, axis) if self.cut else array
-
-
-def _axes(problem: Problem, contraction: Contraction) -> list[list[_Axis]]:
+def _gatherings(problem: Problem, contraction: Contraction) -> list[Gathering]:
     needed = dict(zip(contraction.result, _out_spec(problem, contraction), strict=True))
     return [
-        [
-            _Axis(1 if label == STRETCHED else contraction.sizes[label], names, needed.get(label, ()), problem.mesh)
-            for label, names in zip(labels, spec, strict=True)
-        ]
+        Gathering.of(
+            [1 if label == STRETCHED else contraction.sizes[label] for label in labels],
+            spec,
+            [needed.get(label, ()) for label in labels],
+            problem.mesh,
+        )
         for labels, spec in zip(contraction.labels, Meeting.of(problem, contraction).specs, strict=True)
     ]
 
@@ -75,7 +53,7 @@ def _all_gather_refusal(problem: Problem, of: ContractionOf) -> str | None:
     meeting, spec = Meeting.of(problem, contraction), _out_spec(problem, contraction)
     if why := _repeats(meeting, spec):
         return why
-    if not any(axis.gathered for axes in _axes(problem, contraction) for axis in axes):
+    if not any(gathering.gathers for gathering in _gatherings(problem, contraction)):
         return "every device has what its block of the result needs, and it gathers what a device lacks"
     return None
 
@@ -84,18 +62,13 @@ def _all_gather(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) ->
     contraction = of(problem)
     if program := products.empty_sum(problem, contraction.terms):
         return program
-    (result,), axes = problem.results, _axes(problem, contraction)
+    (result,), gatherings = problem.results, _gatherings(problem, contraction)
 
     def block(*arrays: jax.Array) -> jax.Array:
-        needed = []
-        for array, moves in zip(arrays, axes, strict=True):
-            moved = _movable(array)
-            # All is gathered before anything is cut: devices gather from others, which need other rows.
-            for i, axis in enumerate(moves):
-                moved = axis.gather(moved, i)
-            for i, axis in enumerate(moves):
-                moved = axis.take(moved, i)
-            needed.append(_moved(moved, array.dtype))
+        needed = [
+            _moved(gathering.block(_movable(array)), array.dtype)
+            for array, gathering in zip(arrays, gatherings, strict=True)
+        ]
         return products.finish(products.contract(needed, contraction, contraction.result, result.dtype), result.dtype)
 
     return _sharded(block, problem, contraction, mesh)

@@ -15,6 +15,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axes
 from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.element_types import narrow, widen
+from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import (
     Kernel,
     OperandInfo,
@@ -25,7 +26,7 @@ from shardcall_server.kernels.kernel import (
     Signature,
     Strategy,
 )
-from shardcall_server.kernels.layout import ArrayType, Spec
+from shardcall_server.kernels.layout import ArrayType, Spec, format_spec
 
 _X = (OperandInfo("x", "The array, of any rank and element type."),)
 
@@ -54,10 +55,14 @@ def _placed(array: jax.Array, sharding: NamedSharding | None) -> jax.Array:
     return constrained
 
 
+def _order(problem: Problem) -> tuple[int, ...]:
+    """Which axis of x each axis of the result is."""
+    return cast(tuple[int, ...], problem.parameters.get("axes", tuple(range(problem.results[0].ndim))))
+
+
 def _relaid(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     specs = problem.in_specs[0], problem.out_specs[0]
-    order = cast(tuple[int, ...], problem.parameters.get("axes", tuple(range(problem.results[0].ndim))))
-    shape = problem.padded_result()
+    order, shape = _order(problem), problem.padded_result()
     return lambda x: (_moved(lambda bits: fit(lax.transpose(bits, order), shape), x, mesh, specs),)
 
 
@@ -70,9 +75,53 @@ _GSPMD = Strategy(
 )
 
 
+def _gathering(problem: Problem) -> Gathering:
+    x, out_spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.out_specs[0])
+    needed = dict(zip(_order(problem), out_spec, strict=True))
+    return Gathering.of(x.shape, cast(Spec, problem.in_specs[0]), [needed[i] for i in range(x.ndim)], problem.mesh)
+
+
+def _all_gather_refusal(problem: Problem) -> str | None:
+    gathering = _gathering(problem)
+    if not gathering.gathers:
+        return "every device has what its block of the result is made of, and it gathers what a device lacks"
+    if gathering.cuts:
+        return (
+            f"x is split as {format_spec(cast(Spec, problem.in_specs[0]))} and the result as "
+            f"{format_spec(cast(Spec, problem.out_specs[0]))}, so devices would gather more than their blocks, and it "
+            "serves a result split over fewer mesh axes: those that come first for each axis of x, or none"
+        )
+    return None
+
+
+def _gathered(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+    gathering, order = _gathering(problem), _order(problem)
+
+    def block(x: jax.Array) -> jax.Array:
+        return _moved(lambda bits: lax.transpose(gathering.block(bits), order), x, mesh, (None, None))
+
+    body = jax.shard_map(
+        block,
+        mesh=mesh,
+        in_specs=partition_spec(cast(Spec, problem.in_specs[0])),
+        out_specs=partition_spec(cast(Spec, problem.out_specs[0])),
+        check_vma=False,  # what devices hold alike they hold because they gathered it; JAX cannot know it
+    )
+    return lambda x: (body(x),)
+
+
+_ALL_GATHER = Strategy(
+    "all_gather",
+    "Every device gathers the blocks that it lacks, and puts all in their places in one pass. Serves a result split "
+    "over fewer mesh axes than x.",
+    _all_gather_refusal,
+    _gathered,
+)
+
+
 class _Relayout(Kernel):
     operands = _X
-    strategies = (_GSPMD,)
+    strategies = (_ALL_GATHER, _GSPMD)
     version = 1
 
 

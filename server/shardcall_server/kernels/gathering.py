@@ -1,0 +1,67 @@
+"""How a device comes to the block that it needs of an array from blocks that others have: by gathering and cutting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+from jax import lax
+
+from shardcall_server.kernels.blocks import fit, gather, rows
+from shardcall_server.kernels.layout import MeshAxes
+
+
+class _Axis:
+    """How one axis of a block becomes that of the block that is needed.
+
+    Of the mesh axes that split it as it lies and as it is needed, those in front that agree stay; the blocks over the
+    others are gathered, and the block that is needed is cut from them.
+    """
+
+    def __init__(self, size: int, has: tuple[str, ...], needs: tuple[str, ...], mesh: MeshAxes) -> None:
+        alike = next((i for i, pair in enumerate(zip(has, needs, strict=False)) if len({*pair}) > 1), None)
+        alike = min(len(has), len(needs)) if alike is None else alike
+        self.block = -(-size // mesh.size(needs))
+        outer = -(-size // mesh.size(has[:alike]))
+        if any(-(-size // mesh.size(names)) * mesh.size(names[alike:]) != outer for names in (has, needs)):
+            alike = 0  # padding puts the blocks' edges elsewhere
+        self.gathered, self.cut = has[alike:], needs[alike:]
+        self.length = self.block * mesh.size(self.cut)
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """How a block of an array as it is split becomes one as it is needed."""
+
+    axes: tuple[_Axis, ...]
+
+    @staticmethod
+    def of(
+        shape: Sequence[int], has: Sequence[tuple[str, ...]], needs: Sequence[tuple[str, ...]], mesh: MeshAxes
+    ) -> Gathering:
+        """For an array of a shape: the mesh axes that split each axis as it lies, and as it is needed."""
+        return Gathering(tuple(_Axis(*axis, mesh) for axis in zip(shape, has, needs, strict=True)))
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a device lacks something that it needs."""
+        return any(axis.gathered for axis in self.axes)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a device gathers more than it needs."""
+        return any(axis.cut for axis in self.axes)
+
+    def block(self, array: jax.Array) -> jax.Array:
+        """The block that is needed, padded as its spec pads; for the body of a `jax.shard_map`."""
+        # All is gathered before anything is cut: devices gather from others, which need other rows. The last axis
+        # first, while there is little to put in place: along the first axis gathered blocks lie where they belong.
+        for i, axis in reversed(list(enumerate(self.axes))):
+            if axis.gathered:
+                array = gather(array, axis.gathered, i)
+        for i, axis in enumerate(self.axes):
+            array = fit(array, (*array.shape[:i], axis.length, *array.shape[i + 1 :]))
+            if axis.cut:
+                array = rows(array, lax.axis_index(axis.cut) * axis.block, axis.block, i)
+        return array
