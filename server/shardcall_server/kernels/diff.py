@@ -91,10 +91,9 @@ def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     if _is_trivial(problem):
         return _trivial(problem)
     g, spec = Geometry.of(problem), cast(Spec, problem.in_specs[0])
-    blocking = mesh.devices.flat[0].platform == "cpu"
     across = tuple(() if i == g.axis else names for i, names in enumerate(spec))
     body = jax.shard_map(
-        partial(halo_block, g=g, dtype=problem.results[0].dtype, blocking=blocking),
+        partial(halo_block, g=g, dtype=problem.results[0].dtype),
         mesh=mesh,
         in_specs=(partition_spec(spec), partition_spec(across), partition_spec(across)),
         out_specs=partition_spec(spec),

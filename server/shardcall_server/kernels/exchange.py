@@ -118,27 +118,23 @@ class Exchange:
         """The most rows that a device sends to others."""
         return sum(hop.length for hop in self.hops if hop.distance)
 
-    def outgoing(self, block: jax.Array) -> list[jax.Array]:
-        """What the running device sends, one array a hop: ``[length, …]`` of its block ``[B, …]``."""
-        along = self.along
-        return [rows(block, along.pick(hop.starts), hop.length, along.axis) for hop in self.hops]
-
-    def incoming(self, sent: Sequence[jax.Array], like: jax.Array) -> jax.Array:
-        """The rows that the running device needs, ``[count, …]``; ``like`` is its block."""
-        axis = self.along.axis
-        parts = [_travel(part, hop, self.along) for part, hop in zip(sent, self.hops, strict=True)]
+    def __call__(self, block: jax.Array) -> jax.Array:
+        """The rows that the running device needs, given its block ``[B, …]``: ``[count, …]``."""
+        along, axis = self.along, self.along.axis
+        sent = [rows(block, along.pick(hop.starts), hop.length, axis) for hop in self.hops]
+        parts = [_travel(part, hop, along) for part, hop in zip(sent, self.hops, strict=True)]
         if self.order is None:
-            parts.append(jnp.zeros((*like.shape[:axis], 1, *like.shape[axis + 1 :]), like.dtype))
+            parts.append(jnp.zeros((*block.shape[:axis], 1, *block.shape[axis + 1 :]), block.dtype))
         else:
             parts = [parts[i] for i in self.order]
         if not parts:
-            return jnp.zeros((*like.shape[:axis], self.count, *like.shape[axis + 1 :]), like.dtype)
+            return jnp.zeros((*block.shape[:axis], self.count, *block.shape[axis + 1 :]), block.dtype)
         if self.is_direct:
             return parts[0]
         joined = jnp.concatenate([element_types.as_bits(part) for part in parts], axis)
         if self.order is None:
             joined = jnp.take(joined, self._places(), axis=axis, mode="clip")
-        return element_types.from_bits(joined, like.dtype)
+        return element_types.from_bits(joined, block.dtype)
 
     def _places(self) -> jax.Array:
         # [count]: where each row is among all received, one hop after the other; the row behind them is zero.
@@ -157,10 +153,6 @@ class Exchange:
         offset = sum(hop.length for hop in self.hops if hop.distance < distance)
         (start,) = (hop.starts[run.source] for hop in self.hops if hop.distance == distance)
         return run.slot, run.slot + run.length, offset + run.row - start, run.step
-
-    def __call__(self, block: jax.Array) -> jax.Array:
-        """The rows that the running device needs, given its block ``[B, …]``: ``[count, …]``."""
-        return self.incoming(self.outgoing(block), block)
 
 
 def rows_before(along: SplitAxis, count: int, boundary: Boundary) -> Exchange:

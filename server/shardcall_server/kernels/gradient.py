@@ -99,33 +99,29 @@ def _bodies(
     block: jax.Array,
     *spacing: jax.Array,
     alongs: Sequence[SplitAxis],
-    blocking: bool,
     edge_order: int,
     dtype: np.dtype,
 ) -> tuple[jax.Array, ...]:
     given: list[jax.Array | None] = list(spacing or [None])
     steps = given * len(alongs) if len(given) == 1 else given
     slopes = [_Slopes.of(along, step, edge_order, dtype) for step, along in zip(steps, alongs, strict=True)]
-    return tuple(_body(block, of_axis, blocking=blocking) for of_axis in slopes)
+    return tuple(_body(block, of_axis) for of_axis in slopes)
 
 
-def _body(block: jax.Array, slopes: _Slopes, *, blocking: bool) -> jax.Array:
+def _body(block: jax.Array, slopes: _Slopes) -> jax.Array:
     # One device's block of the derivative along one axis: the rows inside, and the first and last written in place.
     along, axis, size = slopes.along, slopes.along.axis, slopes.along.block
     held = [along.held(device) or size for device in range(along.devices)]
     # Where a block may hold fewer rows than an end needs it takes those of the next block.
     width = 1 if min(held) > slopes.edge_order else slopes.edge_order
     before, after = rows_before(along, width, "none"), rows_after(along, width, "none")
-    sent = before.outgoing(block), after.outgoing(block)
     if size > 2:
         earlier, here, later = (rows(block, start, size - 2, axis) for start in (0, 1, 2))
         inside = slopes.inner(earlier, here, later, 1)
         result = pad_axis(slopes.finished(inside), axis, 1, 1)
-        if blocking:
-            result, sent = lax.optimization_barrier((result, sent))
     else:
         result = slopes.finished(jnp.zeros(block.shape, element_types.working_type(slopes.dtype)))
-    left, right = before.incoming(sent[0], block), after.incoming(sent[1], block)
+    left, right = before(block), after(block)
     place = along.pick([count - 1 for count in held])
     last = _last_row(block, left, right, place, slopes)
     result = lax.dynamic_update_slice_in_dim(result, slopes.finished(last), place, axis)

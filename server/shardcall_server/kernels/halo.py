@@ -152,9 +152,7 @@ def whole_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geom
     return _with_edges(_inside(block, g.shift(0), g, dtype), prepend, block, append, g.shift(0), g, dtype)
 
 
-def halo_block(
-    block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype, *, blocking: bool
-) -> jax.Array:
+def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
     """One device's block of the result: its neighbours' edge rows, and the differences of all.
 
     Args:
@@ -163,9 +161,6 @@ def halo_block(
         append: [after, …] of type ``dtype``.
         g: of the call.
         dtype: of the result.
-        blocking: whether a collective holds up what does not need it, as on CPU. The differences inside the block
-            are then taken first: all devices wait for the last to come, and by then those that wait have done
-            their work. Elsewhere the exchange runs beside them.
 
     Returns:
         [result_block, …].
@@ -181,10 +176,7 @@ def halo_block(
     shift = lowest if lowest == highest else g.shift(device)
     inside = _inside(block, shift, g, dtype)
     before, behind = g.exchanges()
-    sent = before.outgoing(block), behind.outgoing(block)
-    if blocking and inside is not None:
-        inside, sent = lax.optimization_barrier((inside, sent))
-    left, right = before.incoming(sent[0], block), behind.incoming(sent[1], block)
+    left, right = before(block), behind(block)
     if g.left > g.block:
         left = _overlay(left, prepend, start - g.left + g.before, g.axis)
     elif g.left:

@@ -38,7 +38,6 @@ def _body(
     block: jax.Array,
     *spacing: jax.Array,
     alongs: Sequence[SplitAxis],
-    blocking: bool,
     boundary: Boundary,
     dtype: np.dtype,
 ) -> tuple[jax.Array]:
@@ -55,7 +54,7 @@ def _body(
             total = term if total is None else total + term
         return element_types.narrow(cast(jax.Array, total), dtype)
 
-    return (stencils.stencil(block, alongs, (1, 1), boundary, value, blocking=blocking),)
+    return (stencils.stencil(block, alongs, (1, 1), boundary, value),)
 
 
 def _bound(problem: Problem) -> stencils.Body:

@@ -38,7 +38,6 @@ def _body(
     block: jax.Array,
     *fill: jax.Array,
     alongs: Sequence[SplitAxis],
-    blocking: bool,
     count: int,
     mode: str,
 ) -> tuple[jax.Array]:
@@ -70,7 +69,7 @@ def _body(
         moved = Exchange.of(along, windows, boundary)(block)
         return (filled(moved, 0),)
     width = max(count, 0), max(-count, 0)
-    return (stencils.stencil(block, alongs, width, boundary, part, blocking=blocking),)
+    return (stencils.stencil(block, alongs, width, boundary, part),)
 
 
 def _bound(problem: Problem) -> stencils.Body:

@@ -25,7 +25,7 @@ Region = tuple[tuple[int, int], ...]
 """Part of a block: from and to along each axis."""
 
 Body = Callable[..., tuple[jax.Array, ...]]
-"""From a block of x, the whole other operands, ``alongs`` and ``blocking`` to a block of each result."""
+"""From a block of x, the whole other operands and ``alongs`` to a block of each result."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,6 @@ def stencil(
     width: tuple[int, int],
     boundary: Boundary,
     value: Callable[[Around, Region], jax.Array],
-    *,
-    blocking: bool,
 ) -> jax.Array:
     """One device's block of a result.
 
@@ -78,11 +76,8 @@ def stencil(
         width: along each of these, how many rows before a row and how many after it its elements depend on.
         boundary: what lies outside x.
         value: the result in a region of the block, in the result's element type.
-        blocking: whether a collective holds up what does not need it, as on CPU: what is inside is then computed first.
     """
     before, after = width
-    pairs = [(rows_before(along, before, boundary), rows_after(along, after, boundary)) for along in alongs]
-    sent = [(first.outgoing(block), last.outgoing(block)) for first, last in pairs]
     # Rows that are wrapped round into padding come from other blocks; all else that fills it is at hand.
     needs_all = boundary == "periodic" and after > 0 and not all(along.is_even for along in alongs)
     filled = block
@@ -92,12 +87,10 @@ def stencil(
     center = _replaced(whole, {a.axis: (before, block.shape[a.axis] - after) for a in alongs})
     has_center = all(start < stop for start, stop in center)
     inside = value(Around(filled, {}), center) if has_center and not needs_all else None
-    if blocking and inside is not None:
-        inside, sent = lax.optimization_barrier((inside, sent))
     sides = {}
-    for along, (first, last), (to_right, to_left) in zip(alongs, pairs, sent, strict=True):
-        right = last.incoming(to_left, block)
-        sides[along.axis] = first.incoming(to_right, block), behind(right, along)
+    for along in alongs:
+        right = rows_after(along, after, boundary)(block)
+        sides[along.axis] = rows_before(along, before, boundary)(block), behind(right, along)
         if needs_all:
             filled = written(filled, right, along)
     around = Around(filled, sides)
@@ -132,10 +125,9 @@ def on_blocks(problem: Problem, mesh: jax.sharding.Mesh, axes: Sequence[int], bo
     """The program that runs a body on every device's block of x; the other operands each device has whole."""
     x, spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0])
     alongs = [SplitAxis.of(x, spec, axis, problem.mesh) for axis in axes]
-    blocking = mesh.devices.flat[0].platform == "cpu"
     others = [operand for operand in problem.operands[1:] if operand is not None]
     mapped: Body = jax.shard_map(
-        lambda block, *rest: body(block, *rest, alongs=alongs, blocking=blocking),
+        lambda block, *rest: body(block, *rest, alongs=alongs),
         mesh=mesh,
         in_specs=(partition_spec(spec), *(partition_spec(replicated(other.ndim)) for other in others)),
         out_specs=tuple(partition_spec(spec) for _ in problem.results),
@@ -156,7 +148,7 @@ def on_whole(problem: Problem, axes: Sequence[int], body: Body) -> Program:
 
     def program(*operands: jax.Array) -> tuple[jax.Array, ...]:
         whole = [fit(array, operand.shape) for array, operand in zip(operands, present, strict=True)]
-        results = body(*whole, alongs=alongs, blocking=False)
+        results = body(*whole, alongs=alongs)
         return tuple(fit(result, problem.padded_result(i)) for i, result in enumerate(results))
 
     return program
