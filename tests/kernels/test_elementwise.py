@@ -195,6 +195,23 @@ def test_operands_may_be_split_in_different_ways(run, values, same, x_spec, y_sp
     same(run(KERNELS["add"], x, y, **how), x + y)
 
 
+@pytest.mark.parametrize("dtype_name", ["bool", "int4", "float8_e5m2", "bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize("spec", [("a", "b"), (None, ("a", "b")), (("b", "a"), None)])
+@pytest.mark.parametrize("shape", [(16, 24), (19, 5)])
+def test_a_result_over_fewer_mesh_axes_is_computed_in_blocks_and_gathered(
+    run, values, element_types, shape, spec, dtype_name
+):
+    dtype = next(known for known in element_types if known.name == dtype_name)
+    x = values.any(shape, dtype)
+    how = {"mesh": {"a": 4, "b": 2}, "in_specs": [spec], "out_specs": [(None, None)]}
+    padding = 0 if dtype.kind in "biu" or dtype.name == "int4" else np.nan
+    assert_close("add", run(KERNELS["add"], x, x, **how, padding=padding), expected("add", x, x))
+    text = run.program(KERNELS["add"], *[ArrayType(shape, dtype)] * 2, **how).compiled.as_text()
+    gathers = [line for line in text.splitlines() if " all-gather(" in line]
+    assert gathers
+    assert all("dimensions={0}" in line for line in gathers)
+
+
 def test_nothing_moves_where_the_specs_agree(run):
     x, row = ArrayType((61, 12), np.dtype("float32")), ArrayType((12,), np.dtype("float32"))
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]}

@@ -12,8 +12,9 @@ from jax import lax
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.element_types import narrow, widen
+from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Kernel, ParameterValue, Problem, Program, Signature, Strategy
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, split
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
 from shardcall_server.kernels.ufunc_types import Loop
 from shardcall_server.kernels.ufuncs import FUNCTIONS, Function
 
@@ -125,8 +126,13 @@ def _loop(function: Function, operands: Sequence[ArrayType | None]) -> Loop:
         ) from None
 
 
-def _program(function: Function, problem: Problem) -> Program:
+def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     loop, (result,), padded = _loop(function, problem.operands), problem.results, problem.padded_result()
+    own = _result_spec(result.shape, problem.operands, problem.in_specs)
+    gathering = Gathering.of(result.shape, own, cast(Spec, problem.out_specs[0]), problem.mesh)
+    is_gathered = gathering.gathers and not gathering.cuts
+    if is_gathered:
+        padded = padded_shape(result.shape, own, problem.mesh)
 
     def operand(array: jax.Array, kind: ArrayType, dtype: np.dtype) -> jax.Array:
         behind = len(padded) - kind.ndim
@@ -141,7 +147,8 @@ def _program(function: Function, problem: Problem) -> Program:
             None if kind is None else operand(next(present), kind, cast(np.dtype, dtype))
             for kind, dtype in zip(problem.operands, loop.operands, strict=True)
         ]
-        return (narrow(function.body(*wide), result.dtype),)
+        value = function.body(*wide)
+        return (narrow(gathering.of_arrays(mesh)(value) if is_gathered else value, result.dtype),)
 
     return program
 
@@ -159,9 +166,9 @@ def _kernel(row: Function) -> Elementwise:
             Strategy(
                 "gspmd",
                 "Every device computes its own elements. Serves every layout; the compiler moves what is split "
-                "otherwise than the result.",
+                "otherwise than the result, and a result split over fewer mesh axes is gathered.",
                 lambda _: None,
-                lambda problem, _: _program(row, problem),
+                lambda problem, mesh: _program(row, problem, mesh),
             ),
         )
 

@@ -41,7 +41,7 @@ def _gatherings(problem: Problem, contraction: Contraction) -> list[Gathering]:
         Gathering.of(
             [1 if label == STRETCHED else contraction.sizes[label] for label in labels],
             spec,
-            [needed.get(label, ()) for label in labels],
+            tuple(needed.get(label, ()) for label in labels),
             problem.mesh,
         )
         for labels, spec in zip(contraction.labels, Meeting.of(problem, contraction).specs, strict=True)

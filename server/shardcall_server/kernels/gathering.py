@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
 from jax import lax
 
-from shardcall_server.kernels.blocks import fit, gather, rows
-from shardcall_server.kernels.layout import MeshAxes
+from shardcall_server.kernels.blocks import fit, gather, partition_spec, rows
+from shardcall_server.kernels.layout import MeshAxes, Spec
 
 
 class _Axis:
@@ -32,16 +32,22 @@ class _Axis:
 
 @dataclass(frozen=True)
 class Gathering:
-    """How a block of an array as it is split becomes one as it is needed."""
+    """How a block of an array as it is split becomes one as it is needed.
 
+    Attributes:
+        has: the array's spec.
+        needs: the one that is needed, whose mesh axes may come more than once.
+        axes: the moves, one for each axis.
+    """
+
+    has: Spec
+    needs: Spec
     axes: tuple[_Axis, ...]
 
     @staticmethod
-    def of(
-        shape: Sequence[int], has: Sequence[tuple[str, ...]], needs: Sequence[tuple[str, ...]], mesh: MeshAxes
-    ) -> Gathering:
-        """For an array of a shape: the mesh axes that split each axis as it lies, and as it is needed."""
-        return Gathering(tuple(_Axis(*axis, mesh) for axis in zip(shape, has, needs, strict=True)))
+    def of(shape: Sequence[int], has: Spec, needs: Spec, mesh: MeshAxes) -> Gathering:
+        """For an array of a shape."""
+        return Gathering(has, needs, tuple(_Axis(*axis, mesh) for axis in zip(shape, has, needs, strict=True)))
 
     @property
     def gathers(self) -> bool:
@@ -50,8 +56,18 @@ class Gathering:
 
     @property
     def cuts(self) -> bool:
-        """Whether a device gathers more than it needs."""
+        """Whether a device may gather more than it needs."""
         return any(axis.cut for axis in self.axes)
+
+    def of_arrays(self, mesh: jax.sharding.Mesh) -> Callable[[jax.Array], jax.Array]:
+        """The move of a whole array, padded as its spec pads it before and afterwards."""
+        return jax.shard_map(
+            self.block,
+            mesh=mesh,
+            in_specs=partition_spec(self.has),
+            out_specs=partition_spec(self.needs),
+            check_vma=False,  # what devices hold alike they hold because they gathered it; JAX cannot know it
+        )
 
     def block(self, array: jax.Array) -> jax.Array:
         """The block that is needed, padded as its spec pads; for the body of a `jax.shard_map`."""

@@ -28,6 +28,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, Spec, format_spec
 
+_WIDE_BYTES = 4
 _X = (OperandInfo("x", "The array, of any rank and element type."),)
 
 
@@ -78,7 +79,7 @@ _GSPMD = Strategy(
 def _gathering(problem: Problem) -> Gathering:
     x, out_spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.out_specs[0])
     needed = dict(zip(_order(problem), out_spec, strict=True))
-    return Gathering.of(x.shape, cast(Spec, problem.in_specs[0]), [needed[i] for i in range(x.ndim)], problem.mesh)
+    return Gathering.of(x.shape, cast(Spec, problem.in_specs[0]), tuple(needed[i] for i in range(x.ndim)), problem.mesh)
 
 
 def _all_gather_refusal(problem: Problem) -> str | None:
@@ -95,19 +96,13 @@ def _all_gather_refusal(problem: Problem) -> str | None:
 
 
 def _gathered(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    gathering, order = _gathering(problem), _order(problem)
+    gather, order = _gathering(problem).of_arrays(mesh), _order(problem)
 
-    def block(x: jax.Array) -> jax.Array:
-        return _moved(lambda bits: lax.transpose(gathering.block(bits), order), x, mesh, (None, None))
+    def move(array: jax.Array) -> jax.Array:
+        return lax.transpose(gather(array), order)
 
-    body = jax.shard_map(
-        block,
-        mesh=mesh,
-        in_specs=partition_spec(cast(Spec, problem.in_specs[0])),
-        out_specs=partition_spec(cast(Spec, problem.out_specs[0])),
-        check_vma=False,  # what devices hold alike they hold because they gathered it; JAX cannot know it
-    )
-    return lambda x: (body(x),)
+    # Bits of 32 and more are gathered as they are; taken for integers they would be copied once more.
+    return lambda x: (move(x) if x.dtype.itemsize >= _WIDE_BYTES else _moved(move, x, mesh, (None, None)),)
 
 
 _ALL_GATHER = Strategy(
