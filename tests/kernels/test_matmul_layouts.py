@@ -228,6 +228,30 @@ def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, given, fill
     assert run.resolve(MATMUL, lhs, rhs, **how).problem.in_specs == tuple(filled)
 
 
+@pytest.mark.parametrize("dtype_name", ["bool", "int4", "float8_e4m3fn", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("specs", "out_spec"),
+    [
+        (((), (None, ("a", "b"))), (None, None)),
+        ((("a",), (None, "b")), (None, None)),
+        ((("a",), (None, "b")), ("a", None)),
+        ((("a",), ()), (None, None)),
+    ],
+)
+@pytest.mark.parametrize("size", [(16, 8, 24), (11, 13, 5)])
+def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(
+    run, values, same, element_types, size, specs, out_spec, dtype_name
+):
+    dtype = next(known for known in element_types if known.name == dtype_name)
+    lhs, rhs = values.small(size[:2], dtype), values.small(size[1:], dtype)
+    how = {"mesh": {"a": 4, "b": 2}, "in_specs": specs, "out_specs": [out_spec], "strategy": "gspmd"}
+    same(run(MATMUL, lhs, rhs, **how), run(MATMUL, lhs, rhs, mesh={"x": 1}))
+    text = run.program(MATMUL, *(ArrayType(each.shape, dtype) for each in (lhs, rhs)), **how).compiled.as_text()
+    gathers = [line for line in text.splitlines() if " all-gather(" in line]
+    assert gathers
+    assert all("dimensions={0}" in line for line in gathers)
+
+
 def test_work_is_shared_out_where_nothing_is_split(run, values, same):
     lhs, rhs = values.small((160, 128), np.dtype(np.float32)), values.small((128, 24), np.dtype(np.float32))
     how = {"mesh": {"x": 4, "y": 2}, "in_specs": [(), ()], "out_specs": [()], "strategy": "gspmd"}

@@ -148,7 +148,8 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
             for kind, dtype in zip(problem.operands, loop.operands, strict=True)
         ]
         value = function.body(*wide)
-        return (narrow(gathering.of_arrays(mesh)(value) if is_gathered else value, result.dtype),)
+        made = narrow(value, result.dtype)
+        return (gathering.of_arrays(mesh)(made) if is_gathered else made,)
 
     return program
 

@@ -9,13 +9,12 @@ from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from shardcall_server.kernels import element_types, products
+from shardcall_server.kernels import products
 from shardcall_server.kernels.blocks import index_type, mask_from, pad_axis, partition_spec
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, Meeting, over
-from shardcall_server.kernels.gathering import Gathering
+from shardcall_server.kernels.gathering import Gathering, movable, moved
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.layout import Spec, format_spec
 
@@ -65,10 +64,7 @@ def _all_gather(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) ->
     (result,), gatherings = problem.results, _gatherings(problem, contraction)
 
     def block(*arrays: jax.Array) -> jax.Array:
-        needed = [
-            _moved(gathering.block(_movable(array)), array.dtype)
-            for array, gathering in zip(arrays, gatherings, strict=True)
-        ]
+        needed = [gathering.block(array) for array, gathering in zip(arrays, gatherings, strict=True)]
         return products.finish(products.contract(needed, contraction, contraction.result, result.dtype), result.dtype)
 
     return _sharded(block, problem, contraction, mesh)
@@ -155,11 +151,11 @@ def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
     axes = [labels.index(label) for labels in contraction.labels]
 
     def block(*arrays: jax.Array) -> jax.Array:
-        blocks = [panels.extend(_movable(array), axis) for array, axis in zip(arrays, axes, strict=True)]
+        blocks = [panels.extend(movable(array), axis) for array, axis in zip(arrays, axes, strict=True)]
 
         def part(i: jax.Array | int) -> jax.Array:
             factors = [
-                _moved(panels.broadcast(block, operand, axes[operand], splits[operand], i), arrays[operand].dtype)
+                moved(panels.broadcast(block, operand, axes[operand], splits[operand], i), arrays[operand].dtype)
                 for operand, block in enumerate(blocks)
             ]
             return products.contract(factors, contraction, contraction.result, result.dtype)
@@ -169,19 +165,6 @@ def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
         return products.finish(total, result.dtype)
 
     return _sharded(block, problem, contraction, mesh)
-
-
-def _movable(array: jax.Array) -> jax.Array:
-    """The array in a type that collectives move, and sum up with zeros, unchanged."""
-    if array.dtype == np.bool_:
-        return array.astype(np.uint8)
-    narrow = element_types.is_narrow_float(array.dtype)
-    return element_types.as_bits(array) if narrow else element_types.widen(array, array.dtype)
-
-
-def _moved(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """What `_movable` made of an array, as it can be multiplied."""
-    return element_types.from_bits(array, dtype) if element_types.is_narrow_float(dtype) else array
 
 
 def _sharded(

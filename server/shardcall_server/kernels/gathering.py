@@ -6,10 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import fit, gather, partition_spec, rows
 from shardcall_server.kernels.layout import MeshAxes, Spec
+
+_NIBBLES = ("int4", "uint4")
 
 
 class _Axis:
@@ -70,7 +75,9 @@ class Gathering:
         )
 
     def block(self, array: jax.Array) -> jax.Array:
-        """The block that is needed, padded as its spec pads; for the body of a `jax.shard_map`."""
+        """The block that is needed, bit for bit, padded as its spec pads; for the body of a `jax.shard_map`."""
+        dtype = np.dtype(array.dtype)
+        array = movable(array)
         # All is gathered before anything is cut: devices gather from others, which need other rows. The last axis
         # first, while there is little to put in place: along the first axis gathered blocks lie where they belong.
         for i, axis in reversed(list(enumerate(self.axes))):
@@ -80,4 +87,24 @@ class Gathering:
             array = fit(array, (*array.shape[:i], axis.length, *array.shape[i + 1 :]))
             if axis.cut:
                 array = rows(array, lax.axis_index(axis.cut) * axis.block, axis.block, i)
-        return array
+        return moved(array, dtype)
+
+
+def movable(array: jax.Array) -> jax.Array:
+    """The array in a type that collectives move, and sum up with zeros, unchanged.
+
+    XLA has none for 4 bits, adds no bool, and moves narrow floats as float32.
+    """
+    dtype = np.dtype(array.dtype)
+    if dtype == np.bool_:
+        return array.astype(np.uint8)
+    if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < np.dtype(np.float32).itemsize:
+        return lax.bitcast_convert_type(array, np.dtype(f"uint{dtype.itemsize * 8}"))
+    return element_types.widen(array, dtype) if dtype.name in _NIBBLES else array
+
+
+def moved(array: jax.Array, dtype: np.dtype) -> jax.Array:
+    """What `movable` made of an array of a type, as it was."""
+    if dtype == np.bool_ or dtype.name in _NIBBLES:
+        return array.astype(dtype)
+    return array if array.dtype == dtype else lax.bitcast_convert_type(array, dtype)

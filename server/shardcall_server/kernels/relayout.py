@@ -28,7 +28,6 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, Spec, format_spec
 
-_WIDE_BYTES = 4
 _X = (OperandInfo("x", "The array, of any rank and element type."),)
 
 
@@ -97,12 +96,7 @@ def _all_gather_refusal(problem: Problem) -> str | None:
 
 def _gathered(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     gather, order = _gathering(problem).of_arrays(mesh), _order(problem)
-
-    def move(array: jax.Array) -> jax.Array:
-        return lax.transpose(gather(array), order)
-
-    # Bits of 32 and more are gathered as they are; taken for integers they would be copied once more.
-    return lambda x: (move(x) if x.dtype.itemsize >= _WIDE_BYTES else _moved(move, x, mesh, (None, None)),)
+    return lambda x: (lax.transpose(gather(x), order),)
 
 
 _ALL_GATHER = Strategy(

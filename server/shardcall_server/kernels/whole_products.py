@@ -7,9 +7,12 @@ from functools import partial
 import jax
 
 from shardcall_server.kernels import products
-from shardcall_server.kernels.blocks import fit, partition_spec
-from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf
+from shardcall_server.kernels.blocks import fit
+from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, Meeting
+from shardcall_server.kernels.gathered_products import result_spec
+from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
+from shardcall_server.kernels.layout import padded_shape
 
 WORTH_SHARING = 128
 """The products that an element of the result is the sum of, from which on it pays to share out work and then gather."""
@@ -20,30 +23,38 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
     if program := products.empty_sum(problem, contraction.terms):
         return program
     (result,) = problem.results
+    gathering = _gathering(problem, contraction)
 
     def whole(*arrays: jax.Array) -> tuple[jax.Array]:
         product = products.contract(_align(arrays, contraction), contraction, contraction.result, result.dtype)
-        product = _share_out(products.finish(product, result.dtype), problem, contraction, mesh)
+        product = products.finish(product, result.dtype)
+        if gathering is not None:
+            return (gathering.of_arrays(mesh)(fit(product, padded_shape(result.shape, gathering.has, problem.mesh))),)
         return (product if problem.out_specs[0] is None else fit(product, problem.padded_result()),)
 
     return whole
 
 
-def _share_out(product: jax.Array, problem: Problem, contraction: Contraction, mesh: jax.sharding.Mesh) -> jax.Array:
-    """Splits the product over mesh axes that nothing is split over: else their devices would all do the same work."""
-    out_spec = problem.out_specs[0]
+def _gathering(problem: Problem, contraction: Contraction) -> Gathering | None:
+    """How devices gather the result from a product that is made in smaller blocks; None where the compiler decides.
+
+    It is made as the operands' axes are split, and over the mesh axes that nothing is split over, too: else their
+    devices would all do the same work.
+    """
+    out_spec, (result,) = problem.out_specs[0], problem.results
+    meeting = Meeting.of(problem, contraction)
+    if out_spec is None or any(names for label in contraction.summed for _, names in meeting.axes(label)):
+        return None
+    made = result_spec(problem, contraction)
     used = {name for spec in (*problem.in_specs, out_spec) for names in spec or () for name in names}
     idle = tuple(name for name in problem.mesh.names if name not in used)
-    devices = problem.mesh.size(idle)
-    if out_spec is None or devices == 1 or contraction.terms < WORTH_SHARING:
-        return product
-    for axis, size in enumerate(product.shape):
-        if not size % (devices * problem.mesh.size(out_spec[axis])):
-            shared = tuple(names + idle if i == axis else names for i, names in enumerate(out_spec))
-            sharding = jax.sharding.NamedSharding(mesh, partition_spec(shared))
-            constrained: jax.Array = jax.lax.with_sharding_constraint(product, sharding)
-            return constrained
-    return product
+    if idle and contraction.terms >= WORTH_SHARING:
+        devices = problem.mesh.size(idle)
+        sizes = (problem.mesh.size(names) * devices for names in made)
+        shared = next((i for i, (n, d) in enumerate(zip(result.shape, sizes, strict=True)) if n >= d), None)
+        made = tuple(names + idle if i == shared else names for i, names in enumerate(made))
+    gathering = Gathering.of(result.shape, made, out_spec, problem.mesh)
+    return gathering if gathering.gathers and not gathering.cuts else None
 
 
 def _align(arrays: tuple[jax.Array, ...], contraction: Contraction) -> list[jax.Array]:
