@@ -195,6 +195,13 @@ def test_operands_may_be_split_in_different_ways(run, values, same, x_spec, y_sp
     same(run(KERNELS["add"], x, y, **how), x + y)
 
 
+def test_mesh_axes_of_one_device_gather_nothing(run):
+    x = ArrayType((64, 64), np.dtype("float32"))
+    for mesh, spec, out_spec in (({"a": 1}, ("a", None), (None, None)), ({"a": 8, "b": 1}, (("a", "b"),), ("a",))):
+        how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec]}
+        assert not COLLECTIVE.search(run.program(KERNELS["sin"], x, **how).compiled.as_text())
+
+
 @pytest.mark.parametrize("dtype_name", ["bool", "int4", "float8_e5m2", "bfloat16", "float32", "complex64"])
 @pytest.mark.parametrize("spec", [("a", "b"), (None, ("a", "b")), (("b", "a"), None)])
 @pytest.mark.parametrize("shape", [(16, 24), (19, 5)])

@@ -252,6 +252,47 @@ def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(
     assert all("dimensions={0}" in line for line in gathers)
 
 
+@pytest.mark.parametrize(
+    ("specs", "out_spec", "rows"),
+    [
+        (((), ()), ("a", None), 20),
+        ((("a",), ()), (None, "a"), 20),
+        (((None, "a"), ()), (), 80),
+        (((), (None, "a")), ("a",), 20),
+    ],
+)
+@pytest.mark.parametrize("dtype_name", ["bool", "int4", "float32"])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_work_is_shared_out_over_mesh_axes_that_nothing_is_split_over(
+    run, values, same, element_types, specs, out_spec, rows, dtype_name, cut
+):
+    dtype = next(known for known in element_types if known.name == dtype_name)
+    lhs, rhs = values.small((160 - cut, 128), dtype), values.small((128, 24), dtype)
+    how = {"mesh": {"a": 4, "b": 2}, "in_specs": specs, "out_specs": [out_spec], "strategy": "gspmd"}
+    same(run(MATMUL, lhs, rhs, **how), run(MATMUL, lhs, rhs, mesh={"x": 1}))
+    if not cut:
+        dots = re.findall(r"\[(\d+),(\d+)\]\S* dot\(", run.program(MATMUL, lhs, rhs, **how).compiled.as_text())
+        assert [int(m) * int(n) for m, n in dots] == [rows * 24]
+
+
+def test_one_device_gathers_nothing(run):
+    operands = ArrayType((160, 128), F32), ArrayType((128, 24), F32)
+    for mesh, specs, out_spec in (
+        ({"x": 1}, [("x",), ()], ()),
+        ({"x": 1}, [(), ()], ()),
+        ({"x": 8, "y": 1}, [("x",), ()], ("x",)),
+        ({"x": 8, "y": 1}, [(("x", "y"),), ()], ("x",)),
+    ):
+        how = {"mesh": mesh, "in_specs": specs, "out_specs": [out_spec], "strategy": "gspmd"}
+        assert " all-gather(" not in run.program(MATMUL, *operands, **how).compiled.as_text()
+
+
+def test_what_is_shared_out_is_padded_the_least(run):
+    lhs, rhs = ArrayType((9, 128), F32), ArrayType((128, 64), F32)
+    how = {"mesh": {"x": 8}, "in_specs": [(), ()], "out_specs": [()], "strategy": "gspmd"}
+    assert "f32[9,8]" in run.program(MATMUL, lhs, rhs, **how).text
+
+
 def test_work_is_shared_out_where_nothing_is_split(run, values, same):
     lhs, rhs = values.small((160, 128), np.dtype(np.float32)), values.small((128, 24), np.dtype(np.float32))
     how = {"mesh": {"x": 4, "y": 2}, "in_specs": [(), ()], "out_specs": [()], "strategy": "gspmd"}

@@ -119,12 +119,30 @@ def test_what_is_only_gathered_is_gathered_by_hand(run):
         assert run.resolve(Reshard(), x, **how, out_specs=[out_spec]).strategy.name == "gspmd"
 
 
+def test_what_is_turned_and_gathered_is_not_written_twice(run):
+    x = ArrayType((512, 512), np.dtype("float32"))
+    how = {"mesh": {"x": 8}, "in_specs": [(None, "x")], "out_specs": [(None, None)]}
+    compiled = run.program(Transpose(), x, **how, strategy="all_gather").compiled
+    assert compiled.memory_analysis().temp_size_in_bytes < 512 * 512 * 4 / 2
+
+
+@pytest.mark.parametrize(("mesh", "spec"), [({"x": 1}, ("x", None)), ({"x": 1}, (None, "x"))])
+def test_of_one_device_nothing_is_gathered(run, mesh, spec):
+    x = ArrayType((512, 512), np.dtype("float32"))
+    how = {"mesh": mesh, "in_specs": [spec], "out_specs": [(None, None)]}
+    for kernel in (Reshard(), Transpose()):
+        assert run.resolve(kernel, x, **how).strategy.name == "gspmd"
+        assert " all-gather(" not in run.program(kernel, x, **how).compiled.as_text()
+
+
 def test_all_gather_refuses_what_it_would_gather_in_vain(refused):
     x = ArrayType((16, 16), np.dtype("float32"))
     how = {"mesh": MESH, "in_specs": [("a", "b")], "strategy": "all_gather"}
     error = refused(Reshard(), x, **how, out_specs=[("b", "a")])
     assert error.reason == Reason.STRATEGY_UNSUPPORTED
     assert "x is split as P('a', 'b') and the result as P('b', 'a')" in error.message
+    uneven = {"mesh": MESH, "in_specs": [(("a", "b"), None)], "strategy": "all_gather", "out_specs": [("a", None)]}
+    assert "edges of its blocks" in refused(Reshard(), ArrayType((19, 4), np.dtype("float32")), **uneven).message
     assert "every device has" in refused(Copy(), x, **how).message
 
 

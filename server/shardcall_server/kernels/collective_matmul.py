@@ -92,7 +92,7 @@ class CollectiveMatMul(Kernel):
     """
 
     name = "collective_matmul"
-    version = 2
+    version = 3
     summary = "The product of two matrices, multiplied while blocks travel along one mesh axis."
     operands = (
         OperandInfo("lhs", "The left factor, [M, K]."),

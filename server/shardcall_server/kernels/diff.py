@@ -137,7 +137,7 @@ class Diff(Kernel):
     """
 
     name = "diff"
-    version = 1
+    version = 2
     summary = "The n-th discrete difference along an axis, as numpy.diff."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type."),

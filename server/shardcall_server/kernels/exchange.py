@@ -78,8 +78,6 @@ class SplitAxis:
 class Exchange:
     """An exchange, planned: what every device sends, and how it puts together what it gets.
 
-    Sending and receiving are two steps, so that a caller can say what is to happen between them.
-
     Attributes:
         along: the axis.
         count: rows that a device ends up with.

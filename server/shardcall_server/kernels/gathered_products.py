@@ -151,7 +151,9 @@ def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
     axes = [labels.index(label) for labels in contraction.labels]
 
     def block(*arrays: jax.Array) -> jax.Array:
-        blocks = [panels.extend(movable(array), axis) for array, axis in zip(arrays, axes, strict=True)]
+        # XLA:GPU sums integers of 16 bits as 32, and floats of 16 bits as they are.
+        movables = [movable(array) if array.dtype.itemsize == 1 else array for array in arrays]
+        blocks = [panels.extend(array, axis) for array, axis in zip(movables, axes, strict=True)]
 
         def part(i: jax.Array | int) -> jax.Array:
             factors = [

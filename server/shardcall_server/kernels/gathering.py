@@ -25,6 +25,8 @@ class _Axis:
     """
 
     def __init__(self, size: int, has: tuple[str, ...], needs: tuple[str, ...], mesh: MeshAxes) -> None:
+        # XLA:CPU would copy what it gathers of one device.
+        has, needs = (tuple(name for name in names if mesh.size((name,)) > 1) for names in (has, needs))
         alike = next((i for i, pair in enumerate(zip(has, needs, strict=False)) if len({*pair}) > 1), None)
         alike = min(len(has), len(needs)) if alike is None else alike
         self.block = -(-size // mesh.size(needs))
@@ -93,7 +95,7 @@ class Gathering:
 def movable(array: jax.Array) -> jax.Array:
     """The array in a type that collectives move, and sum up with zeros, unchanged.
 
-    XLA has none for 4 bits, adds no bool, and moves narrow floats as float32.
+    XLA has none for 4 bits and adds no bool; narrow floats XLA:CPU moves as float32.
     """
     dtype = np.dtype(array.dtype)
     if dtype == np.bool_:

@@ -20,6 +20,9 @@ from shardcall_server.kernels.exchange import Exchange, SplitAxis
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.layout import ArrayType, Spec, block_shape
 
+MAX_FUSED = 4
+"""The highest order of which XLA makes one pass over a block, as long as the rows that count are cut out afterwards."""
+
 MAX_UNROLLED = 16
 """The highest order whose steps are written out; above it they are a loop, so that compile time is bounded."""
 
@@ -126,7 +129,9 @@ def differences(
     """
     wide = [element_types.widen(part, dtype) for part in parts if part.shape[g.axis]]
     joined = jnp.concatenate(wide, g.axis) if len(wide) > 1 else wide[0]
-    return element_types.narrow(rows(_difference(joined, g, dtype), start, count, g.axis), dtype)
+    if g.n <= MAX_FUSED:
+        return element_types.narrow(rows(_difference(joined, g, dtype), start, count, g.axis), dtype)
+    return element_types.narrow(_difference(rows(joined, start, count + g.n, g.axis), g, dtype), dtype)
 
 
 def _difference(array: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:

@@ -62,7 +62,7 @@ class MatMul(ContractionKernel):
     """
 
     name = "matmul"
-    version = 2
+    version = 3
     summary = "The product of two matrices, of stacks of them, or of a matrix and a vector, as numpy.matmul."
     operands = (
         OperandInfo("lhs", "The left factor, [K] or [..., M, K]."),

@@ -76,9 +76,9 @@ _GSPMD = Strategy(
 
 
 def _gathering(problem: Problem) -> Gathering:
-    x, out_spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.out_specs[0])
-    needed = dict(zip(_order(problem), out_spec, strict=True))
-    return Gathering.of(x.shape, cast(Spec, problem.in_specs[0]), tuple(needed[i] for i in range(x.ndim)), problem.mesh)
+    """The moves from blocks of x, their axes in the result's order, to those of the result."""
+    spec, out_spec = cast(Spec, problem.in_specs[0]), cast(Spec, problem.out_specs[0])
+    return Gathering.of(problem.results[0].shape, tuple(spec[i] for i in _order(problem)), out_spec, problem.mesh)
 
 
 def _all_gather_refusal(problem: Problem) -> str | None:
@@ -89,20 +89,22 @@ def _all_gather_refusal(problem: Problem) -> str | None:
         return (
             f"x is split as {format_spec(cast(Spec, problem.in_specs[0]))} and the result as "
             f"{format_spec(cast(Spec, problem.out_specs[0]))}, so devices would gather more than their blocks, and it "
-            "serves a result split over fewer mesh axes: those that come first for each axis of x, or none"
+            "serves a result whose axes are split over those mesh axes that come first for the axes of x, or over "
+            "none, where the edges of its blocks are edges of x's"
         )
     return None
 
 
 def _gathered(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     gather, order = _gathering(problem).of_arrays(mesh), _order(problem)
-    return lambda x: (lax.transpose(gather(x), order),)
+    # Blocks are turned before they are gathered: along its first axis what is gathered lies where it belongs.
+    return lambda x: (gather(lax.transpose(x, order)),)
 
 
 _ALL_GATHER = Strategy(
     "all_gather",
     "Every device gathers the blocks that it lacks, and puts all in their places in one pass. Serves a result split "
-    "over fewer mesh axes than x.",
+    "over fewer mesh axes than x, where the edges of its blocks are edges of x's.",
     _all_gather_refusal,
     _gathered,
 )

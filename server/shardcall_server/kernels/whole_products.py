@@ -12,7 +12,7 @@ from shardcall_server.kernels.contraction import STRETCHED, Contraction, Contrac
 from shardcall_server.kernels.gathered_products import result_spec
 from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
-from shardcall_server.kernels.layout import padded_shape
+from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape
 
 WORTH_SHARING = 128
 """The products that an element of the result is the sum of, from which on it pays to share out work and then gather."""
@@ -38,23 +38,31 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
 def _gathering(problem: Problem, contraction: Contraction) -> Gathering | None:
     """How devices gather the result from a product that is made in smaller blocks; None where the compiler decides.
 
-    It is made as the operands' axes are split, and over the mesh axes that nothing is split over, too: else their
-    devices would all do the same work.
+    It is made as the operands' axes are split, unless the compiler has partial sums to complete, and over the mesh axes
+    that nothing is split over, too: else their devices would all do the same work.
     """
-    out_spec, (result,) = problem.out_specs[0], problem.results
-    meeting = Meeting.of(problem, contraction)
-    if out_spec is None or any(names for label in contraction.summed for _, names in meeting.axes(label)):
+    (out_spec,), (result,) = problem.out_specs, problem.results
+    if out_spec is None:
         return None
-    made = result_spec(problem, contraction)
+    meeting = Meeting.of(problem, contraction)
+    sums = any(names for label in contraction.summed for _, names in meeting.axes(label))
     used = {name for spec in (*problem.in_specs, out_spec) for names in spec or () for name in names}
-    idle = tuple(name for name in problem.mesh.names if name not in used)
+    idle = tuple(name for name in problem.mesh.names if name not in used and problem.mesh.size((name,)) > 1)
+    specs = [out_spec] if sums else [result_spec(problem, contraction), out_spec]
     if idle and contraction.terms >= WORTH_SHARING:
-        devices = problem.mesh.size(idle)
-        sizes = (problem.mesh.size(names) * devices for names in made)
-        shared = next((i for i, (n, d) in enumerate(zip(result.shape, sizes, strict=True)) if n >= d), None)
-        made = tuple(names + idle if i == shared else names for i, names in enumerate(made))
-    gathering = Gathering.of(result.shape, made, out_spec, problem.mesh)
-    return gathering if gathering.gathers and not gathering.cuts else None
+        specs = [shared for spec in specs for shared in _shared(spec, idle, result.shape, problem.mesh)]
+    gatherings = [Gathering.of(result.shape, spec, out_spec, problem.mesh) for spec in specs]
+    return next((each for each in gatherings if each.gathers and not each.cuts), None)
+
+
+def _shared(spec: Spec, idle: tuple[str, ...], shape: tuple[int, ...], mesh: MeshAxes) -> list[Spec]:
+    """The spec with an axis split over more mesh axes, for each that is long enough, with the least padding first."""
+    devices = [mesh.size(names + idle) for names in spec]
+    padded = {i: -(-n // d) * d / n for i, (n, d) in enumerate(zip(shape, devices, strict=True)) if n >= d}
+    return [
+        tuple(names + idle if i == axis else names for i, names in enumerate(spec))
+        for axis in sorted(padded, key=padded.__getitem__)
+    ]
 
 
 def _align(arrays: tuple[jax.Array, ...], contraction: Contraction) -> list[jax.Array]:
