@@ -50,7 +50,7 @@ def _gathering(problem: Problem, contraction: Contraction) -> Gathering | None:
     idle = tuple(name for name in problem.mesh.names if name not in used and problem.mesh.size((name,)) > 1)
     specs = [out_spec] if sums else [result_spec(problem, contraction), out_spec]
     if idle and contraction.terms >= WORTH_SHARING:
-        specs = [shared for spec in specs for shared in _shared(spec, idle, result.shape, problem.mesh)]
+        specs = [*(shared for spec in specs for shared in _shared(spec, idle, result.shape, problem.mesh)), *specs]
     gatherings = [Gathering.of(result.shape, spec, out_spec, problem.mesh) for spec in specs]
     return next((each for each in gatherings if each.gathers and not each.cuts), None)
 
