@@ -130,8 +130,7 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
     loop, (result,), padded = _loop(function, problem.operands), problem.results, problem.padded_result()
     own = _result_spec(result.shape, problem.operands, problem.in_specs)
     gathering = Gathering.of(result.shape, own, cast(Spec, problem.out_specs[0]), problem.mesh)
-    is_gathered = gathering.gathers and not gathering.cuts
-    if is_gathered:
+    if gathering.only_gathers:
         padded = padded_shape(result.shape, own, problem.mesh)
 
     def operand(array: jax.Array, kind: ArrayType, dtype: np.dtype) -> jax.Array:
@@ -147,9 +146,8 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
             None if kind is None else operand(next(present), kind, cast(np.dtype, dtype))
             for kind, dtype in zip(problem.operands, loop.operands, strict=True)
         ]
-        value = function.body(*wide)
-        made = narrow(value, result.dtype)
-        return (gathering.of_arrays(mesh)(made) if is_gathered else made,)
+        made = narrow(function.body(*wide), result.dtype)
+        return (gathering.of_arrays(mesh)(made) if gathering.only_gathers else made,)
 
     return program
 

@@ -66,6 +66,11 @@ class Gathering:
         """Whether a device may gather more than it needs."""
         return any(axis.cut for axis in self.axes)
 
+    @property
+    def only_gathers(self) -> bool:
+        """Whether gathering is all there is to do, and there is some."""
+        return self.gathers and not self.cuts
+
     def of_arrays(self, mesh: jax.sharding.Mesh) -> Callable[[jax.Array], jax.Array]:
         """The move of a whole array, padded as its spec pads it before and afterwards."""
         return jax.shard_map(

@@ -52,7 +52,7 @@ def _gathering(problem: Problem, contraction: Contraction) -> Gathering | None:
     if idle and contraction.terms >= WORTH_SHARING:
         specs = [*(shared for spec in specs for shared in _shared(spec, idle, result.shape, problem.mesh)), *specs]
     gatherings = [Gathering.of(result.shape, spec, out_spec, problem.mesh) for spec in specs]
-    return next((each for each in gatherings if each.gathers and not each.cuts), None)
+    return next((each for each in gatherings if each.only_gathers), None)
 
 
 def _shared(spec: Spec, idle: tuple[str, ...], shape: tuple[int, ...], mesh: MeshAxes) -> list[Spec]:
