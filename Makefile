@@ -13,6 +13,7 @@ run := .venv/bin/python
 # A file's tests stay in one process, so that what they share is made once, and those files begin first that take longest
 # (tests/conftest.py). Many wait, so one process more than there are processors; more than 4 would wait for one long file.
 in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))') --dist loadfile --no-loadscope-reorder
+full := --full --timeout 3600
 
 # An environment is up to date when it holds the stamp of what it was made from and of where it lies:
 # contents, not times, so that a fresh clone, a switch of branches and a moved folder are all noticed.
@@ -42,7 +43,7 @@ test: $(venv) ## run the tests, without the long ones and, where no Docker engin
 
 test-all: $(venv) ## run every test, the long ones too
 	@echo 'Testing everything, the long tests too'
-	@$(run) -m pytest $(in_parallel) -m 'not soak and not fuzz' --full $(ARGS)
+	@$(run) -m pytest $(in_parallel) -m 'not soak and not fuzz' $(full) $(ARGS)
 
 # Each process of the tests has a cluster of its own: one for each processor is enough.
 test-hosts: $(venv) ## run every kernel's tests on 2 hosts of 4 devices and on 4 of 2 (ARGS=--hosts-relayed)
@@ -50,10 +51,10 @@ test-hosts: $(venv) ## run every kernel's tests on 2 hosts of 4 devices and on 4
 	@$(run) -m pytest tests/kernels -n auto --dist loadfile --hosts 4 --hosts-apart $(ARGS)
 
 fuzz: $(venv) ## send the server thousands of wrong requests
-	@$(run) -m pytest $(in_parallel) -m fuzz --full $(ARGS)
+	@$(run) -m pytest $(in_parallel) -m fuzz $(full) $(ARGS)
 
 soak: $(venv) ## load the server for half an hour, with faults, and watch its memory
-	@$(run) -m pytest -m soak --full $(ARGS)
+	@$(run) -m pytest -m soak $(full) $(ARGS)
 
 lint: $(venv) ## check format, lint and types of the Python, and lint the protos where npm is installed
 	$(run) -m ruff format --check .
@@ -84,7 +85,7 @@ bench-peers: $(venv) ## install the benchmarks' peers, each into an environment 
 bench-transfer: $(venv) ## measure an array's way to the server and back, next to floors and peers
 	@$(run) benchmarks/transfer.py $(ARGS)
 
-bench-calls: $(venv) ## measure small calls, next to a bare gRPC echo
+bench-calls: $(venv) ## measure small calls, next to bare floors
 	@$(run) benchmarks/calls.py $(ARGS)
 
 bench-hosts: $(venv) ## measure meshes of 1, 2, 4 and 8 worker processes, next to a server with one

@@ -70,7 +70,7 @@ def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[
     lost, count = [], 0
     for question in questions(asker):
         count += 1
-        chosen = _choice(asker.client, question)
+        chosen = choice(asker.client, question.kernel, *question.operands, **question.how)
         cases = list(_cases(asker, question))
         samples = {c.what: s for c, s in zip(cases, measure(cases, rounds).values(), strict=True)}
         if _ratio(samples, chosen) > LOST:  # measured again, in turns
@@ -100,12 +100,12 @@ def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[
     return table(rows, left=5), [Claim(text, str(len(lost)), len(lost) <= MOST_LOST)], figure
 
 
-def _choice(client: sc.Client, question: Question) -> str:
+def choice(client: sc.Client, kernel: str, *operands: sc.RemoteArray, **how: Any) -> str:
     """What auto stands for, once the server has had the time to measure it."""
-    client.delete(*client.call(question.kernel, *question.operands, keep=True, **question.how).arrays)
+    client.delete(*client.call(kernel, *operands, keep=True, **how).arrays)
     until = time.monotonic() + _PATIENCE_S
     while True:
-        plan = client.plan(question.kernel, *question.operands, **question.how)
+        plan = client.plan(kernel, *operands, **how)
         if plan.strategy_timings or time.monotonic() > until:
             return plan.strategy
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""What a small call costs, next to a bare gRPC echo and to JAX without a server.
+"""What a small call costs, next to a bare gRPC echo, to JAX without a server, and to both without anything else.
 
     python benchmarks/calls.py [--rounds N] [--calls N] [--allocator tuned|default|both] [--output FILE.md]
 
@@ -22,8 +22,8 @@ from functools import partial
 from pathlib import Path
 
 from harness import cpu_time
-from harness.asking import BENCHMARKS, Child, Samples, Server, child_of, client_environment, in_turns, server
-from harness.processes import thread_seconds
+from harness.asking import BENCHMARKS, Child, Server, children_of, client_environment, in_turns, server
+from harness.processes import process_seconds
 from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
 
 CALLERS = 32
@@ -35,8 +35,10 @@ ONE_CALLER = {
     "uds-8": ("shardcall, UDS, 8 devices", "client", "calls-uds-8"),
     "echo-tcp": ("floor: gRPC echo, TCP", "echo", "calls-tcp"),
     "echo-uds": ("floor: gRPC echo, UDS", "echo", "calls-uds"),
-    "jax-1": ("floor: JAX in process, put, call, get, 1 device", "jax", "calls-1"),
-    "jax-8": ("floor: JAX in process, put, call, get, 8 devices", "jax", "calls-8"),
+    "worker-1": ("floor: gRPC and a JAX worker, TCP, 1 device", "worker-1", "calls-tcp"),
+    "worker-8": ("floor: gRPC and a JAX worker, TCP, 8 devices", "worker-8", "calls-tcp"),
+    "jax-1": ("floor: JAX in process, call, get, 1 device", "jax", "calls-1"),
+    "jax-8": ("floor: JAX in process, call, get, 8 devices", "jax", "calls-8"),
 }
 MANY_CALLERS = {
     "tcp-1": ("shardcall, TCP, 1 device", "client", "load-tcp-1"),
@@ -45,6 +47,8 @@ MANY_CALLERS = {
     "uds-8": ("shardcall, UDS, 8 devices", "client", "load-uds-8"),
     "echo-tcp": ("floor: gRPC echo, TCP", "echo", "load-tcp"),
     "echo-uds": ("floor: gRPC echo, UDS", "echo", "load-uds"),
+    "worker-1": ("floor: gRPC and a JAX worker, TCP, 1 device", "worker-1", "load-tcp"),
+    "worker-8": ("floor: gRPC and a JAX worker, TCP, 8 devices", "worker-8", "load-tcp"),
 }
 Rates = Mapping[str, list[float]]
 
@@ -75,27 +79,33 @@ def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
         unix = ["--unix-address", running.unix_address] if running.unix_address else []
         client = partial(Child, "peers.shardcall_client", running.address, *unix, *seconds, environment=environment)
         echo = partial(Child, "peers.grpc_echo", *seconds, environment=environment)
-        first = echo()
-        addresses = first.ask("addresses", 0)["addresses"]
         children = {
             "client": [client() for _ in range(PROCESSES)],
-            "echo": [first, *(echo("--addresses", addresses) for _ in range(PROCESSES - 1))],
+            "echo": _callers(echo, echo()),
+            **{f"worker-{n}": _callers(echo, echo("--worker-devices", str(n))) for n in (1, 8)},
             "jax": [Child("peers.in_process_jax", environment=environment)],
         }
         yield Asked(running, children)
-        # The first of the echoes ends the server of all.
+        # The first of the callers of a floor ends the server of all.
         for several in children.values():
             for child in reversed(several):
                 child.stop()
 
 
-def one_caller(asked: Asked, calls: int, rounds: int) -> dict[str, Samples]:
-    """Round trips, as many as told in every round."""
+def _callers(echo: Callable[..., Child], first: Child) -> list[Child]:
+    """As many processes as many callers need, all of the server that the first has started."""
+    addresses = first.ask("addresses", 0)["addresses"]
+    return [first, *(echo("--addresses", addresses) for _ in range(PROCESSES - 1))]
+
+
+def one_caller(asked: Asked, calls: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds of round trips, as many as told in every round; nothing of what there is not."""
     ways = {name: (asked.children[child][0], what) for name, (_, child, what) in ONE_CALLER.items()}
-    return in_turns(ways, calls, rounds, "one caller")
+    measured = in_turns(ways, calls, rounds, "one caller")
+    return {name: samples.seconds for name, samples in measured.items() if samples.seconds}
 
 
-def many_callers(asked: Asked, rounds: int) -> dict[str, list[float]]:
+def many_callers(asked: Asked, rounds: int) -> Rates:
     """Calls per second, one figure a round; the round before the first counts for nothing."""
     rates: dict[str, list[float]] = {name: [] for name in MANY_CALLERS}
     for count in range(rounds + 1):
@@ -105,7 +115,7 @@ def many_callers(asked: Asked, rounds: int) -> dict[str, list[float]]:
             *_, rate = cpu_time.load(asked.children[child], what, CALLERS)
             if count and rate:
                 rates[name].append(rate)
-    return rates
+    return {name: found for name, found in rates.items() if found}
 
 
 def processor_table(asked: Asked, calls: int) -> list[str]:
@@ -115,15 +125,20 @@ def processor_table(asked: Asked, calls: int) -> list[str]:
         for devices in (1, 8)
         for callers, alone in (("1 caller", True), (f"{CALLERS} callers", False))
     }
-    ours, echo = asked.children["client"], asked.children["echo"]
+    ours = asked.children["client"]
     measured = [
         cpu_time.of_calls(asked.server, partial(_calls, ours, alone, way, calls)) for alone, way in columns.values()
     ]
     totals = [_us(client + sum(parts.values())) for parts, client in measured]
-    bare = [_us(_of_echo(partial(_calls, echo, alone, "tcp", calls), echo[0])) for alone, _ in columns.values()]
+
+    def of_floor(floor: Callable[[str], str]) -> list[str]:
+        floors = [(alone, asked.children[floor(way)]) for alone, way in columns.values()]
+        return [_us(_of_floor(partial(_calls, asks, alone, "tcp", calls), asks[0])) for alone, asks in floors]
+
     rows = [["CPU µs a call", *columns], ["client", *(_us(client) for _, client in measured)]]
     rows += [[part.title, *(_us(parts.get(part.title, 0.0)) for parts, _ in measured)] for part in cpu_time.PARTS]
-    rows += [["together", *totals], ["bare gRPC echo, client and server together", *bare]]
+    rows += [["together", *totals], ["bare gRPC echo, client and server together", *of_floor(lambda _: "echo")]]
+    rows += [["bare gRPC and a JAX worker, all together", *of_floor(lambda way: way.replace("tcp", "worker"))]]
     ideas = [("client", cpu_time.CLIENT_IDEA), *((part.title, part.idea) for part in cpu_time.PARTS)]
     return [*table(rows), "", "What would shrink each:", "", *(f"* {title}: {idea}." for title, idea in ideas)]
 
@@ -135,39 +150,57 @@ def _calls(children: list[Child], alone: bool, way: str, calls: int) -> tuple[in
     return answer["calls"], answer["cpu"]
 
 
-def _of_echo(work: Callable[[], tuple[int, float]], first: Child) -> float:
-    pid = child_of(first.pid)
-    before = sum(thread_seconds(pid).values())
+def _of_floor(work: Callable[[], tuple[int, float]], first: Child) -> float:
+    """Seconds a call of a floor's clients, its server and whatever that has started."""
+    before = _seconds_below(first.pid)
     calls, client_s = work()
-    return (client_s + sum(thread_seconds(pid).values()) - before) / calls
+    return (client_s + _seconds_below(first.pid) - before) / calls
+
+
+def _seconds_below(pid: int) -> float:
+    return sum(process_seconds(child) + _seconds_below(child) for child in children_of(pid))
 
 
 def _us(seconds: float) -> str:
     return f"{seconds * 1e6:.0f}"
 
 
-def round_trips(measured: Mapping[str, Samples]) -> list[str]:
+_FLOORS = ["÷ gRPC echo, TCP", "÷ gRPC and a JAX worker, TCP"]
+
+
+def _over_floors(medians: Mapping[str, float], name: str) -> list[str]:
+    """A figure divided by the bare echo's, and by that of a bare server with a worker of as many devices."""
+    floors = "echo-tcp", f"worker-{name.rpartition('-')[2]}"
+    return [f"{medians[name] / medians[floor]:.2f}" if floor in medians else "" for floor in floors]
+
+
+def round_trips(seconds: Mapping[str, list[float]]) -> list[str]:
     """Medians and tails of one caller's round trips."""
-    rows = [["one caller, ms", "median", "99 % within"]]
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    rows = [["one caller, ms", "median", "99 % within", *_FLOORS]]
     for name, (title, *_) in ONE_CALLER.items():
-        seconds = measured[name].seconds
-        tail = statistics.quantiles(seconds, n=100)[98] if len(seconds) > 1 else 0.0
-        rows.append([title, *([milliseconds(statistics.median(seconds)), milliseconds(tail)] if seconds else "--")])
+        if name not in medians:
+            rows.append([title, *"----"])
+            continue
+        tail = statistics.quantiles(seconds[name], n=100)[98] if len(seconds[name]) > 1 else 0.0
+        rows.append([title, *map(milliseconds, (medians[name], tail)), *_over_floors(medians, name)])
     return table(rows)
 
 
 def rates_table(rates: Rates) -> list[str]:
     """Medians of calls per second."""
-    rows = [[f"{CALLERS} callers, as threads of {PROCESSES} processes", "calls per second"]]
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    rows = [[f"{CALLERS} callers, as threads of {PROCESSES} processes", "calls per second", *_FLOORS]]
     for name, (title, *_) in MANY_CALLERS.items():
-        rows.append([title, f"{statistics.median(rates[name]):.0f}" if rates[name] else "-"])
+        known = [f"{medians[name]:.0f}", *_over_floors(medians, name)] if name in medians else "---"
+        rows.append([title, *known])
     return table(rows)
 
 
-def claims(measured: Mapping[str, Samples], rates: Rates) -> Iterator[Claim]:
+def claims(seconds: Mapping[str, list[float]], rates: Rates) -> Iterator[Claim]:
     """What is claimed, what was measured, and whether it holds."""
-    medians = {name: statistics.median(samples.seconds) for name, samples in measured.items() if samples.seconds}
-    rate = {name: statistics.median(found) for name, found in rates.items() if found}
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    rate = {name: statistics.median(found) for name, found in rates.items()}
     for way in ("tcp", "uds"):
         if f"{way}-1" not in medians:
             continue
@@ -195,7 +228,7 @@ def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
 
 def main() -> int:
     """Measures, prints, and returns 0 whatever the figures are."""
-    parser = argparse.ArgumentParser(description="Measures small calls against a bare echo.")
+    parser = argparse.ArgumentParser(description="Measures small calls against bare floors.")
     parser.add_argument("--rounds", type=int, default=9, help="how often each way is asked (9)")
     parser.add_argument("--calls", type=int, default=200, help="of one caller in a round (200)")
     parser.add_argument("--load-seconds", type=float, default=2.0, help="of many callers in a round (2)")

@@ -119,6 +119,29 @@ def in_this_process(function: Callable[[], object]) -> Ask:
     return run
 
 
+def in_blocks(lhs: np.ndarray, rhs: np.ndarray, parts: tuple[int, int, int]) -> Callable[[], object]:
+    """NumPy's product as devices would share it: that of each pair of blocks, one after the other, into warm memory.
+
+    Nothing is moved and partial sums are not added up: what is compared is the sharing alone.
+
+    Args:
+        lhs: [M, K].
+        rhs: [K, N].
+        parts: into how many parts M, K and N are cut.
+    """
+    rows, contracted, columns = parts
+    left = [[np.ascontiguousarray(b) for b in np.split(band, contracted, 1)] for band in np.split(lhs, rows)]
+    right = [[np.ascontiguousarray(b) for b in np.split(band, columns, 1)] for band in np.split(rhs, contracted)]
+    pairs = [(left[i][k], right[k][j]) for i in range(rows) for k in range(contracted) for j in range(columns)]
+    results = [a @ b for a, b in pairs]
+
+    def run() -> None:
+        for (a, b), result in zip(pairs, results, strict=True):
+            np.matmul(a, b, out=result)
+
+    return run
+
+
 def mesh_of(sizes: tuple[int, ...]) -> sc.Mesh:
     """A mesh with axes x and y."""
     return sc.Mesh(dict(zip("xy", sizes, strict=False)))

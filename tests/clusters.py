@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -64,10 +65,10 @@ class Words:
                     return found
             return None
 
-        found: re.Match[str] | None = None
+        found, until = None, time.monotonic() + timeout_s
         with self._more:
-            while (found := look()) is None and not self._ended and self._more.wait(timeout_s):
-                pass
+            while (found := look()) is None and not self._ended and (left_s := until - time.monotonic()) > 0:
+                self._more.wait(left_s)
         assert found, f"no line has {pattern!r}; the last ones are {self.lines[-12:]}"
         return found
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import shardcall as sc
-from shardcall import token_file
+from shardcall.access import token_file
 
 DEVICES = 8
 PRINCIPALS = {

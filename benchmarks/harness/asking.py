@@ -140,7 +140,7 @@ def server(folder: Path, *, tuned: bool, environment: Mapping[str, str] | None =
         found = _READY.match(process.stdout.readline())
         if not found:
             sys.exit("the server did not become ready; its error stands above")
-        yield Server(found[1], f"unix:{path}" if unix else "", process.pid, child_of(process.pid))
+        yield Server(found[1], f"unix:{path}" if unix else "", process.pid, children_of(process.pid)[0])
         process.stdin.close()
 
 
@@ -150,10 +150,10 @@ def _has_option(name: str) -> bool:
     return name in subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
 
-def child_of(pid: int) -> int:
-    """The id of a process's first child."""
+def children_of(pid: int) -> list[int]:
+    """The ids of a process's children, the first one first."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
-    return next(int(child) for task in tasks for child in (task / "children").read_text().split())
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The floor under our gRPC: the same bytes sent to a bare server and back, without messages and without work.
 
-    python -m peers.grpc_echo [--load-seconds S] [--addresses ADDRESSES]   answers on standard input
-    python -m peers.grpc_echo --serve                                      is the server
+    python -m peers.grpc_echo [--load-seconds S] [--addresses ADDRESSES | --worker-devices N]     answers, when asked
+    python -m peers.grpc_echo --serve                                                             is the server
 
 It is made as well as we know how to in Python: no serializers, chunks of 1 MiB, large frames and reads, warm buffers at
 both ends. Chunks carry 16 bytes in front of their data, as ours do.
@@ -30,8 +30,9 @@ _HEADER = bytes(16)
 _UNARY, _STREAM = "/echo.Echo/Unary", "/echo.Echo/Stream"
 _THREADS = 72
 _CALL = bytes(64)
+_DIFFERED = np.arange(8.0) ** 2
 Unary: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
-# Those of shardcall.channel and of the server.
+# Those of shardcall.access.channel and of the server.
 OPTIONS = [
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.max_send_message_length", 16 << 20),
@@ -81,12 +82,18 @@ class EchoServer:
 
 
 def serve() -> None:
-    """Serves until told to end."""
+    """Echoes until told to end."""
     echo = EchoServer()
-    handlers: dict[str, Any] = {
-        "Unary": grpc.unary_unary_rpc_method_handler(echo.unary),
-        "Stream": grpc.stream_stream_rpc_method_handler(echo.stream),
-    }
+    serving(
+        {
+            "Unary": grpc.unary_unary_rpc_method_handler(echo.unary),
+            "Stream": grpc.stream_stream_rpc_method_handler(echo.stream),
+        }
+    )
+
+
+def serving(handlers: dict[str, Any]) -> None:
+    """Serves methods of `echo.Echo` until told to end."""
     server = grpc.server(ThreadPoolExecutor(_THREADS), options=[*OPTIONS, ("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("echo.Echo", handlers)])
     with tempfile.TemporaryDirectory() as folder:
@@ -128,18 +135,23 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--load-seconds", type=float, default=2.0)
     parser.add_argument("--addresses", help="of a server that runs, as another of these processes tells them")
+    parser.add_argument("--worker-devices", type=int, help="not an echo: a server before a process of so many devices")
     arguments = parser.parse_args()
     if arguments.serve:
         serve()
         return
-    own = started("peers.grpc_echo", "--serve")
+    devices = arguments.worker_devices
+    own = started("peers.grpc_worker", str(devices)) if devices else started("peers.grpc_echo", "--serve")
     with nullcontext(arguments.addresses) if arguments.addresses else own as line:
         handlers: dict[str, Handler] = {"addresses": lambda _: {"addresses": line}}
         for name, address in zip(("tcp", "uds"), line.split(), strict=True):
             channel = grpc.insecure_channel(address, options=OPTIONS)
             call: Unary = channel.unary_unary(_UNARY)
-            handlers[f"unary-{name}"] = Timed(_unary_job(channel), same)
-            handlers[f"stream-{name}"] = Timed(_stream_job(channel), same)
+            if not devices:
+                handlers[f"unary-{name}"] = Timed(_unary_job(channel), same)
+                handlers[f"stream-{name}"] = Timed(_stream_job(channel), same)
+            elif not np.array_equal(np.frombuffer(call(_DIFFERED.tobytes())), np.diff(_DIFFERED, prepend=0.0)):
+                raise AssertionError("the worker does not take differences")
             handlers[f"calls-{name}"] = repeated(partial(call, _CALL))
             handlers[f"load-{name}"] = loaded(partial(call, _CALL), arguments.load_seconds)
         answer(handlers)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from shardcall.client import Client
     from shardcall.compiled import CompiledKernel
     from shardcall.connection import connect
-    from shardcall.drawing import Drawing
+    from shardcall.display.drawing import Drawing
+    from shardcall.display.progress import Progress
     from shardcall.errors import (
         AccessDeniedError,
         ArrayLostError,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from shardcall.local_server import local
     from shardcall.mesh import Mesh
     from shardcall.plan import Plan
-    from shardcall.progress import Progress
     from shardcall.remote_array import RemoteArray
     from shardcall.result import Result
     from shardcall.server_info import ServerInfo
@@ -75,7 +75,7 @@ _HOMES = {
     "CompileFailedError": "errors",
     "CompiledKernel": "compiled",
     "DeadlineExceededError": "errors",
-    "Drawing": "drawing",
+    "Drawing": "display.drawing",
     "InternalServerError": "errors",
     "InvalidOperandError": "errors",
     "InvalidParameterError": "errors",
@@ -95,7 +95,7 @@ _HOMES = {
     "PartitionSpec": "specs",
     "Plan": "plan",
     "ProgramRefusedError": "errors",
-    "Progress": "progress",
+    "Progress": "display.progress",
     "ProtocolError": "errors",
     "RemoteArray": "remote_array",
     "ResourceExhaustedError": "errors",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import builtins
 from abc import ABC, abstractmethod
 
-from shardcall.arrays import Array, NDArray, OperandLike, as_operand
-from shardcall.deadline import DEFAULT_TIMEOUT_S, Deadline
+from shardcall.arrays import Array, NDArray
 from shardcall.errors import InvalidOperandError
 from shardcall.mesh import Mesh
+from shardcall.operands import OperandLike, as_operand
 from shardcall.remote_array import SHORT_TIMEOUT_S, RemoteArray
 from shardcall.residents import Handle, Residents
+from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall.specs import SpecLike
 
 

@@ -1,4 +1,4 @@
-"""Arrays as a caller gives them, and as bytes."""
+"""The types of arrays, and arrays as bytes."""
 
 from __future__ import annotations
 
@@ -7,27 +7,16 @@ import operator
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from shardcall.element_types import DType, parse_dtype, refusal, to_dtype, to_element_type
+from shardcall.element_types import DType, parse_dtype, to_dtype, to_element_type
 from shardcall.errors import InvalidOperandError
 from shardcall.v1 import array_pb2
 
-if TYPE_CHECKING:
-    from shardcall.remote_array import SupportsRemoteArray  # which needs this module
-
 NDArray: TypeAlias = npt.NDArray[Any]
-
-
-@runtime_checkable
-class SupportsDLPack(Protocol):
-    """An array of another library that NumPy can read in place."""
-
-    def __dlpack__(self, **options: Any) -> Any: ...
-    def __dlpack_device__(self) -> Any: ...
 
 
 class HasType(Protocol):
@@ -40,10 +29,6 @@ class HasType(Protocol):
     @property
     def dtype(self) -> DType:
         """The element type."""
-
-
-OperandLike: TypeAlias = "npt.ArrayLike | SupportsDLPack | SupportsRemoteArray"
-"""Whatever NumPy takes: arrays, scalars, nested lists, ``__array__``, ``__dlpack__``, buffers; arrays on the mesh."""
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -85,26 +70,6 @@ class Array:
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
-
-
-def as_operand(value: OperandLike, field: str) -> NDArray:
-    """Returns a caller's array as one of NumPy's that can travel, in whatever layout it has.
-
-    Copies only what is no array yet; `row_major` gives it the form that travels.
-
-    Raises:
-        InvalidOperandError: if NumPy makes no array of it, or only by losing a mask.
-        OperandTypeError: if its element type cannot travel.
-    """
-    if isinstance(value, np.ma.MaskedArray):
-        raise InvalidOperandError(
-            f"{field} is a masked array, whose mask would be lost; give value.filled(…)", field=field
-        )
-    array = _to_numpy(value, field)
-    if array.dtype.hasobject:
-        raise refusal(f"object (from {type(value).__name__})", field)
-    to_element_type(array.dtype, field)
-    return array
 
 
 def row_major(array: NDArray) -> NDArray:
@@ -163,17 +128,6 @@ def _array(shape: tuple[int, ...], dtype: DType) -> Array:
     object.__setattr__(kind, "shape", shape)
     object.__setattr__(kind, "dtype", dtype)
     return kind
-
-
-def _to_numpy(value: Any, field: str) -> NDArray:
-    try:
-        # Numbers and lists have neither; a check of the protocol would be most of the work for them.
-        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):
-            return np.from_dlpack(value)
-        return np.asarray(value)
-    except Exception as error:  # `value` is foreign code and may raise anything
-        reason = str(error).partition("\n")[0]
-        raise InvalidOperandError(f"{field} is no array: {reason}", field=field) from error
 
 
 def _little_endian(dtype: DType) -> DType:

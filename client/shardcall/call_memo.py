@@ -6,6 +6,7 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from shardcall.forks import begin_anew_in_children
 from shardcall.mesh import Mesh
 from shardcall.specs import PartitionSpec, SpecLike
 from shardcall.v1 import kernel_pb2
@@ -26,9 +27,14 @@ class CallMemo:
     def __init__(self) -> None:
         self._messages: dict[Hashable, kernel_pb2.KernelCall] = {}
         self._lock = threading.Lock()
+        begin_anew_in_children(self)
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    def begin_anew(self) -> None:
+        """Goes on in a forked child."""
+        self._lock = threading.Lock()
 
     def find(self, key: Hashable | None) -> kernel_pb2.KernelCall | None:
         """Returns the message of a call with the key; None where there is none."""

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from shardcall import arrays, mesh, parameters, specs
-from shardcall.arrays import Array, NDArray, as_operand
+from shardcall.arrays import Array, NDArray
 from shardcall.blocks import device_label
 from shardcall.call_memo import CallMemo, call_key
 from shardcall.errors import InvalidOperandError, InvalidRequestError, ShardcallError, ShardingError
 from shardcall.mesh import Mesh
+from shardcall.operands import as_operand
 from shardcall.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall.specs import PartitionSpec, SpecLike, axis_names
 from shardcall.spelling import Spelled, caller_name, operand_name, spell
@@ -81,9 +82,9 @@ def prepare(
     Raises:
         ShardcallError: of the class that fits, if it cannot be sent.
     """
-    for name, text in (("kernel", kernel), ("strategy", strategy)):
+    for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
         if not isinstance(text, str):
-            raise InvalidRequestError(f"{name} is {text!r}; give its name", field=name)
+            raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
     spelled = spell(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
     values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(spelled.operands))
     mesh, given = placed(kernel, values, mesh, spelled.in_specs)

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from shardcall import kernels, plan, result, server_info, usage
 from shardcall.array_methods import ArrayMethods
-from shardcall.arrays import Array, NDArray, OperandLike
+from shardcall.arrays import Array, NDArray
 from shardcall.call_memo import CallMemo
 from shardcall.calls import AUTO, Call, prepare
 from shardcall.compiled import CompiledKernel
-from shardcall.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
-from shardcall.download import Answer
-from shardcall.execution import Execution
 from shardcall.kernels import KernelDescription, KernelTable
 from shardcall.mesh import Mesh
 from shardcall.methods import KernelMethods
+from shardcall.operands import OperandLike
 from shardcall.parameters import ParameterLike
 from shardcall.plan import Plan
 from shardcall.profile import Profile
 from shardcall.remote_array import SHORT_TIMEOUT_S
 from shardcall.residents import Residents
 from shardcall.result import Result
+from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
+from shardcall.rpc.transport import Transport
 from shardcall.server_info import ServerInfo
-from shardcall.sharing import Sharing
 from shardcall.specs import SpecLike
-from shardcall.transport import Transport
-from shardcall.upload import Value
+from shardcall.transfer.download import Answer
+from shardcall.transfer.execution import Execution
+from shardcall.transfer.sharing import Sharing
+from shardcall.transfer.upload import Value
 from shardcall.usage import Usage
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 
@@ -132,7 +134,9 @@ class Client(KernelMethods[Result], ArrayMethods):
             memo=self._memo,
         )
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages())
-        response = self._transport.unary(self._transport.kernels.Plan, request, self._deadline(timeout), kernel=name)
+        response = self._transport.unary(
+            self._transport.stubs.kernels.Plan, request, self._deadline(timeout), kernel=name
+        )
         return plan.from_proto(response.plan, response.cache)
 
     def compile(
@@ -167,7 +171,9 @@ class Client(KernelMethods[Result], ArrayMethods):
             request = kernel_service_pb2.CompileRequest(
                 call=call.message, operands=call.type_messages(), include_text=text
             )
-            return self._transport.unary(self._transport.kernels.Compile, request, self._deadline(timeout), kernel=name)
+            return self._transport.unary(
+                self._transport.stubs.kernels.Compile, request, self._deadline(timeout), kernel=name
+            )
 
         with self._transport.meters.start() as meter:
             meter.compile()
@@ -183,13 +189,13 @@ class Client(KernelMethods[Result], ArrayMethods):
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
         """Tells which kernels the server has; ``print`` shows a table."""
         request = kernel_service_pb2.ListKernelsRequest()
-        response = self._transport.unary(self._transport.kernels.ListKernels, request, self._deadline(timeout))
+        response = self._transport.unary(self._transport.stubs.kernels.ListKernels, request, self._deadline(timeout))
         return KernelTable(map(kernels.from_proto, response.kernels))
 
     def kernel(self, name: str, *, timeout: float | None = 10.0) -> KernelDescription:
         """Tells all about one kernel."""
         request = kernel_service_pb2.DescribeKernelRequest(kernel=name)
-        response = self._transport.unary(self._transport.kernels.DescribeKernel, request, self._deadline(timeout))
+        response = self._transport.unary(self._transport.stubs.kernels.DescribeKernel, request, self._deadline(timeout))
         return kernels.from_proto(response.kernel)
 
     def server_info(self, *, timeout: float | None = 10.0) -> ServerInfo:
@@ -200,7 +206,7 @@ class Client(KernelMethods[Result], ArrayMethods):
         """Tells what the server holds at this moment."""
         request = server_info_service_pb2.GetUsageRequest()
         return usage.from_proto(
-            self._transport.unary(self._transport.server.GetUsage, request, self._deadline(timeout))
+            self._transport.unary(self._transport.stubs.server.GetUsage, request, self._deadline(timeout))
         )
 
     def profile(
@@ -217,10 +223,12 @@ class Client(KernelMethods[Result], ArrayMethods):
 
         Args:
             directory: where the files go, each profile in a fresh folder ``plugins/profile/<time>`` below it.
-            max_seconds: after which the server throws away what nobody has stopped; 0 for its longest call.
+            max_seconds: after which the server throws away what nobody has stopped; 0 for 300. For so
+                long a client that is gone keeps others from recording.
             timeout: seconds for starting, and again for stopping and fetching; None for the server's maximum.
 
         Raises:
+            InvalidParameterError: if the directory is no path, or ``max_seconds`` no number.
             InvalidRequestError: when a profile is being recorded already, or the server threw it away.
             AccessDeniedError: for a token without the scope ``admin``.
         """
@@ -257,6 +265,12 @@ class Client(KernelMethods[Result], ArrayMethods):
         if self._on_close is not None:
             self._on_close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a client belongs to its process, and is neither pickled nor copied; connect again in the other one: "
+            "shardcall.connect(…)"
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -283,9 +297,10 @@ class Client(KernelMethods[Result], ArrayMethods):
         def run() -> Answer:
             return self._execution.run(call.message, values, until, lease_id=lease_id, result_sizes=result_sizes)
 
-        with self._residents.using(values, call.names):
+        with self._residents.using(values, call.names), self._residents.making() if keep else nullcontext():
             answer = self._residents.make_room(run, until) if keep else run()
-        return result.from_answer(answer, self._residents.kept(self, answer), until.elapsed_s())
+            arrays = self._residents.kept(self, answer)
+        return result.from_answer(answer, arrays, until.elapsed_s())
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return deadline(timeout, self._info.limits.max_call_seconds)
@@ -294,4 +309,4 @@ class Client(KernelMethods[Result], ArrayMethods):
 def ask_server_info(transport: Transport, until: Deadline) -> ServerInfo:
     """Asks a server what it is."""
     request = server_info_service_pb2.GetServerInfoRequest()
-    return server_info.from_proto(transport.unary(transport.server.GetServerInfo, request, until, repeats=False))
+    return server_info.from_proto(transport.unary(transport.stubs.server.GetServerInfo, request, until, repeats=False))

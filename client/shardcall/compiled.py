@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 import numpy as np
 
-from shardcall.arrays import Array, NDArray, OperandLike, as_operand, type_of
+from shardcall.arrays import Array, NDArray, type_of
 from shardcall.calls import Call
-from shardcall.deadline import DEFAULT_TIMEOUT_S
 from shardcall.errors import InvalidOperandError, OperandTypeError
+from shardcall.operands import OperandLike, as_operand
 from shardcall.plan import Plan
 from shardcall.remote_array import RemoteArray, check_there
 from shardcall.result import Result
-from shardcall.upload import Value
+from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall.transfer.upload import Value
 
 Runner = Callable[[tuple[Value, ...], float | None, bool], Result]
 
@@ -108,6 +110,12 @@ class CompiledKernel:
             f"this compiled {self._call.message.kernel} takes by position {takes}; it got {got}; {held}"
             "to give an array with each call, compile with its type in its place: shardcall.Array(shape, dtype)",
             field="operands",
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a compiled kernel belongs to its client, and that to its process, and is neither pickled nor copied; "
+            "connect again in the other one and compile it there, which finds the server's program"
         )
 
     def __repr__(self) -> str:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import grpc
 
-from shardcall.addresses import Address, parse_address
-from shardcall.channel import DEFAULT_MESSAGE_BYTES, open_channel
+from shardcall.access.addresses import Address, parse_address
+from shardcall.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
+from shardcall.access.handshake import explain
+from shardcall.access.tls import Pem, Tls, find_tls
+from shardcall.access.token import find_token
 from shardcall.client import Client, ask_server_info
-from shardcall.deadline import deadline
+from shardcall.display.meters import Meters
+from shardcall.display.progress import Listener
 from shardcall.errors import ServerUnavailableError, ShardcallError
-from shardcall.handshake import explain
-from shardcall.progress import Listener, Meters
-from shardcall.retries import NO_RETRIES, Retries
+from shardcall.rpc.deadline import deadline
+from shardcall.rpc.retries import NO_RETRIES, Retries
+from shardcall.rpc.transport import Transport
 from shardcall.server_info import ServerInfo
-from shardcall.sharing import sharing
-from shardcall.tls import Pem, Tls, find_tls
-from shardcall.token import find_token
-from shardcall.transport import Transport
+from shardcall.transfer.sharing import sharing
 
 CONNECT_TIMEOUT_S = 5.0
 _LARGEST_MESSAGE_BYTES = 2**31 - 1
-_SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _NO_SHARDCALL = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 
 
@@ -51,7 +53,8 @@ def connect(
         client_key: its key, likewise.
         connect_timeout: seconds within which the server must have answered.
         shared_memory: whether large arrays may go through memory shared with a server on this host, where that
-            can be.
+            can be. Results then lie in it: a process that this one forks sees what is written to them, and writes to
+            this one's.
         progress: who is told of uploads, downloads and compilations: a function of a `shardcall.Progress`; True
             for a bar where one takes over a second and standard error is a terminal, or in a notebook; False.
         retries: whether calls are repeated, four times at most and within their timeout, that the server refused for
@@ -72,7 +75,7 @@ def connect(
     meters, shown = Meters(progress), find_token(where, token, encrypted=encryption is not None or tls is False)
 
     def begin(message_bytes: int) -> Transport:
-        channel = open_channel(where, message_bytes, encryption)
+        channel = partial(open_channel, where, message_bytes, encryption)
         return Transport(channel, where.target, meters, shown, Retries() if retries else NO_RETRIES)
 
     transport, info = _ask(begin(DEFAULT_MESSAGE_BYTES), where, encryption, connect_timeout)
@@ -103,14 +106,20 @@ def explained(error: ShardcallError, where: Address, encryption: Tls | None, tim
         message = f"the server at {address} is up and cannot serve now: {error.message}"
     elif error.reason == "DEADLINE_EXCEEDED":
         waited, _, _ = error.message.partition(";")
-        message = f"the server at {address} is up, but {waited}; wait longer, or see: shardcall status"
+        message = (
+            f"the server at {address} is up, but {waited}; wait longer (connect_timeout=), or see: shardcall status"
+        )
     elif error.reason:
         return error
     elif refused := explain(error.metadata.get("grpc", ""), where, encryption):
         message = refused
-    elif error.status in _SILENT:
-        late = f" within {timeout_s:g} s" if error.status is grpc.StatusCode.DEADLINE_EXCEEDED else ""
-        message = f"no server answers at {address}{late}; start one with: shardcall serve"
+    elif error.status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        message = (
+            f"nothing answered from {address} within {timeout_s:g} s; see whether the address is right: what is there "
+            "may hang, or a firewall be in between"
+        )
+    elif error.status is grpc.StatusCode.UNAVAILABLE:
+        message = f"no server answers at {address}; start one with: shardcall serve"
     elif error.status is grpc.StatusCode.UNIMPLEMENTED:
         message = error.message
     elif error.status in _NO_SHARDCALL:

@@ -22,7 +22,7 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     │   └── MeshRestartedError                    the mesh restarted under this call
     ├── AccessDeniedError(PermissionError)        the server refuses this caller
     ├── NotSupportedError(NotImplementedError)    in the contract, not served yet
-    ├── CompileFailedError(RuntimeError)          the compiler refused the program
+    ├── CompileFailedError(RuntimeError)          the program could not be built or compiled
     ├── ProgramRefusedError(RuntimeError)         a program that ended the mesh before
     ├── ClientClosedError(ValueError)             a call after `Client.close`
     └── InternalServerError(RuntimeError)         a fault of the server's own
@@ -175,7 +175,7 @@ class NotSupportedError(ShardcallError, NotImplementedError):
 
 
 class CompileFailedError(ShardcallError, RuntimeError):
-    """The compiler refused the program."""
+    """The kernel's own code failed, or the compiler refused the program; the server's log has the reason."""
 
 
 class ProgramRefusedError(ShardcallError, RuntimeError):

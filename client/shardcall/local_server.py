@@ -10,23 +10,25 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Mapping
 from typing import IO
 
-from shardcall import cancellation
+from shardcall.access.token_file import TOKEN_VARIABLE, new_token
 from shardcall.client import Client
 from shardcall.connection import connect
+from shardcall.display.progress import Listener
 from shardcall.errors import InvalidParameterError, ServerUnavailableError
-from shardcall.progress import Listener
-from shardcall.token_file import TOKEN_VARIABLE, new_token
+from shardcall.forks import begin_anew_in_children
+from shardcall.local_settings import Setting, options, refusal
+from shardcall.rpc import cancellation
+from shardcall.server_log import ServerLog, for_people
 
 _READY = re.compile(r"shardcall ready at (\S+)")
 _STOP_TIMEOUT_S = 10.0
-_KEPT_LINES = 20
+_LOG_LEVEL_VARIABLE = "SHARDCALL_LOG_LEVEL"
 _REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 
-Setting = bool | int | float | str
+_OWN = ("devices", "start_timeout", "shared_memory", "progress")
 
 
 def local(
@@ -40,28 +42,33 @@ def local(
     """Starts a private server on this machine and connects to it.
 
     The server needs the extra ``server``. It ends with `Client.close`, with the client, and with this
-    process.
+    process. The warnings and errors of its log go to standard error: the caller is its keeper.
 
     Args:
         devices: how many CPU devices it shall have.
         start_timeout: seconds within which it must be ready.
         shared_memory: as of `connect`.
         progress: likewise.
-        settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``.
+        settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``;
+            ``log_level="info"`` has the server tell more, "error" less.
 
     Raises:
+        UnknownParameterError: for a setting that there is not; a TypeError too.
+        InvalidParameterError: for a value that a setting cannot have.
         ServerUnavailableError: if it does not start; the message says why, or holds the end of what it printed.
     """
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
     # A private server need not be back at once, and is to be ready at once: what earlier ones compiled is on disk.
-    options = _options({"spare_worker": False, "warm_s": 0, **settings})
+    usual: dict[str, Setting] = {"spare_worker": False, "warm_s": 0}
+    if _LOG_LEVEL_VARIABLE not in os.environ:
+        usual["log_level"] = "warning"
     token = new_token()  # by the environment, since others see the words of a command
-    server = ServerProcess([*command, "--exit-with-stdin", *options], {TOKEN_VARIABLE: token})
+    server = ServerProcess([*command, "--exit-with-stdin", *options({**usual, **settings})], {TOKEN_VARIABLE: token})
     cancellation.watch(server)
     try:
-        address = server.wait_until_ready(start_timeout)
+        address = _ready(server, start_timeout, settings)
         client = connect(address, token=token, shared_memory=shared_memory, progress=progress)
     except BaseException:
         server.stop()
@@ -69,6 +76,13 @@ def local(
     # Holds no reference to the client, so it also runs when the client is collected, and at exit.
     client._on_close = weakref.finalize(client, server.stop)
     return client
+
+
+def _ready(server: ServerProcess, timeout_s: float, settings: Mapping[str, Setting]) -> str:
+    try:
+        return server.wait_until_ready(timeout_s)
+    except ServerUnavailableError as error:
+        raise refusal(settings, _OWN, error.metadata.get("told", "")) or error from None
 
 
 class ServerProcess:
@@ -86,7 +100,7 @@ class ServerProcess:
             env={**os.environ, **(environment or {})},
             start_new_session=True,  # the owner's Ctrl-C interrupts a call, not the server
         )
-        self._stderr: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._log = ServerLog()
         self._address: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=target, name=f"shardcall-local-{name}", daemon=True)
@@ -94,6 +108,13 @@ class ServerProcess:
         ]
         for thread in self._threads:
             thread.start()
+        self._owned = True
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Lets it alone, in a forked child: it ends with the process that started it."""
+        self._owned = False
+        _close(self._process.stdin)
 
     def wait_until_ready(self, timeout_s: float) -> str:
         """Returns the address that the server prints."""
@@ -107,13 +128,18 @@ class ServerProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_TIMEOUT_S)
             self._threads[1].join(_STOP_TIMEOUT_S)
+            reason = self._reason()
+            why = f": {reason}" if reason else f"; {self._printed()}"
             raise ServerUnavailableError(
-                f"the local server ended before it was ready (exit status {self._process.poll()}){self._reason()}"
+                f"the local server ended before it was ready (exit status {self._process.poll()}){why}",
+                metadata={"told": reason},
             )
         return address
 
     def stop(self) -> None:
         """Ends the process: by the end of its standard input, by force where that does not help."""
+        if not self._owned:  # to close its output would wait for threads that are not here
+            return
         _close(self._process.stdin)
         try:
             self._process.wait(_STOP_TIMEOUT_S)
@@ -124,6 +150,7 @@ class ServerProcess:
             thread.join(1.0)
             if not thread.is_alive():  # else a grandchild holds the pipe, and closing would wait for it
                 _close(stream)
+        self._log.join(1.0)
 
     def cancel(self) -> None:
         """Kills the process while it is starting; `wait_until_ready` then fails."""
@@ -133,17 +160,20 @@ class ServerProcess:
         for line in self._process.stdout or ():
             if match := _READY.match(line):
                 self._address.put(match[1])
+                self._log.tell()  # not before: one that fails is quoted in an error
         self._address.put(None)
 
     def _read_stderr(self) -> None:
-        self._stderr.extend(self._process.stderr or ())
+        for line in self._process.stderr or ():
+            self._log.add(line)
+        self._log.end()
 
     def _reason(self) -> str:
-        _, *reasons = _REASON.split("".join(self._stderr.copy()))
-        return f": {reasons[-1].strip()}" if reasons else f"; {self._printed()}"
+        _, *reasons = _REASON.split("".join(self._log.last()))
+        return reasons[-1].strip() if reasons else ""
 
     def _printed(self) -> str:
-        text = "".join(self._stderr.copy()).strip()
+        text = "".join(map(for_people, self._log.last())).strip()
         return f"it printed:\n{text}" if text else "it printed nothing"
 
 
@@ -151,14 +181,3 @@ def _close(stream: IO[str] | None) -> None:
     with contextlib.suppress(OSError):
         if stream is not None:
             stream.close()
-
-
-def _options(settings: dict[str, Setting]) -> list[str]:
-    options = []
-    for name, value in settings.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            options.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            options += [f"--{flag}", str(value)]
-    return options

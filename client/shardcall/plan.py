@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from shardcall import arrays, mesh, specs
 from shardcall.arrays import Array
 from shardcall.blocks import BlockGrid, block_grid
-from shardcall.drawing import Drawing
+from shardcall.display.drawing import Drawing
 from shardcall.errors import InvalidOperandError
 from shardcall.mesh import Mesh
 from shardcall.sizes import human

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, SupportsFloat
 
-from shardcall.deadline import Deadline
-from shardcall.errors import ProtocolError, ShardcallError
-from shardcall.transport import Transport
+from shardcall.errors import InvalidParameterError, ProtocolError, ShardcallError
+from shardcall.rpc.deadline import Deadline
+from shardcall.rpc.metadata import new_request_id
+from shardcall.rpc.transport import Transport
 from shardcall.v1 import profile_service_pb2
 
+_TAKE_BACK_S = 2.0
 _MOST_PARTS = 8
 _MOST_FILES = 1000
 _FORBIDDEN = ("", ".", "..")
@@ -36,10 +39,14 @@ class Profile:
         max_seconds: float,
         deadline: Callable[[], Deadline],
     ) -> None:
+        if not isinstance(directory, str | os.PathLike):
+            raise InvalidParameterError(f"directory is {directory!r}; give a path", field="directory")
+        if isinstance(max_seconds, bool) or not isinstance(max_seconds, SupportsFloat):
+            raise InvalidParameterError(f"max_seconds is {max_seconds!r}; give seconds", field="max_seconds")
         self.path: Path | None = None
         self._transport = transport
         self._directory = Path(directory)
-        self._max_seconds = max_seconds
+        self._max_seconds = float(max_seconds)
         self._deadline = deadline
 
     def start(self) -> None:
@@ -50,7 +57,18 @@ class Profile:
         """
         request = profile_service_pb2.StartProfileRequest(max_seconds=self._max_seconds)
         self._directory.mkdir(parents=True, exist_ok=True)  # rather now than when all has been recorded
-        self._transport.unary(self._transport.profiles.StartProfile, request, self._deadline())
+        begin, request_id, until = self._transport.stubs.profiles.StartProfile, new_request_id(), self._deadline()
+        try:
+            self._transport.unary(begin, request, until, request_id=request_id)
+        except BaseException as error:
+            if not isinstance(error, ShardcallError) or not error.reason:  # else the server refused it
+                self._take_back(lambda until: self._transport.unary(begin, request, until, request_id=request_id))
+            raise
+
+    def discard(self) -> None:
+        """Ends the recording and throws it away; if the server cannot be reached, that does so after `max_seconds`."""
+        with contextlib.suppress(ShardcallError):
+            self._transport.stop_profile(_count, Deadline(_TAKE_BACK_S))
 
     def stop(self) -> Path:
         """Ends the recording and fetches its files; returns the folder that they are in.
@@ -67,6 +85,19 @@ class Profile:
         self.path = folder
         return folder
 
+    def _take_back(self, begin: Callable[[Deadline], object]) -> None:
+        """Ends what may have begun though no answer came: asks by the same id, so that there is one, and ends that."""
+
+        def run() -> None:
+            with contextlib.suppress(ShardcallError):
+                begin(Deadline(_TAKE_BACK_S))
+                self.discard()
+
+        # In a thread: what was cancelled here is not cancelled there.
+        thread = threading.Thread(target=run, name="shardcall-profile", daemon=True)
+        thread.start()
+        thread.join(2 * _TAKE_BACK_S)
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -79,6 +110,10 @@ class Profile:
             return
         with contextlib.suppress(ShardcallError, OSError):  # the error in the block says more
             self.stop()
+
+
+def _count(messages: Iterator[profile_service_pb2.StopProfileResponse]) -> int:
+    return sum(1 for _ in messages)
 
 
 def _fresh_folder(directory: Path) -> Path:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from shardcall.arrays import Array, NDArray
 from shardcall.blocks import BlockGrid, block_grid
-from shardcall.deadline import DEFAULT_TIMEOUT_S
-from shardcall.drawing import Drawing
+from shardcall.display.drawing import Drawing
 from shardcall.element_types import DType
 from shardcall.errors import ArrayLostError, InvalidOperandError, ShardcallError
 from shardcall.mesh import Mesh
 from shardcall.plan import Placement
+from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall.sizes import human
 from shardcall.specs import PartitionSpec
 
@@ -163,9 +164,16 @@ class RemoteArray(Described):
         self._mesh = mesh
         self._device_bytes = device_bytes
         self._lost = ""
+        self._entered_by = 0
 
     def __remote_array__(self) -> RemoteArray:
         return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a RemoteArray belongs to its client, and is neither pickled nor copied; give its .handle, which a client "
+            "with the same token takes, or its values: .get()"
+        )
 
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
         """Copies its values from the mesh.
@@ -192,9 +200,12 @@ class RemoteArray(Described):
             self._owner.delete(self, timeout=timeout)
 
     def __enter__(self) -> Self:
+        self._entered_by = os.getpid()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        if self._entered_by != os.getpid():  # the block of a process that forked this one, and goes on in it
+            return
         with contextlib.suppress(ShardcallError):  # it goes with its lease, and the block's own error counts more
             self.delete()
 

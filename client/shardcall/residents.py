@@ -6,16 +6,13 @@ import contextlib
 import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
-from shardcall import download, mesh, plan, specs
+from shardcall import mesh, plan, specs
 from shardcall.arrays import NDArray
-from shardcall.deadline import Deadline
-from shardcall.download import Answer, Kept, array_answer
 from shardcall.errors import ArrayLostError, InvalidOperandError, ResourceExhaustedError, ShardcallError
-from shardcall.execution import check_size, chunk_bytes
 from shardcall.lease import Lease
 from shardcall.mesh import Mesh
 from shardcall.remote_array import (
@@ -29,11 +26,15 @@ from shardcall.remote_array import (
     find_remote_array,
     mark_lost,
 )
+from shardcall.rpc.deadline import Deadline
+from shardcall.rpc.transport import Transport
 from shardcall.server_info import Limits
-from shardcall.sharing import Shared, Sharing, run_shared
 from shardcall.specs import SpecLike
-from shardcall.transport import Transport
-from shardcall.upload import pack, stream_requests
+from shardcall.transfer import download
+from shardcall.transfer.download import Answer, Kept, array_answer
+from shardcall.transfer.execution import check_size, chunk_bytes
+from shardcall.transfer.sharing import Shared, Sharing, run_shared
+from shardcall.transfer.upload import pack, stream_requests
 from shardcall.v1 import array_service_pb2
 
 _MOST_HANDLES = 1024
@@ -90,8 +91,9 @@ class Residents:
             requests = partial(stream_requests, array_service_pb2.PutArrayRequest, header, packed.streamed, chunk)
             return self._transport.put_array(requests, until, shares=shared is not None)
 
-        answer = self.make_room(lambda: run_shared(self._sharing, [array], 0, until, put), until)
-        return self._lease.hold(answer.array.handle, partial(self._described, owner, answer.array))
+        with self.making():
+            answer = self.make_room(lambda: run_shared(self._sharing, [array], 0, until, put), until)
+            return self._lease.hold(answer.array.handle, partial(self._described, owner, answer.array))
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
         """Copies an array from the mesh."""
@@ -113,15 +115,17 @@ class Residents:
         array = _resolved(array)
         request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
         with self.using([array], ["the array"]):
-            answer = self._transport.unary(self._transport.arrays.DescribeArray, request, until).array
+            answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, until).array
         describe = partial(self._described, owner, answer)
-        return self._lease.hold(answer.handle, describe) if self._lease.holds(answer.handle) else describe()
+        held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
+        return held or describe()
 
     def all(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
         """Asks for all arrays of this client, oldest first."""
         request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id)
-        answer = self._transport.unary(self._transport.arrays.ListArrays, request, until)
-        return [self._lease.hold(item.handle, partial(self._described, owner, item)) for item in answer.arrays]
+        answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, until)
+        held = [self._lease.hold_listed(item.handle, partial(self._described, owner, item)) for item in answer.arrays]
+        return [array for array in held if array is not None]
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
         """Deletes arrays, passing over those that were deleted before; returns how many of them were there."""
@@ -133,6 +137,10 @@ class Residents:
             if isinstance(array, RemoteArray):
                 mark_lost(array, "which was deleted")
         return deleted
+
+    def making(self) -> AbstractContextManager[None]:
+        """Around a call that leaves arrays on the mesh, until they have been `kept`."""
+        return self._lease.making()
 
     def kept(self, owner: Owner, answer: Answer) -> tuple[NDArray | RemoteArray, ...]:
         """Returns a call's results, those that stay on the mesh as objects."""
@@ -193,12 +201,10 @@ class Residents:
 
     def _delete_dropped(self, until: Deadline) -> bool:
         """Deletes the arrays whose objects the caller has lost; returns whether there were any."""
-        dropped = self._lease.dropped()
-        with contextlib.suppress(ShardcallError):  # the lease's thread tries again
-            if dropped:
-                _delete(self._transport, dropped, until)
-                self._lease.release(dropped)
-        return bool(dropped)
+        try:
+            return self._lease.delete_dropped(lambda handles: _delete(self._transport, handles, until))
+        except ShardcallError:  # the lease's thread tries again
+            return True
 
     def _handle(self, array: RemoteArray | str) -> bytes:
         if isinstance(array, RemoteArray):
@@ -209,7 +215,7 @@ class Residents:
             return bytes.fromhex(array)
         except (TypeError, ValueError):
             raise InvalidOperandError(
-                f"{array!r} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits",
+                f"{_named(array)} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits",
                 field="array",
             ) from None
 
@@ -227,6 +233,10 @@ class Residents:
         over = mesh.from_proto(answer.plan.mesh)
         device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
         return RemoteArray(owner, self._here, result.handle, placement, over, device_bytes)
+
+
+def _named(value: object) -> str:
+    return repr(value) if isinstance(value, str) else f"a value of type {type(value).__name__}"
 
 
 def _resolved(array: Handle) -> RemoteArray | str:
@@ -256,7 +266,7 @@ def _check_room(nbytes: int, limit_bytes: int) -> None:
 
 def _renew(transport: Transport, lease_id: bytes) -> None:
     request = array_service_pb2.RenewLeaseRequest(lease_id=lease_id)
-    transport.unary(transport.arrays.RenewLease, request, Deadline(SHORT_TIMEOUT_S))
+    transport.unary(transport.stubs.arrays.RenewLease, request, Deadline(SHORT_TIMEOUT_S))
 
 
 def _delete(transport: Transport, handles: Sequence[bytes], until: Deadline | None = None) -> int:
@@ -264,5 +274,5 @@ def _delete(transport: Transport, handles: Sequence[bytes], until: Deadline | No
     deleted = 0
     for begin in range(0, len(handles), _MOST_HANDLES):
         request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MOST_HANDLES])
-        deleted += transport.unary(transport.arrays.DeleteArrays, request, until).deleted_count
+        deleted += transport.unary(transport.stubs.arrays.DeleteArrays, request, until).deleted_count
     return deleted

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from shardcall import arrays, plan, timing
 from shardcall.arrays import NDArray
-from shardcall.download import Answer
 from shardcall.errors import InvalidOperandError
 from shardcall.plan import Plan
 from shardcall.remote_array import RemoteArray, find_remote_array
 from shardcall.timing import Timing
+from shardcall.transfer.download import Answer
 from shardcall.v1 import kernel_pb2
 
 

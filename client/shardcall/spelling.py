@@ -38,6 +38,26 @@ def spec_names(kernel: str) -> set[str]:
     return {name for name in (*spelling.in_specs, *spelling.out_specs) if name}
 
 
+def meant_specs(kernel: str, keyword: str) -> list[str]:
+    """Returns which specs of a kernel a keyword means that names a spec and not whose; empty for other keywords."""
+    spelling, inner = SPELLINGS[kernel], [name for name in SPELLINGS[kernel].in_specs if name]
+    if keyword in ("spec", "in_spec", "specs", "in_specs", "sharding"):
+        return inner or list(spelling.out_specs)
+    return list(spelling.out_specs) if keyword in ("out_specs", "out_sharding") else []
+
+
+def check_given(kernel: str, operands: Sequence[object]) -> None:
+    """Checks that no operand is None that a kernel needs.
+
+    Raises:
+        InvalidOperandError: if one is; tells which.
+    """
+    spelling = SPELLINGS[kernel]
+    for name, operand in zip(spelling.operands, operands, strict=False):
+        if operand is None and name not in spelling.optional:
+            raise InvalidOperandError(f"{name} is None, and {kernel} needs it; give an array or a number", field=name)
+
+
 class Spelled(NamedTuple):
     """A call's parts in the form of the wire; an operand that is None is left out."""
 

@@ -75,7 +75,6 @@ def renew(folder: Path, hosts: Sequence[str], days: int) -> None:
     Raises:
         CertificatesError: there is no authority, or a host is none.
     """
-    _prepare(folder)
     try:
         key = load_pem_private_key((folder / f"{CA}.key").read_bytes(), password=None)
         certificate = x509.load_pem_x509_certificate((folder / f"{CA}.pem").read_bytes())
@@ -88,6 +87,7 @@ def renew(folder: Path, hosts: Sequence[str], days: int) -> None:
         raise CertificatesError(f"the authority in {folder} is damaged; begin anew with --force") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificatesError(f"the authority in {folder} was not made by this command; begin in another folder")
+    _prepare(folder)
     _issue(folder, key, certificate, names, days)
 
 

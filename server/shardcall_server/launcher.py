@@ -20,8 +20,12 @@ _TUNABLES = {
 # Many virtual devices on few cores may meet late; after the default 40 s XLA would end the process.
 _LATE_MEETINGS = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 # XLA stops at 256 bits where 512 are to be had. Whole cache lines are then written without being read first: a pass
-# over memory takes about 8 % less.
+# over memory takes about 8 % less. Arctangents are wrong with them (`compilation.program`).
 _WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"
+# A bfloat16 that is an element here and padding there LLVM holds as a float32, and brings back by an instruction of
+# AVX512-BF16 that takes subnormals for zero: even a copy would lose them. XLA turns off extensions from one on only,
+# so the compiler's own float16 instructions go too; libraries for products look at the processor themselves.
+_WITHOUT_BFLOAT16 = "--xla_cpu_max_isa=AVX512_VNNI"
 # Collectives on a GPU are asynchronous, but only this scheduler puts products between their start and their end; and
 # in a loop only two buffers let one block arrive while the other is read.
 _OVERLAP_ON_GPU = (
@@ -50,7 +54,11 @@ def worker_environment(environment: Mapping[str, str], platform: str = "") -> di
         environment: as it is.
         platform: "cpu", "gpu" or "tpu"; empty for what JAX will find.
     """
-    flags = [_LATE_MEETINGS, *([_WIDE_VECTORS] if _has_wide_vectors() else [])]
+    flags, features = [_LATE_MEETINGS], _processor_features()
+    if "avx512f" in features:
+        flags.append(_WIDE_VECTORS)
+    if "avx512_bf16" in features:
+        flags.append(_WITHOUT_BFLOAT16)
     if _is_gpu(platform or environment.get("JAX_PLATFORMS", "")):
         flags += _OVERLAP_ON_GPU
     # It asks nobody who calls, and what JAX's processes say to each other goes by no proxy: one may make them hang.
@@ -105,8 +113,9 @@ def gpu_platforms() -> list[str]:
     return [platform for platform in ("cuda", "rocm") if any(platform in plugin for plugin in plugins)]
 
 
-def _has_wide_vectors() -> bool:
+def _processor_features() -> frozenset[str]:
     try:
-        return " avx512f " in Path("/proc/cpuinfo").read_text()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return False
+        return frozenset()
+    return frozenset(word for line in lines if line.startswith("flags") for word in line.split())

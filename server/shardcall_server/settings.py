@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 import os
 import re
-import tomllib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -18,13 +15,13 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from shardcall.token_file import is_token, usual_path
-from shardcall_server.errors import did_you_mean
+from shardcall.access.token_file import is_token, usual_path
 from shardcall_server.host_memory import memory_bytes
 
 ENVIRONMENT_PREFIX = "SHARDCALL_"
 ENVIRONMENT_ONLY = frozenset({"token"})
 """Settings that are no flags: others see the words of a command."""
+LogLevel = Literal["debug", "info", "warning", "error"]
 _MIB = 1 << 20
 _AXIS = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*([1-9][0-9]*)\s*")
 
@@ -232,7 +229,7 @@ class Settings(BaseSettings):
         "OTEL_EXPORTER_OTLP_ENDPOINT, if there is one.",
     )
     max_profile_bytes: int = Field(1 << 30, ge=_MIB, description="Most bytes of one profile.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
+    log_level: LogLevel = Field("info", description="Least level logged.")
 
     @field_validator("mesh")
     @classmethod
@@ -328,65 +325,6 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, then the environment, then the file that `SHARDCALL_CONFIG` or ``--config`` names."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
-
-
-def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Settings:
-    """Reads the settings.
-
-    Args:
-        flags: those given on the command line, by setting name.
-        config: a TOML file; None for none.
-
-    Raises:
-        SettingsError: an unknown key, with the nearest known; or a value that is not allowed.
-    """
-    known = Settings.model_fields
-    for key in os.environ:
-        if key.startswith(ENVIRONMENT_PREFIX):
-            name = key.removeprefix(ENVIRONMENT_PREFIX).lower()
-            if name not in known and name not in _OTHER_VARIABLES:
-                raise SettingsError(
-                    f"environment variable {key} is no setting; {_nearest(name, known, environment=True)}"
-                )
-    values = _read_toml(config) if config else {}
-    for name in values:
-        if name in ENVIRONMENT_ONLY:
-            raise SettingsError(
-                f"{config}: {name} is given by the environment alone, as {ENVIRONMENT_PREFIX}{name.upper()}; or name a "
-                "token_file"
-            )
-        if name not in known:
-            raise SettingsError(f"{config}: {name!r} is no setting; {_nearest(name, known)}")
-
-    class FromFile(Settings):
-        model_config = SettingsConfigDict(toml_file=config)
-
-    try:
-        return FromFile(**flags)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        value = "not told here" if name == "token" else repr(first["input"])
-        given = f"setting {name} is {value}: " if name else ""
-        raise SettingsError(given + first["msg"].removeprefix("Value error, ")) from None
-
-
-# Read by the client or other commands, not settings of the server.
-_OTHER_VARIABLES = {"ca_certificate", "config", "name"}
-
-
-def _nearest(name: str, known: Mapping[str, Any], environment: bool = False) -> str:
-    names = [ENVIRONMENT_PREFIX + k.upper() for k in known] if environment else list(known)
-    return did_you_mean(ENVIRONMENT_PREFIX + name.upper() if environment else name, names)
-
-
-def _read_toml(config: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(config.read_text())
-    except OSError as error:
-        raise SettingsError(f"the settings file {config} cannot be read: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"the settings file {config} is not TOML: {error}") from None
 
 
 def client_share(limit: int) -> int:

@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 
 from shardcall import arrays
-from shardcall.shared_memory import map_file
+from shardcall.memory.shared_memory import map_file
 from shardcall.v1 import (
     array_pb2,
     array_service_pb2,
@@ -210,6 +210,19 @@ class MemoryServer:
         )
         self.stored[description.handle] = Stored(description, bytes(data), lease_id)
         return self.stored[description.handle]
+
+    def hold_answers(self):
+        """Keeps back the answers to what is stored from now on; gives two events: one is stored, and go on."""
+        stored, release, store = threading.Event(), threading.Event(), self.store
+
+        def store_and_wait(*args):
+            array = store(*args)
+            stored.set()
+            assert release.wait(20)
+            return array
+
+        self.store = store_and_wait
+        return stored, release
 
     def find(self, handle, context):
         if handle not in self.stored:

@@ -1,7 +1,7 @@
 import asyncio
-import contextvars
 import gc
 import inspect
+import pickle
 import socket
 import sys
 import threading
@@ -10,12 +10,13 @@ import weakref
 import grpc
 import numpy as np
 import pytest
+from client.tasks import cancel
 
 import shardcall
 from shardcall import aio
-from shardcall.aio.threads import Threads
-from shardcall.cancellation import Cancellation
+from shardcall.aio import threads
 from shardcall.local_server import ServerProcess
+from shardcall.rpc.cancellation import Cancellation
 
 LARGE = np.arange(2**19, dtype=np.float64)
 PAIRS = [
@@ -23,7 +24,7 @@ PAIRS = [
     (aio.AsyncCompiledKernel, shardcall.CompiledKernel),
     (aio.AsyncRemoteArray, shardcall.RemoteArray),
 ]
-WITHOUT_WAITING = {"empty", "explain", "profile"}
+WITHOUT_WAITING = {"explain", "profile"}
 
 
 def public(kind):
@@ -79,12 +80,6 @@ def blocked(server, ended):
     return handler
 
 
-async def cancel(task):
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
 @pytest.mark.parametrize(("awaited", "plain"), PAIRS)
 def test_both_worlds_have_the_same_names(awaited, plain):
     assert public(awaited) == public(plain)
@@ -120,7 +115,7 @@ def test_a_call_gives_what_the_other_client_gives(server, client):
         assert [kernel.name for kernel in await asynchronous.kernels()] == ["echo"]
         assert (await asynchronous.plan("echo", [1.0])).kernel == "echo"
         assert await asynchronous.usage() == client.usage()
-        assert asynchronous.empty((2, 3), "int8").shape == (2, 3)
+        assert (await asynchronous.empty((2, 3), "int8")).shape == (2, 3)
         return await asynchronous.call("echo", [1.0, 2.0]), await asynchronous.diff(LARGE, axis=0)
 
     small, large = with_client(server, use)
@@ -221,16 +216,31 @@ def test_closing_ends_the_calls_in_flight(server, blocked):
     assert blocked.gone.wait(20)
 
 
+def threads_of_clients():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("shardcall-aio")}
+
+
 def test_closing_leaves_no_thread(server):
-    def mine():
-        return [thread for thread in threading.enumerate() if thread.name.startswith("shardcall-aio")]
+    others = threads_of_clients()
 
     async def use(client):
         await client.call("echo", 1.0)
-        assert mine()
+        assert threads_of_clients() - others
 
     with_client(server, use)
-    assert not mine()
+    assert not threads_of_clients() - others
+
+
+def test_a_connection_that_fails_leaves_no_thread():
+    others = threads_of_clients()
+
+    async def use():
+        with pytest.raises(shardcall.ServerUnavailableError) as failed:
+            await aio.connect("localhost:1")
+        return failed  # which holds all that the attempt had, so that nothing is merely collected
+
+    assert asyncio.run(use())
+    assert not threads_of_clients() - others
 
 
 def test_connecting_can_be_awaited(server):
@@ -240,6 +250,29 @@ def test_connecting_can_be_awaited(server):
             return await client.call("echo", 5.0)
 
     assert float(asyncio.run(use()).array) == 5.0
+
+
+def test_what_is_not_awaited_says_how_it_is():
+    connecting = aio.connect("localhost:1")
+    assert not hasattr(connecting, "diff")
+    with pytest.raises(AttributeError, match=r"no 'diff'; write `async with aio\.connect\(…\) as client:`, or `client"):
+        connecting.diff  # noqa: B018
+    with pytest.raises(TypeError, match=r"entered by async with; write `async with aio\.connect"), connecting:
+        pass
+
+
+def test_nothing_of_it_is_pickled(server):
+    async def use(client):
+        kernel = await client.compile("echo", shardcall.Array(3, "float64"))
+        for thing, said in (
+            (client, "a client belongs"),
+            (kernel, "a compiled kernel"),
+            (client.empty, "a client belongs"),
+        ):
+            with pytest.raises(TypeError, match=f"{said}.*connect again in the other one"):
+                pickle.dumps(thing)
+
+    with_client(server, use)
 
 
 def test_a_cancelled_connection_is_given_up():
@@ -280,55 +313,6 @@ def test_no_server_says_how_to_start_one():
         asyncio.run(use())
 
 
-def test_context_variables_are_those_of_the_caller():
-    name = contextvars.ContextVar("name", default="nobody's")
-
-    async def use():
-        name.set("mine")
-        return await Threads().run(name.get)
-
-    assert asyncio.run(use()) == "mine"
-
-
-def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
-    release, begun = threading.Event(), []
-
-    async def use():
-        threads = Threads()
-        busy = [asyncio.create_task(threads.run(lambda: release.wait(20))) for _ in range(32)]
-        waiting = asyncio.create_task(threads.run(lambda: begun.append(1)))
-        await asyncio.sleep(0)
-        await cancel(waiting)
-        release.set()
-        assert all(await asyncio.gather(*busy))
-
-    asyncio.run(use())
-    assert not begun
-
-
-def test_a_value_that_came_too_late_is_given_back():
-    began, release, dropped = threading.Event(), threading.Event(), []
-
-    def work():
-        began.set()
-        release.wait(20)
-        return "value"
-
-    async def use():
-        task = asyncio.create_task(Threads().run(work, dropped.append))
-        await asyncio.to_thread(began.wait, 20)
-        task.cancel()
-        await asyncio.sleep(0)
-        task.cancel()  # impatience changes nothing
-        await asyncio.sleep(0)
-        assert not task.done()
-        release.set()
-        await cancel(task)
-
-    asyncio.run(use())
-    assert dropped == ["value"]
-
-
 def test_an_error_holds_its_operands_no_longer_than_itself(server):
     async def use(client):
         operand = np.ones(3)
@@ -342,3 +326,19 @@ def test_an_error_holds_its_operands_no_longer_than_itself(server):
         assert with_client(server, use)() is None
     finally:
         gc.enable()
+
+
+def test_a_call_waits_for_a_thread_no_longer_than_its_timeout(server, blocked, monkeypatch):
+    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+
+    async def use(client):
+        first = asyncio.create_task(client.call("echo", [1.0], timeout=60))
+        await blocked.has_come()
+        with pytest.raises(
+            shardcall.DeadlineExceededError, match=r"0.2 s passed before one of this client's 1 threads took it"
+        ) as late:
+            await client.call("echo", [2.0], timeout=0.2)
+        assert late.value.field == "timeout"
+        await cancel(first)
+
+    with_client(server, use)

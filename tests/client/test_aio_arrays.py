@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from client.tasks import cancel
 
 import shardcall
 from shardcall import Array, P, aio
@@ -18,12 +19,6 @@ def with_client(memory, use):
             return await use(client)
 
     return asyncio.run(run())
-
-
-async def cancel(task):
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
 
 
 def test_what_is_put_comes_back(memory):
@@ -135,6 +130,22 @@ def test_a_block_deletes(memory):
     with_client(memory, use)
 
 
+def test_the_end_of_a_block_waits_for_its_turn_however_long_that_takes(memory):
+    async def use(client):
+        asked, run = [], client._threads.run
+
+        async def told(work, dropped=None, timeout=None):
+            asked.append(timeout)
+            return await run(work, dropped, timeout)
+
+        async with await client.put([1.0]):
+            client._threads.run = told
+        assert asked == [None]
+
+    with_client(memory, use)
+    assert memory.stored == {}
+
+
 def test_closing_deletes_all(memory):
     async def use(client):
         return await client.put([1.0]), await client.call("echo", 1.0, keep=True)
@@ -177,16 +188,9 @@ def test_an_array_that_came_too_late_is_deleted(memory, method):
 @pytest.mark.parametrize("method", ["put", "diff"])
 def test_an_array_whose_answer_did_not_come_is_found_and_deleted(memory, method):
     memory.info.limits.lease_seconds = 0.2
-    stored, release, store = threading.Event(), threading.Event(), memory.store
-
-    def store_and_wait(*args):
-        array = store(*args)
-        stored.set()
-        assert release.wait(20)
-        return array
 
     async def use(client):
-        memory.store = store_and_wait
+        stored, release = memory.hold_answers()
         task = asyncio.create_task(client.put([1.0]) if method == "put" else client.diff([1.0], keep=True))
         assert await asyncio.to_thread(stored.wait, 20)
         (handle,) = memory.stored

@@ -7,7 +7,8 @@ import pytest
 
 import shardcall
 from shardcall import Array
-from shardcall.arrays import as_bytes_view, as_operand, from_proto, row_major, to_proto
+from shardcall.arrays import as_bytes_view, from_proto, row_major, to_proto
+from shardcall.operands import as_operand
 from shardcall.v1 import array_pb2
 
 
@@ -79,11 +80,17 @@ def test_a_ragged_list_is_refused(value):
         as_operand(value, "operand 1")
 
 
-@pytest.mark.parametrize("value", ["text", b"text", [None], {1: 2}, object(), np.array(["2020"], "M8[s]"), 2**70])
+@pytest.mark.parametrize("value", [["text"], [b"text"], [None], [{1: 2}], np.array(["2020"], "M8[s]")])
 def test_what_has_no_element_type_is_refused(value):
     with pytest.raises(shardcall.OperandTypeError, match=r"operand 0 has element type") as caught:
         as_operand(value, "operand 0")
     assert caught.value.field == "operand 0"
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**5000], ids=["large", "small", "huge"])
+def test_an_integer_of_more_than_64_bits_is_told_so(value):
+    with pytest.raises(shardcall.OperandTypeError, match=r"^operand 0 is an integer below -2\*\*63 or above"):
+        as_operand(value, "operand 0")
 
 
 def test_an_abstract_array_has_shape_type_and_size():
@@ -105,3 +112,27 @@ def test_types_on_the_wire():
     assert from_proto(to_proto(Array((2, 0), "int4"))) == Array((2, 0), "int4")
     assert to_proto(None) == array_pb2.ArrayType()
     assert from_proto(array_pb2.ArrayType()) is None
+
+
+class Own:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ((i for i in range(3)), r"x is a generator, which NumPy does not read; give list\(…\), or numpy\.fromiter"),
+        (map(abs, [1]), r"x is a map, which NumPy does not read; give list\(…\)"),
+        ({"a": 1.0}, r"x is of type dict, which is no array of numbers; give .*, such as list\(….values\(\)\)$"),
+        ({1, 2}, r"x is of type set, which is no array of numbers; give an array"),
+        ("text", r"x is of type str, which is no array of numbers"),
+        (b"text", r"x is of type bytes, which is no array of numbers"),
+        (Own, r"x is the class Own, which is no array of numbers"),
+        (Own(), r"x is of type Own, which is no array of numbers"),
+        (["text"], r"x has element type <U4, which cannot travel; convert it"),
+        ([Own()], r"x has element type object \(from list\), which cannot travel; convert it"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_told_by_its_kind(value, said):
+    with pytest.raises(shardcall.OperandTypeError, match=said):
+        as_operand(value, "x")

@@ -13,10 +13,10 @@ from hypothesis.extra import numpy as hnp
 
 import shardcall
 from shardcall import P
-from shardcall.chunk_codec import decode
-from shardcall.download import stream_answer
 from shardcall.element_types import NAMES, parse_dtype
-from shardcall.upload import pack, stream_requests
+from shardcall.rpc.chunk_codec import decode
+from shardcall.transfer.download import stream_answer
+from shardcall.transfer.upload import pack, stream_requests
 from shardcall.v1 import kernel_service_pb2
 
 MIB = 2**20

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import shardcall
+from shardcall.cli.wording import as_options
 
 typer = pytest.importorskip("typer")
 testing = pytest.importorskip("typer.testing")
@@ -36,11 +37,34 @@ def test_info_shows_server_and_kernels(run, server):
         assert text in ended.output
 
 
+def test_no_line_of_the_help_is_cut():
+    told = shardcall_command("--help").stdout
+    assert "  info " in told
+    assert "..." not in told.partition("\n")[2]
+
+
 def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
     ended = run("info", f"unix:{tmp_path}/no.sock")
     assert ended.exit_code == 1
     assert "start one with: shardcall serve" in ended.output
     assert "Traceback" not in ended.output
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("leave out ca_certificate= and tls=, or", "leave out --ca-certificate and --tls, or"),
+        ("give client_certificate and client_key together", "give --client-certificate and --client-key together"),
+        ("tls is False; leave out ca_certificate", "--no-tls is given; leave out --ca-certificate"),
+        (
+            "ca_certificate is '/client_key/tls=/ca_certificate.pem'",
+            "--ca-certificate is '/client_key/tls=/ca_certificate.pem'",
+        ),
+        ("or SHARDCALL_CA_CERTIFICATE, or say tls=False on", "or SHARDCALL_CA_CERTIFICATE, or say --no-tls on"),
+    ],
+)
+def test_errors_of_encryption_name_options(said, told):
+    assert as_options(said) == told
 
 
 def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, tmp_path):
@@ -49,6 +73,12 @@ def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, tmp_path):
     assert "export SHARDCALL_TOKEN=" in ended.output
     assert "shardcall worker --join" in ended.output
     assert "shardcall.connect" not in ended.output
+
+
+def test_scopes_may_have_spaces_between_them(run, tmp_path):
+    file = str(tmp_path / "token")
+    assert run("token", "add", "sp", "--scopes", " run , arrays", "--token-file", file).exit_code == 0
+    assert "sp: run, arrays\n" in run("token", "--token-file", file).output
 
 
 def shardcall_command(*words):
@@ -98,6 +128,7 @@ def test_the_help_of_serve_is_whole_in_80_columns():
     ("hidden", "words", "says"),
     [
         ("typer", ["info"], "pip install 'shardcall[cli]'"),
+        ("typer", ["serve"], "pip install 'shardcall[server]'"),
         ("pydantic_settings", ["serve"], "pip install 'shardcall[server]'"),
         ("pydantic_settings", ["worker", "--join", "a:1"], "pip install 'shardcall[server]'"),
         ("shardcall_server", ["serve", "--devices=8"], "pip install 'shardcall[server]'"),

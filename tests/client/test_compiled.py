@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -34,6 +37,14 @@ def test_a_compiled_kernel_tells_what_it_is(client):
     assert "axis was 0, is 1" in fd.explain()
     assert fd.operands == (Array((2, 3), "float64"),)
     assert repr(fd) == "<CompiledKernel echo(float64[2,3]) by 'plain'>"
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_neither_it_nor_its_client_is_pickled_or_copied(client, use):
+    with pytest.raises(TypeError, match=r"a client belongs to its process.*connect again in the other one"):
+        use(client)
+    with pytest.raises(TypeError, match=r"a compiled kernel belongs to its client.*connect again in the other one"):
+        use(compile_diff(client))
 
 
 def test_values_given_when_compiling_are_bound(server, client):

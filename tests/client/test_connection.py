@@ -64,8 +64,23 @@ def test_a_socket_that_is_not_there_says_so(tmp_path):
         shardcall.connect(f"unix:{tmp_path}/no.sock")
 
 
+def test_a_machine_that_nobody_knows_is_told_apart():
+    with pytest.raises(shardcall.ServerUnavailableError, match=r"^no machine is known here as 'no-such.invalid', or"):
+        shardcall.connect("no-such.invalid:8470", connect_timeout=30)
+
+
+def test_a_proxy_that_nobody_knows_is_not_taken_for_the_server(monkeypatch):
+    for variable in ("no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("grpc_proxy", "http://no-proxy.invalid:3128")
+    with pytest.raises(
+        shardcall.ServerUnavailableError, match=r"as 'no-proxy.invalid:3128', the proxy that .*10.0.0.5 to"
+    ):
+        shardcall.connect("10.0.0.5:8470", token="a" * 16, tls=False, connect_timeout=30)
+
+
 def test_a_host_that_never_answers_is_given_up(silent_port):
-    with pytest.raises(shardcall.ServerUnavailableError, match=r"within 0.1 s; start one"):
+    with pytest.raises(shardcall.ServerUnavailableError, match=r"^nothing answered from .* within 0.1 s; see whether"):
         shardcall.connect(f"127.0.0.1:{silent_port}", connect_timeout=0.1)
 
 
@@ -82,7 +97,7 @@ def test_a_server_of_another_kind_is_told_apart():
 
         thread = threading.Thread(target=answer_http)
         thread.start()
-        with pytest.raises(shardcall.ServerUnavailableError):
+        with pytest.raises(shardcall.ServerUnavailableError, match=r"speaks no gRPC; see whether the port is"):
             shardcall.connect(f"127.0.0.1:{listening.getsockname()[1]}")
         thread.join(10)
 
@@ -111,7 +126,8 @@ def test_a_mesh_that_never_was_ready_is_told_with_who_is_missing(server, abort):
     server.info = lambda request, context: abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", late)
     with pytest.raises(shardcall.ServerUnavailableError) as caught:
         shardcall.connect(server.address)
-    told = f"the server at {server.address} is up, but {late.partition(';')[0]}; wait longer, or see: shardcall status"
+    up = f"the server at {server.address} is up, but {late.partition(';')[0]}"
+    told = f"{up}; wait longer (connect_timeout=), or see: shardcall status"
     assert caught.value.message == told
 
 

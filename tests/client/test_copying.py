@@ -1,9 +1,11 @@
 import threading
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
 
-from shardcall.copying import Copier
+from shardcall.transfer import copying
+from shardcall.transfer.copying import Copier
 
 MIB = 2**20
 
@@ -26,16 +28,34 @@ def test_every_element_is_copied(copier, shape, order):
     np.testing.assert_array_equal(target, source)
 
 
+def helpers():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("shardcall-copy")}
+
+
 def test_one_thread_helps_with_large_copies_and_ends_on_closing(copier):
-    before = set(threading.enumerate())
+    before = helpers()
     copier.copy(np.empty(MIB, np.uint8), np.zeros(MIB, np.uint8))
-    assert set(threading.enumerate()) <= before
+    assert helpers() <= before
     for _ in range(3):
         copier.copy(np.empty(16 * MIB, np.uint8), np.zeros(16 * MIB, np.uint8))
-    (helper,) = set(threading.enumerate()) - before
+    (helper,) = helpers() - before
     copier.close()
     helper.join(10)
     assert not helper.is_alive()
     target = np.empty(16 * MIB, np.uint8)
     copier.copy(target, np.ones(16 * MIB, np.uint8))
     assert target.all()
+
+
+def test_ctrl_c_ends_no_copy_before_the_helper_has(monkeypatch):
+    half, pressed = Future(), iter([KeyboardInterrupt, KeyboardInterrupt])
+
+    def interrupted(futures):
+        if (press := next(pressed, None)) is not None:
+            raise press
+        half.set_result(None)
+
+    monkeypatch.setattr(copying, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        copying._end(half)
+    assert half.done()

@@ -11,7 +11,7 @@ import pytest
 import shardcall
 from shardcall import Mesh, P, aio
 from shardcall.blocks import block_grid
-from shardcall.drawing import Drawing, draw
+from shardcall.display.drawing import Drawing, draw
 
 AB = Mesh(a=4, b=2)
 

@@ -55,7 +55,7 @@ def test_other_types_are_refused_with_what_is_allowed(dtype):
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
 def test_dates_and_times_are_refused_with_the_way_round(dtype):
     with pytest.raises(shardcall.OperandTypeError, match=r"cannot travel; give its integers, \.view\('int64'\)"):
-        shardcall.arrays.as_operand(np.zeros(3, dtype), "x")
+        shardcall.operands.as_operand(np.zeros(3, dtype), "x")
 
 
 def test_long_doubles_are_refused_where_they_are_longer():

@@ -8,7 +8,7 @@ import pytest
 
 import shardcall
 from shardcall import errors
-from shardcall.status import ERRORS_BY_REASON, ERRORS_BY_STATUS
+from shardcall.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS
 from shardcall.timing import Timing
 from shardcall.v1 import error_pb2
 

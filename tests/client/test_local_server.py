@@ -1,10 +1,13 @@
 """`local` around processes that behave well and badly; the real server is met in tests/end_to_end."""
 
 import gc
+import json
 import subprocess
 import sys
+import threading
 import weakref
 
+import grpc
 import pytest
 
 import shardcall
@@ -54,17 +57,75 @@ def test_a_server_that_says_why_it_ends_is_quoted_in_one_sentence(start):
     assert str(caught.value) == "the local server ended before it was ready (exit status 1): setting port is -1: no"
 
 
-def test_a_setting_that_there_is_not_is_named():
-    with pytest.raises(
-        shardcall.ServerUnavailableError, match=r"\(exit status 2\): No such option: --colour-scheme.*\)$"
-    ):
-        local(colour_scheme="blue")
+@pytest.mark.parametrize(
+    ("settings", "said", "kind"),
+    [
+        ({"colour_scheme": "blue"}, "'colour_scheme' is no setting .*; shardcall serve --help lists them", TypeError),
+        (
+            {"devces": 3},
+            "'devces' is no setting of the server and no argument of local; did you mean 'devices'",
+            TypeError,
+        ),
+        ({"shared_memry": False}, "'shared_memry' is no setting .*; did you mean 'shared_memory'", TypeError),
+        ({"spare_wrker": False}, "'spare_wrker' is no setting .*; did you mean 'spare_worker'", TypeError),
+        ({"max_call_bytes": "abc"}, "setting max_call_bytes is 'abc': ", ValueError),
+        ({"log_level": True}, "setting log_level is True, and takes a value", ValueError),
+        ({"log_level": False}, "setting log_level is False, and takes a value", ValueError),
+        ({"spare_worker": 3}, "spare_worker is 3; give True or False", ValueError),
+    ],
+    ids=str,
+)
+def test_a_setting_that_the_server_refuses_is_named_as_python_has_it(settings, said, kind):
+    with pytest.raises(shardcall.InvalidParameterError, match=f"^{said}") as caught:
+        local(**settings)
+    assert isinstance(caught.value, kind)
+    assert caught.value.field == next(iter(settings))
 
 
 def test_a_server_that_says_nothing_is_given_up(start):
     process = start(UNTIL_STDIN_ENDS)
     with pytest.raises(shardcall.ServerUnavailableError, match=r"not ready within 0.05 s; it printed nothing"):
         process.wait_until_ready(0.05)
+
+
+LOGGED = {"event": "a kernel could not be loaded", "level": "error", "kernel": "own", "exception": "Traceback: x\ny"}
+
+
+def test_the_log_of_a_server_that_is_ready_goes_to_its_callers_standard_error(start, capsys):
+    say = f"import sys\nprint({json.dumps(LOGGED)!r}, file=sys.stderr, flush=True)\n"
+    process = start(say + READY.format(address="a:1") + "print('E0000 of a library', file=sys.stderr)\n" + say)
+    process.wait_until_ready(30)
+    process.stop()
+    told = "shardcall server: error: a kernel could not be loaded kernel=own\nTraceback: x\ny\n"
+    assert capsys.readouterr().err == f"{told}E0000 of a library\n{told}"
+
+
+class Blocking:
+    """A standard error that takes nothing."""
+
+    def __init__(self):
+        self.goes_on = threading.Event()
+
+    def write(self, text):
+        self.goes_on.wait(60)
+
+
+@pytest.mark.parametrize("stderr", [object(), Blocking()], ids=["broken", "blocking"])
+def test_a_standard_error_that_takes_nothing_does_not_hold_up_the_server(start, monkeypatch, stderr):
+    flood = "import sys\nsys.stderr.write('line\\n' * 100_000)\n"
+    monkeypatch.setattr(sys, "stderr", stderr)
+    process = start(flood + READY.format(address="a:1") + flood)
+    process.wait_until_ready(30)
+    assert process._process.wait(60) == 0
+    if isinstance(stderr, Blocking):
+        stderr.goes_on.set()
+
+
+def test_what_a_server_printed_that_did_not_start_is_told_by_the_error_alone(start, capsys):
+    process = start("import sys; sys.exit('shardcall: setting port is -1: no')")
+    with pytest.raises(shardcall.ServerUnavailableError, match="setting port is -1"):
+        process.wait_until_ready(30)
+    assert capsys.readouterr().err == ""
 
 
 def test_output_after_the_ready_line_is_drained(start):
@@ -96,6 +157,15 @@ def commands(server, monkeypatch):
 
     monkeypatch.setattr(local_server, "ServerProcess", Stub)
     return started
+
+
+def test_a_private_server_logs_warnings_unless_told_otherwise(commands, monkeypatch):
+    monkeypatch.delenv("SHARDCALL_LOG_LEVEL", raising=False)
+    local().close()
+    assert commands[0].command[-2:] == ["--log-level", "warning"]
+    monkeypatch.setenv("SHARDCALL_LOG_LEVEL", "debug")
+    local().close()
+    assert "--log-level" not in commands[1].command
 
 
 def test_settings_become_options(commands):
@@ -133,7 +203,7 @@ def test_the_server_ends_with_its_client(commands):
 
 
 def test_the_server_ends_if_the_connection_fails(commands, server, abort):
-    server.info = lambda request, context: context.abort(shardcall.transport.grpc.StatusCode.INTERNAL, "broken")
+    server.info = lambda request, context: context.abort(grpc.StatusCode.INTERNAL, "broken")
     with pytest.raises(shardcall.ShardcallError, match=r"broken"):
         local()
     assert commands[0]._process.returncode == 0

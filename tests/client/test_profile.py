@@ -1,27 +1,41 @@
 """Fetching a profile from a server that may not be a friend."""
 
+import asyncio
+import queue
+import threading
 from concurrent import futures
 from contextlib import contextmanager
 
 import grpc
 import pytest
+from client.tasks import cancel
 
 import shardcall as sc
-from shardcall.deadline import deadline
+from shardcall.aio.profile import AsyncProfile
+from shardcall.aio.threads import Threads
+from shardcall.display.meters import Meters
 from shardcall.profile import Profile
-from shardcall.progress import Meters
-from shardcall.transport import Transport
+from shardcall.rpc.cancellation import Cancellation
+from shardcall.rpc.deadline import deadline
+from shardcall.rpc.metadata import REQUEST_ID_KEY
+from shardcall.rpc.transport import Transport
 from shardcall.v1 import profile_service_pb2, profile_service_pb2_grpc
 
 
 class Servicer(profile_service_pb2_grpc.ProfileServiceServicer):
     def __init__(self, pieces, end):
         self.pieces, self.end = pieces, end
+        self.started, self.stopped = queue.SimpleQueue(), queue.SimpleQueue()
+        self.answers = threading.Event()
+        self.answers.set()
 
     def StartProfile(self, request, context):
+        self.started.put(dict(context.invocation_metadata())[REQUEST_ID_KEY])
+        assert self.answers.wait(20)
         return profile_service_pb2.StartProfileResponse()
 
     def StopProfile(self, request, context):
+        self.stopped.put(None)
         for path, data in self.pieces:
             yield profile_service_pb2.StopProfileResponse(path=path, data=data)
         if self.end is not None:
@@ -29,14 +43,14 @@ class Servicer(profile_service_pb2_grpc.ProfileServiceServicer):
 
 
 @contextmanager
-def profile_of(directory, *pieces, end=None):
+def profile_of(directory, *pieces, end=None, servicer=None):
     """A profile whose files are these pieces, each a path and some bytes."""
     with futures.ThreadPoolExecutor(2) as threads:
         server = grpc.server(threads)
-        profile_service_pb2_grpc.add_ProfileServiceServicer_to_server(Servicer(pieces, end), server)
+        profile_service_pb2_grpc.add_ProfileServiceServicer_to_server(servicer or Servicer(pieces, end), server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        transport = Transport(grpc.insecure_channel(f"127.0.0.1:{port}"), "here", Meters(False))
+        transport = Transport(lambda: grpc.insecure_channel(f"127.0.0.1:{port}"), "here", Meters(False))
         try:
             yield Profile(transport, directory, 0, lambda: deadline(30, 0))
         finally:
@@ -61,6 +75,41 @@ def test_pieces_become_files_in_a_fresh_folder_each_time(tmp_path):
         assert folder.parent == tmp_path / "plugins" / "profile"
         assert files(folder) == {"a.pb", "host/b.gz", "empty"}
         assert (folder / "a.pb").read_bytes() == b"one"
+
+
+@pytest.mark.parametrize(("directory", "seconds", "field"), [(None, 0, "directory"), ("d", "1", "max_seconds")])
+def test_what_is_no_folder_and_no_time_is_refused(directory, seconds, field):
+    with pytest.raises(sc.InvalidParameterError, match=f"^{field} is ") as refused:
+        Profile(None, directory, seconds, None)
+    assert refused.value.field == field
+
+
+def test_one_that_is_asked_for_wrongly_does_not_begin(tmp_path):
+    servicer = Servicer([], None)
+    with profile_of(tmp_path, servicer=servicer) as profile:
+        profile._deadline = lambda: deadline(-1.0, 0)
+        with pytest.raises(sc.InvalidParameterError, match="timeout is -1"):
+            profile.start()
+    assert servicer.started.empty()
+
+
+def test_one_whose_start_was_given_up_before_the_answer_is_ended(tmp_path):
+    servicer, cancellation = Servicer([("a.pb", b"a")], None), Cancellation()
+    servicer.answers.clear()
+    with profile_of(tmp_path, servicer=servicer) as profile, futures.ThreadPoolExecutor(1) as thread:
+
+        def start():
+            with cancellation, pytest.raises(sc.CallCancelledError):
+                profile.start()
+
+        started = thread.submit(start)
+        first = servicer.started.get(timeout=20)
+        cancellation.cancel()
+        servicer.answers.set()
+        assert servicer.started.get(timeout=20) == first  # the same call: it has its effect once
+        servicer.stopped.get(timeout=20)
+        started.result(20)
+    assert files(tmp_path) == set()
 
 
 @pytest.mark.parametrize(
@@ -145,3 +194,29 @@ def test_endless_files_are_refused(tmp_path):
     ):
         pass
     assert files(tmp_path) == set()
+
+
+def test_a_recording_that_a_cancelled_task_has_begun_is_ended(tmp_path):
+    servicer, began, go_on = Servicer([], None), threading.Event(), threading.Event()
+    with profile_of(tmp_path, servicer=servicer) as profile:
+        start = profile.start
+
+        def start_and_wait():
+            start()
+            began.set()
+            assert go_on.wait(20)
+
+        profile.start = start_and_wait
+
+        async def use():
+            pool = Threads()
+            task = asyncio.create_task(AsyncProfile(profile, pool).__aenter__())
+            assert await asyncio.to_thread(began.wait, 20)
+            task.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            await cancel(task)
+            await pool.close(lambda: None)
+
+        asyncio.run(use())
+        assert servicer.stopped.get(timeout=20) is None

@@ -1,6 +1,10 @@
 """Arrays that stay, on a server that keeps them in a dict."""
 
+import copy
 import gc
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import grpc
 import numpy as np
@@ -190,6 +194,43 @@ def test_a_handle_is_enough_for_another_client(memory, client):
         np.testing.assert_array_equal(other.call("echo", h).array, np.arange(3.0))
         del seen
     assert len(memory.stored) == 1, "only its own client deletes it on closing"
+
+
+def test_who_describes_an_array_takes_it_from_no_call_whose_answer_is_on_its_way(client):
+    lease, h = client._residents._lease, client.put([1.0])
+    lease.release([bytes.fromhex(h.handle)])  # as before the answer
+    with lease.making():
+        client.list()
+        client.describe(h.handle)
+        assert not lease.delete_dropped(lambda _: None)
+
+
+@pytest.mark.parametrize("method", ["put", "call", "compiled"])
+def test_a_list_leaves_an_array_alone_whose_answer_is_on_its_way(memory, client, method):
+    kernel = client.compile("echo", Array(1, "float64"))
+    make = {"put": client.put, "call": partial(client.call, "echo", keep=True), "compiled": partial(kernel, keep=True)}
+    stored, release = memory.hold_answers()
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(make[method], [1.0])
+        assert stored.wait(20)
+        assert len(client.list()) == 1
+        gc.collect()
+        assert not client._residents._lease.delete_dropped(lambda _: None)
+        release.set()
+        array = made.result(20)
+    array = array if method == "put" else array.array
+    assert array.get() == [1.0]
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_it_is_neither_pickled_nor_copied(client, use):
+    with pytest.raises(TypeError, match=r"belongs to its client.*give its \.handle"):
+        use(client.put([1.0]))
+
+
+def test_an_array_that_is_no_handle_is_not_printed(client):
+    with pytest.raises(shardcall.InvalidOperandError, match=r"^a value of type ndarray is no array on the mesh"):
+        client.delete(np.arange(1000.0))
 
 
 @pytest.mark.parametrize("handle", ["xyz", b"123", None, 7])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.retries import NO_RETRIES, Retries
+from shardcall.rpc.retries import NO_RETRIES, Retries
 
 LARGE = np.random.default_rng(0).integers(0, 255, 3 * 2**20, np.uint8)
 EXHAUSTED, UNAVAILABLE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE

@@ -4,15 +4,16 @@ import gc
 import itertools
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from shardcall.arrays import Array
-from shardcall.deadline import Deadline
 from shardcall.errors import ServerUnavailableError
-from shardcall.segment import CannotShareError, Segment
-from shardcall.segments import Segments
+from shardcall.memory.segment import CannotShareError, Segment
+from shardcall.memory.segments import Segments
+from shardcall.rpc.deadline import Deadline
 
 MIB = 2**20
 
@@ -221,3 +222,22 @@ def test_threads_that_wait_for_a_segment_share_it(source):
         thread.join(10)
     assert len({block.offset for block in held}) == 3
     assert source.open == [32]
+
+
+def test_a_fork_waits_for_who_takes_blocks_and_nobody_has_them_then(source):
+    source.reserve(MIB)
+    source.segments.begin_fork()
+    with ThreadPoolExecutor(1) as threads:
+        taken = threads.submit(source.reserve, MIB)
+        assert len(source.segments) == 0
+        assert not taken.done()
+        source.segments.end_fork()
+        assert taken.result(20) is not None
+    assert len(source.segments) == 1
+
+
+def test_a_child_has_locks_of_its_own(source):
+    source.segments.begin_fork()
+    with ThreadPoolExecutor(1) as threads:
+        source.segments.begin_anew()
+        assert threads.submit(source.reserve, MIB).result(20) is not None

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.status import to_error
+from shardcall.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS, to_error
 from shardcall.v1 import error_pb2, kernel_service_pb2, timing_pb2
 
 REASONS = [name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.keys()][1:]  # noqa: SIM118
@@ -55,7 +55,7 @@ def test_the_reason_decides_the_class(server, client, abort, reason):
     with pytest.raises(shardcall.ShardcallError, match=r"told by the server") as caught:
         client.call("echo", 1.0)
     assert caught.value.reason == reason
-    expected = shardcall.status.ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
+    expected = ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
     assert type(caught.value) is expected
 
 
@@ -80,7 +80,7 @@ def test_a_status_without_reason_has_a_class_of_its_own(server, client, status):
     server.execute = lambda request, context: context.abort(status, "of a proxy")
     with pytest.raises(shardcall.ShardcallError) as caught:
         client.call("echo", 1.0)
-    assert type(caught.value) is shardcall.status.ERRORS_BY_STATUS[status][0]
+    assert type(caught.value) is ERRORS_BY_STATUS[status][0]
     assert (caught.value.reason, caught.value.status, caught.value.timing) == ("", status, None)
 
 
@@ -139,7 +139,7 @@ def test_a_late_answer_tells_what_went_by_before_the_server_had_the_call():
 
     at_once = timing_pb2.Timing(receive_seconds=0.00002, total_seconds=0.00002)
     told = to_error(Late(at_once), "host:1", 20.0, round_trip_s=20.0).message
-    assert told.endswith(" (20 of the 20 s given went by in the client, on the way or in earlier attempts)")
+    assert told.endswith(" (20 s were given, and 20 s went by in the client, on the way or in earlier attempts)")
     long_queued = timing_pb2.Timing(queue_seconds=19.0, total_seconds=19.0)
     told = to_error(Late(long_queued), "host:1", 20.0, round_trip_s=20.0).message
     assert told.endswith(" (the server's time: queue 19 s)")

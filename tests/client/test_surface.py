@@ -86,6 +86,15 @@ def test_methods_of_kernels_are_documented_and_name_what_the_client_names(name):
     assert (options.name, options.kind) == ("options", inspect.Parameter.VAR_KEYWORD)
 
 
+def test_power_tells_where_it_is_not_numpys():
+    told = inspect.getdoc(shardcall.Client.power)
+    assert told.startswith(
+        "``numpy.power``, element by element.\n\nIntegers to negative powers are cut off towards zero"
+    )
+    assert "\n\nArgs:\n    x: an array" in told
+    assert "negative powers" not in inspect.getdoc(shardcall.Client.add)
+
+
 def test_a_misspelt_option_is_refused_as_python_refuses_it():
     asked = []
 
@@ -98,8 +107,47 @@ def test_a_misspelt_option_is_refused_as_python_refuses_it():
     assert asked == [("diff", ("x", 0.0, None), arguments)]
     with pytest.raises(TypeError, match=r"diff\(\) got an unexpected keyword argument 'mseh'; did you mean 'mesh'\?"):
         Recorder().diff("x", mseh="mesh")
-    with pytest.raises(TypeError, match=r"matmul\(\) .* 'spec'; did you mean .*'"):
-        Recorder().matmul("a", "b", spec="spec")
+    for method, arguments, wrong, meant in (
+        ("matmul", ("a", "b"), "spec", "'lhs_spec' or 'rhs_spec'"),
+        ("matmul", ("a", "b"), "lhs_spce", "'lhs_spec'"),
+        ("matmul", ("a", "b"), "out_specs", "'out_spec'"),
+        ("normal", (0, (8,)), "spec", "'out_spec'"),
+        ("normal", (0, (8,)), "in_spec", "'out_spec'"),
+        ("where", ("c", "a", "b"), "specs", "'spec' or 'x_spec' or 'y_spec'"),
+        ("diff", ("x",), "sharding", "'spec'"),
+    ):
+        with pytest.raises(TypeError, match=rf"{method}\(\) .* '{wrong}'; did you mean {meant}\?"):
+            getattr(Recorder(), method)(*arguments, **{wrong: "spec"})
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "name"),
+    [
+        ("diff", (None,), "x"),
+        ("add", (1.0, None), "y"),
+        ("matmul", (1.0, None), "rhs"),
+        ("where", (True, None, 1.0), "x"),
+        ("normal", (None, (8,)), "seed"),
+        ("sum", (None,), "x"),
+    ],
+)
+def test_an_operand_that_is_none_is_named_before_anything_is_sent(method, arguments, name):
+    class Refusing(KernelMethods):
+        def call(self, name, /, *operands, **arguments):
+            raise AssertionError("it was sent")
+
+    with pytest.raises(shardcall.InvalidOperandError, match=rf"^{name} is None, and {method} needs it; give") as caught:
+        getattr(Refusing(), method)(*arguments)
+    assert caught.value.field == name
+
+
+def test_einsum_of_three_arrays_says_how_it_is_done():
+    class Refusing(KernelMethods):
+        def call(self, name, /, *operands, **arguments):
+            raise AssertionError("it was sent")
+
+    with pytest.raises(shardcall.InvalidOperandError, match=r"one or two arrays, and 3 were given; call it once for"):
+        Refusing().einsum("ij,jk,kl->il", [[1.0]], [[1.0]], [[1.0]])
 
 
 def test_layers_are_pairs():

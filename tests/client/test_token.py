@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall import listeners, token_file
-from shardcall.addresses import parse_address
-from shardcall.token import Token, find_token
-from shardcall.token_file import Entry
+from shardcall.access import listeners, token_file
+from shardcall.access.addresses import parse_address
+from shardcall.access.token import Token, find_token
+from shardcall.access.token_file import Entry
 
 GIVEN, VARIABLE = "given-" + "g" * 20, "variable-" + "v" * 20
 LOCAL, REMOTE = parse_address("localhost:8470"), parse_address("gpu.example.org:8470")
@@ -87,7 +87,7 @@ def test_the_files_token_is_shown_to_this_users_programs_alone(own, listening):
 
 def test_who_listens_is_asked_anew_after_a_while(own, listening, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("shardcall.token.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("shardcall.access.token.time.monotonic", lambda: now[0])
     token = find_token(LOCAL, None, encrypted=True)
     for _ in range(100):
         assert token.show() == own
@@ -130,11 +130,23 @@ def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, monkeypa
     assert not any(token in text for token in (GIVEN, own) for text in said.values())
 
 
-@pytest.mark.parametrize("wrong", ["", "short", "white space in the token", "line\nbreak-0123456789", 7, b"0" * 32])
-def test_what_is_no_token_is_refused_and_not_told(wrong):
-    with pytest.raises(shardcall.InvalidRequestError, match=r"token is no token; give 16 to 512") as caught:
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("", "it is empty"),
+        ("short", "it is too short, 5 characters"),
+        ("l" * 513, "it is too long, 513 characters"),
+        ("white space in the token", "character 6 of 24, white space, is not allowed"),
+        ("line\nbreak-0123456789", "character 5 of 21, white space, is not allowed"),
+        ("0123456789abcdef\u00e9", "character 17 of 17 is not allowed"),
+        (7, "it is of type int, and no string"),
+        (b"0" * 32, "it is of type bytes, and no string"),
+    ],
+)
+def test_what_is_no_token_is_refused_and_not_told(wrong, why):
+    with pytest.raises(shardcall.InvalidRequestError, match=rf"token is no token: {why}; give 16 to 512") as caught:
         shardcall.connect("localhost:1", token=wrong)
-    assert not wrong or str(wrong) not in str(caught.value)
+    assert wrong in ("", "short", 7) or str(wrong) not in str(caught.value)
 
 
 def test_a_variable_that_is_no_token_is_named(monkeypatch):

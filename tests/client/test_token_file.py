@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardcall import token_file
-from shardcall.token_file import Entry, TokenFileError
+from shardcall.access import token_file
+from shardcall.access.token_file import Entry, TokenFileError
 
 TOKEN = "0123456789abcdef"
 LINE = f"alice run,arrays {TOKEN}\n"

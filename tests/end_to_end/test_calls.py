@@ -199,6 +199,9 @@ def test_every_kernel_is_listed_and_described(client):
     names = [kernel.name for kernel in client.kernels()]
     assert set(names) == set(SPELLINGS)
     assert names == sorted(names)
+    for kernel in client.kernels():
+        optional = [operand.name for operand in kernel.operands if operand.optional and not operand.repeated]
+        assert tuple(optional) == SPELLINGS[kernel.name].optional
     assert [p.name for p in client.kernel("diff").parameters] == ["n", "axis"]
 
 

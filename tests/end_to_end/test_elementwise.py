@@ -1,5 +1,6 @@
 """Elementwise functions, reductions and layouts, called as NumPy's are."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -22,6 +23,13 @@ def test_functions_are_called_as_numpys_are(client):
     moved = client.reshard(held, out_spec=P(None, ("a", "b")), keep=True).array
     assert moved.spec == P(None, ("a", "b"))
     np.testing.assert_array_equal(client.transpose(moved).array, x.T)
+
+
+def test_a_padded_move_keeps_the_smallest_numbers(client):
+    x = np.array([1, 0x8001, 0x7F, 0x3F80, 2], np.uint16).view(ml_dtypes.bfloat16)  # subnormals, but one
+    for strategy in ("auto", "gspmd"):
+        moved = client.reshard(x, mesh=sc.Mesh(x=3), spec=P(None), out_spec=P("x"), strategy=strategy).array
+        np.testing.assert_array_equal(moved.view(np.uint16), x.view(np.uint16))
 
 
 def test_python_numbers_take_the_arrays_type(client):

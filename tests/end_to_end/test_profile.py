@@ -138,7 +138,7 @@ def test_files_tell_neither_the_machine_nor_its_folders_by_name(recorder, tmp_pa
 def test_two_at_once_are_refused_and_the_first_goes_on(recorder, tmp_path):
     with recorder.profile(tmp_path / "one") as first:
         with (
-            pytest.raises(sc.InvalidRequestError, match="one at a time") as refused,
+            pytest.raises(sc.InvalidRequestError, match=r"already, by .* for .* s more at most, one at a") as refused,
             recorder.profile(tmp_path / "two"),
         ):
             raise AssertionError("it began")
@@ -162,6 +162,10 @@ def test_stopping_what_does_not_run_and_wrong_times_are_refused(profiles):
 def test_one_that_nobody_stops_is_thrown_away(recorder, profiles, tmp_path):
     profiles.StartProfile(profile_service_pb2.StartProfileRequest(max_seconds=0.1), timeout=60)
     until(lambda: left_on_the_server() == [])
+    with pytest.raises(
+        sc.InvalidRequestError, match=r"the last one ran for 0.1 s, its max_seconds, and was thrown away"
+    ):
+        recorder.profile(tmp_path / "traces").stop()
     with recorder.profile(tmp_path / "traces") as profile:
         recorder.diff(X, axis=0, **ACROSS)
     assert events(profile.path)
@@ -176,7 +180,7 @@ def test_a_restart_of_the_mesh_throws_it_away(own_server, tmp_path):
         assert len(left_on_the_server()) == 1
         os.kill(worker, 9)
         until(lambda: left_on_the_server() == [])
-        with pytest.raises(sc.InvalidRequestError) as refused:
+        with pytest.raises(sc.InvalidRequestError, match=r"the last one ended with the mesh, which restar") as refused:
             profile.stop()
         assert refused.value.reason == "PROFILE_STATE"
         assert not [path for path in (tmp_path / "traces").rglob("*") if path.is_file()]

@@ -78,7 +78,9 @@ def test_a_setting_that_cannot_be_is_refused_in_a_line(arguments, environment, s
 def test_a_mesh_that_cannot_start_is_told_and_ends_the_server():
     said = shardcall("serve", "--port", "0", "--platform", "tpu", "--start-timeout-s", "40")
     assert said.returncode == 1
-    assert "the mesh could not be started" in said.stderr
+    assert re.search(
+        "^shardcall: the mesh could not be started: .*: the devices .*tpu.*$", said.stderr.splitlines()[-1]
+    )
 
 
 def test_a_mesh_larger_than_the_devices_found_is_told_at_the_start():

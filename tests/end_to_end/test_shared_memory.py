@@ -197,7 +197,7 @@ _ANOTHER_USER = """
 import os, sys
 import numpy as np
 import shardcall as sc
-import shardcall.shared_memory
+import shardcall.memory.shared_memory
 for name in sc.__all__:
     getattr(sc, name)
 np.testing.assert_array_equal(1, 1)  # loads all that this user may read
@@ -217,6 +217,37 @@ def test_of_another_user_arrays_are_streamed(own_server):
     command = [sys.executable, "-c", _ANOTHER_USER, own_server(devices=1).address, token_of("guest")]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+_FORKED = """
+import os
+import sys
+import numpy as np
+import shardcall as sc
+with sc.connect(sys.argv[1]) as client:
+    x = np.ones((512, 1024))
+    first = client.add(x, x).array
+    go = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(go[0], 1)
+        if not (grandchild := os.fork()):
+            os._exit(0)
+        os.waitpid(grandchild, 0)
+        os._exit(0 if (first == 2.0).all() else 1)
+    del first
+    for value in range(5):
+        client.add(x, value)
+    os.write(go[1], b"1")
+    _, status = os.waitpid(child, 0)
+    sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_child_process_keeps_the_results_that_its_parent_lets_go_of(tight):
+    command = [sys.executable, "-c", _FORKED, tight.address]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
 
 
 _INTERRUPTED = """

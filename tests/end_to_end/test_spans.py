@@ -208,7 +208,7 @@ def test_a_collector_that_does_not_answer_holds_up_nobody():
 def test_a_client_whose_program_makes_no_spans_sends_none_and_imports_nothing():
     code = (
         "import sys\n"
-        "from shardcall.metadata import rpc_metadata\n"
+        "from shardcall.rpc.metadata import rpc_metadata\n"
         "sent = dict(rpc_metadata(1.0, 'id'))\n"
         "assert 'traceparent' not in sent, sent\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
@@ -221,7 +221,8 @@ def test_a_missing_extra_is_named():
         "import sys\n"
         "sys.modules['opentelemetry.exporter.otlp.proto.http.trace_exporter'] = None\n"
         "from shardcall_server.frontend.spans import make_spans\n"
-        "from shardcall_server.settings import SettingsError, load_settings\n"
+        "from shardcall_server.settings import SettingsError\n"
+        "from shardcall_server.settings_sources import load_settings\n"
         "try:\n"
         "    make_spans(load_settings({'otel_endpoint': 'http://localhost:4318'}))\n"
         "except SettingsError as error:\n"

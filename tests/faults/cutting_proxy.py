@@ -57,13 +57,13 @@ class CuttingProxy:
 
     def cut(self) -> None:
         """Ends all connections; those that come are served as at first."""
-        self._silent.clear()
-        self._passes.set()
-        with self._lock:
-            cut, self._open = self._open, []
-        for end in cut:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        with self._lock:  # those that come now are served after it
+            for end in self._open:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+            self._open.clear()
+            self._silent.clear()  # not before: of a connection's last answer nothing is passed on, or all
+            self._passes.set()
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()

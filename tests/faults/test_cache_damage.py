@@ -56,7 +56,8 @@ class Folder:
         return from_disk
 
     def entries(self) -> list[Path]:
-        return sorted(self.programs.glob("*.program"))
+        """The files of programs. Not the pipes: an earlier test's may be left under names that no program has."""
+        return sorted(entry for entry in self.programs.glob("*.program") if entry.is_file())
 
     def kill_worker(self) -> None:
         killed = set(self.server.worker_pids())
@@ -113,9 +114,8 @@ def write_as_another_version(folder: Folder, turn: int) -> None:
 
 def put_folders_and_pipes_in_their_place(folder: Folder, turn: int) -> None:
     for entry in folder.entries():
-        if entry.is_file():
-            entry.unlink()
-            entry.mkdir() if turn % 2 else os.mkfifo(entry)
+        entry.unlink()
+        entry.mkdir() if turn % 2 else os.mkfifo(entry)
 
 
 def open_them_to_others(folder: Folder, turn: int) -> None:

@@ -17,7 +17,8 @@ from faults.hand_made_agent import HandMadeAgent, hello
 from faults.host_faults import proxied_cluster
 
 import shardcall as sc
-from shardcall import P, token_file
+from shardcall import P
+from shardcall.access import token_file
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.ends import End
 from shardcall_server.frontend.workers.process import WorkerProcess

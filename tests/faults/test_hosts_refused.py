@@ -13,7 +13,8 @@ from clusters import Cluster
 from end_to_end.messages import token_of
 from faults.hand_made_agent import HandMadeAgent, hello
 
-from shardcall import token_file
+from shardcall.access import token_file
+from shardcall_server.certificate_authority import make_authority
 
 _INVALID = grpc.StatusCode.INVALID_ARGUMENT
 _NO_HELLO = "the first message is to be a Hello"
@@ -166,12 +167,30 @@ def test_two_running_agents_with_one_name_do_not_take_turns(waiting):
     later.end()
 
 
+def test_an_agent_says_why_encryption_keeps_it_from_joining(waiting, tmp_path):
+    for name in ("trust", "strangers"):
+        make_authority(tmp_path / name, [], 30)
+    files = tmp_path / "trust"
+    encrypted = Cluster(2, ("--tls-cert", str(files / "server.pem"), "--tls-key", str(files / "server.key")), {})
+    authority = ("--ca-certificate", str(tmp_path / "strangers/ca.pem"))
+    try:
+        plain, distrusting = encrypted.start_agent("plain"), encrypted.start_agent("distrusting", *authority)
+        plain.words.wait_for(r'"reason": "the server at .* speaks TLS; give its authority: --ca-certificate ca.pem, or')
+        distrusting.words.wait_for(r'"reason": "the certificate of .* is not by the authority given; .*"level": "warn')
+    finally:
+        encrypted.end()
+    alone = waiting.start_agent("encrypting", *authority)
+    alone.words.wait_for(r'"reason": "the server at .* speaks no TLS; leave out --ca-certificate and --tls, or')
+    alone.end()
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--join", "nothing"], "--join is 'nothing'; give host:port, such as server:8471"),
         (["--join", "unix:/tmp/x"], "--join is 'unix:/tmp/x'; give host:port"),
         (["--name", "a b"], "--name is 'a b'; give 1 to 64 letters, digits"),
+        (["--log-level", "loud"], "shardcall: --log-level is 'loud'; give debug, info, warning, error\n"),
     ],
 )
 def test_what_an_agent_is_told_wrong_it_says_at_once(options, says):
@@ -179,6 +198,7 @@ def test_what_an_agent_is_told_wrong_it_says_at_once(options, says):
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("address", ["nowhere.invalid", "192.0.2.1"])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 from faults import raw_connections as raw
 
 import shardcall as sc
 from shardcall_server.certificate_authority import make_authority
 from shardcall_server.frontend.access.ports import listen
-from shardcall_server.settings import SettingsError, load_settings
+from shardcall_server.settings import SettingsError
+from shardcall_server.settings_sources import load_settings
 
 SEGMENTS = r"unix .*/shardcall-[^/]+/segments"
 """The companion, at which clients of the same user get their memory."""
@@ -44,6 +47,13 @@ def test_only_what_was_declared_listens(own_server, tmp_path, monkeypatch, flags
         assert one or "::1" in pattern, f"nothing listens at {pattern}: {found}"
         unmatched = [socket for socket in unmatched if socket != one]
     assert unmatched == []
+
+
+def test_a_certificate_that_grpc_cannot_serve_is_told_apart_from_a_port(tmp_path):
+    make_authority(tmp_path / "trust", [], 30)
+    files = {"tls_cert": f"{tmp_path}/trust/ca.pem", "tls_key": f"{tmp_path}/trust/ca.key"}
+    with pytest.raises(SettingsError, match=r"--tls-cert is '.*/ca\.pem', which .* --tls-key, .*; give server\.pem"):
+        listen(grpc.server(ThreadPoolExecutor(1)), load_settings({"port": 0, **files}))
 
 
 class _NoServer:

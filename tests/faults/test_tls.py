@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import re
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -267,12 +270,18 @@ def test_the_unix_socket_beside_tls_is_plain(own_server, own_trust, tmp_path):
         assert computes_rightly(client)
 
 
-@pytest.mark.parametrize("command", ["info", "health"])
+@pytest.mark.parametrize("command", ["info", "health", "status"])
 def test_the_command_line_asks_by_tls(encrypted, trust, shardcall_command: Callable[..., tuple[int, str]], command):
     assert shardcall_command(command, encrypted.address, "--ca-certificate", str(trust.authority))[0] == 0
     status, said = shardcall_command(command, encrypted.address)
     assert status == 1
-    assert "speaks TLS" in said
+    assert "speaks TLS; give its authority: --ca-certificate ca.pem, or --tls\n" in said
+
+
+def test_the_command_line_says_in_one_line_why_a_handshake_failed(encrypted, strangers):
+    command = [sys.executable, "-m", "shardcall", "health", encrypted.address, "--ca-certificate", strangers.authority]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert re.fullmatch(r"shardcall: the certificate of \S+ is not by the authority given; .*\n", ended.stderr)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from end_to_end.messages import open_channel
 from end_to_end.processes import until
 
 import shardcall as sc
-from shardcall import token_file
+from shardcall.access import token_file
 from shardcall.v1 import server_info_service_pb2, server_info_service_pb2_grpc
 
 
@@ -191,7 +191,7 @@ def test_a_server_does_not_start_with_a_file_that_cannot_be_used(path, text, mod
     [
         (["--no-auth", "--host", "0.0.0.0"], "", "insecure-allow-remote"),
         (["--token", "0123456789abcdef"], "", "No such option"),
-        ([], "no token", "setting token is not told here"),
+        ([], "no token", "is not told here"),
     ],
 )
 def test_settings_that_would_give_a_token_away_are_refused(words, variable, says):

@@ -145,6 +145,20 @@ class Values:
                 parts[np.abs(parts) < 1e-30] = 0
         return array
 
+    def subnormal(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Of both signs, and of a size that only a few bits tell."""
+        least = float(ml_dtypes.finfo(dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
+        return (self.random.integers(-7, 8, shape) * np.float64(least)).astype(dtype)
+
+    def least(self, shape: tuple[int, ...], name: str) -> np.ndarray:
+        """Zeros of both signs and subnormals, in each part of a complex type."""
+        dtype = next(known for known in ELEMENT_TYPES if known.name == name)
+        array = np.empty(shape, dtype)
+        parts = array.view(array.real.dtype) if dtype.kind == "c" else array
+        some = self.subnormal(parts.shape, parts.dtype)
+        parts[...] = np.where(self.random.integers(0, 2, parts.shape) > 0, some, -np.zeros_like(some))
+        return array
+
     def small(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Integers from -4 to 4, from 0 for the unsigned: products and their sums are exact in most types."""
         if dtype == np.bool_:

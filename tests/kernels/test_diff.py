@@ -152,6 +152,12 @@ def test_operands_of_two_types_meet_in_numpys(run, values, same, of_x, of_edge):
     same(result, expected(x, scalar, None, n=2, axis=0))
 
 
+def test_three_types_meet_in_numpys_order(run, values, same):
+    x = values.small((24,), np.dtype(ml_dtypes.bfloat16))
+    edges = {"prepend": np.complex64(1j), "append": np.int16(3)}
+    same(run(DIFF, x, *map(np.asarray, edges.values()), mesh={"x": 8}), np.diff(x, **edges))
+
+
 def test_the_result_type_is_numpys_for_every_pair(element_types, refused):
     for first, second in itertools.product(element_types, repeat=2):
         x, scalar = np.zeros(2, first), np.zeros((), second)
@@ -355,7 +361,14 @@ def test_unset_specs_follow_x(run):
             {},
             Reason.UNSUPPORTED_ELEMENT_TYPE,
             "prepend",
-            "x float8_e5m2 and prepend float8_e4m3fn have no common",
+            "prepend float8_e4m3fn and x float8_e5m2 have no common element type; convert one to the type of the other",
+        ),
+        (
+            [ArrayType((8,), np.dtype(t)) for t in (ml_dtypes.bfloat16, np.int16, np.complex64)],
+            {},
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            "append",
+            "convert all to one of these types, or to float32",
         ),
         ([], {}, Reason.INVALID_OPERAND, "x", "left out"),
         ([MATRIX], {"order": 1}, Reason.UNKNOWN_PARAMETER, "order", "no parameter"),

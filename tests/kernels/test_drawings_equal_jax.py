@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import shardcall as sc
 from shardcall import P
 from shardcall.blocks import block_grid
-from shardcall.drawing import draw
+from shardcall.display.drawing import draw
 
 AB = {"a": 4, "b": 2}
 BACKWARDS = range(7, -1, -1)

@@ -154,6 +154,13 @@ def of_every_type(run, values, same, dtype, subscripts, shapes):
     same(run(EINSUM, *operands, mesh=MESH, subscripts=subscripts), result.astype(dtype))
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
+def test_a_diagonal_keeps_the_signs_of_zeros_and_subnormals(run, values, name):
+    x = values.least((9, 9), name)
+    result = run(EINSUM, x, None, subscripts="ii->i", mesh={"x": 4}, in_specs=[("x", None)])
+    assert result.tobytes() == x.diagonal().tobytes()
+
+
 def test_preferred_element_type(run, values, same):
     lhs = values.small((9, 300), np.dtype(ml_dtypes.bfloat16))
     how = {"mesh": MESH, "subscripts": "ij->i", "preferred_element_type": "float32"}
@@ -239,3 +246,12 @@ def test_a_product_of_more_axes_than_an_array_may_have_is_refused(refused):
         "the product has 40 axes; an array may have at most 32"
         in refused(EINSUM, many, many, subscripts=subscripts).message
     )
+
+
+@pytest.mark.parametrize(("shape", "is_shared"), [((16, 16), True), ((128, 1), True), ((4, 4), False)])
+def test_long_sums_over_two_axes_are_shared_out_where_nothing_is_split(run, values, shape, is_shared):
+    lhs, rhs = values.small((16, *shape), F32), values.small((*shape, 8), F32)
+    how = {"subscripts": "ijk,jkl->il", "mesh": {"a": 8}, "in_specs": [(None,) * 3] * 2, "out_specs": [(None, None)]}
+    how["strategy"] = "gspmd"
+    assert (" all-gather(" in run.program(EINSUM, lhs, rhs, **how).compiled.as_text()) == is_shared
+    np.testing.assert_array_equal(run(EINSUM, lhs, rhs, **how), np.einsum("ijk,jkl->il", lhs, rhs))

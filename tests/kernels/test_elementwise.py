@@ -20,7 +20,7 @@ COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|re
 # Units in the last place of float32 and float64 by which a function may differ from NumPy's; what is not here is exact.
 ULPS = dict.fromkeys(("sin", "cos", "tan", "arctan", "arctan2", "hypot", "radians", "degrees", "exp2", "power"), 4)
 ULPS |= dict.fromkeys(("float_power", "exp", "log", "log2", "log10", "log1p", "cbrt", "arcsin", "arccos", "angle"), 4)
-ULPS |= dict.fromkeys(("arcsinh", "arccosh", "arctanh", "expm1", "tanh"), 8) | dict.fromkeys(("sinh", "cosh"), 32)
+ULPS |= dict.fromkeys(("arcsinh", "arccosh", "arctanh", "expm1", "tanh", "sinh", "cosh"), 8)
 # Sums of logarithms near zero are as wrong as their terms.
 NEAR_ZERO = ("logaddexp", "logaddexp2")
 SHARDED = {"mesh": {"x": 8}, "padding": np.nan}
@@ -51,7 +51,11 @@ def assert_close(name, actual, wanted):
     assert not wrong.any(), f"{name}: {int(wrong.sum())} of {wrong.size} differ, first at {where}"
 
 
-def arrays(values, name, dtype, shape=(61, 3)):
+def arrays(values, name, dtype, shape=None):
+    if shape is None:
+        # Blocks that take whole vectors, unrolled, and leave some over. From 500 elements on ml_dtypes ends the process
+        # where one of four bits is divided by zero.
+        shape = (61, 3) if dtype.name in ("int4", "uint4") else (821, 3)
     count = len(KERNELS[name].operands)
     if dtype.kind == "c":
         return [(values.normal(shape, float) + 1j * values.normal(shape, float)).astype(dtype) for _ in range(count)]
@@ -80,6 +84,8 @@ QUICK = [  # a function of each body that is not JAX's own, with the types that 
     *itertools.product(("floor_divide", "remainder", "maximum", "less"), ("int8", "float32")),
     *itertools.product(("left_shift", "right_shift"), ("int8", "uint64")),
     *(("power", "int16"), ("add", "bool"), ("sin", "float32"), ("exp2", "float64"), ("log2", "float32")),
+    *(("arctan", "float32"), ("arctan", "float64"), ("sinh", "float64"), ("cosh", "float32")),
+    *(("divide", "float64"), ("arctan2", "float64"), ("sign", "complex128"), ("clip", "float32")),
     *(("log1p", "float64"), ("arctanh", "float32"), ("fmin", "complex64"), ("isnan", "float16"), ("floor", "int8")),
 ]
 
@@ -95,6 +101,68 @@ def test_every_function_is_numpys_for_every_element_type(run, values, element_ty
     for dtype in element_types:
         check(run, values, name, dtype, {"a": 4, "b": 2})
         run.programs.clear()  # no call comes twice
+
+
+@pytest.mark.parametrize("name", ["true_divide", "floor_divide", "remainder"])
+@pytest.mark.parametrize("dtype_", ["float32", "float64", "int64"])
+def test_a_divisor_that_is_broadcast_divides_as_any_other(run, same, values, name, dtype_):
+    dtype = np.dtype(dtype_)
+    x = values.normal((64, 5), np.float64) * 1000
+    for y in (np.array(3), np.full((64, 1), 49), np.array([[3, 7, 49, 11, 98]])):
+        operands = x.astype(dtype), y.astype(dtype)
+        same(run(KERNELS[name], *operands, mesh={"x": 8}), expected(name, *operands))
+
+
+def test_the_largest_divisors_are_not_taken_for_infinities(run, same):
+    for dtype, most in ((np.float32, 3e38), (np.float64, 1.5e308)):
+        x, y = np.array([most, most / 2, 1.0, np.inf] * 4, dtype), np.array(most, dtype)
+        result = run(KERNELS["divide"], x, y, mesh={"x": 4})
+        same(result[[0, 1, 3]], np.array([1, 0.5, np.inf], dtype))  # XLA:CPU takes the third, a subnormal, for zero
+
+
+def test_what_is_moved_between_devices_keeps_zeros_signs(run, values):
+    layouts = [
+        ({"b": 2, "y": 3}, (13,), [(("y", "b"),)], [("y",)]),
+        ({"a": 2, "x": 4}, (1, 13, 2), [("a", None, "x")], [("x", "a", None)]),
+        ({"a": 2, "x": 4}, (8, 6), [(None, "x")], [("a", None)]),
+    ]
+    for (mesh, shape, in_specs, out_specs), dtype in itertools.product(layouts, ("float16", "float64", "complex64")):
+        x = -np.zeros(shape, dtype)
+        moved = run(KERNELS["positive"], x, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+        assert np.signbit(moved.real).all(), (mesh, dtype)
+        least = np.full(shape, np.finfo(dtype).smallest_subnormal, x.real.dtype)
+        kept = run(KERNELS["positive"], least, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+        assert (kept == least).all(), (mesh, dtype)
+
+
+PARTS = [0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan]
+COMPLEX = np.array([complex(a, b) for a in PARTS for b in PARTS])
+
+
+def test_the_sign_of_complex_infinities_is_numpys(run, same):
+    same(run(KERNELS["sign"], COMPLEX, mesh={"x": 4}), expected("sign", COMPLEX))
+
+
+@pytest.mark.parametrize("name", ["sinh", "cosh"])
+def test_hyperbolic_functions_of_small_complex_numbers_have_all_digits(run, name):
+    x = np.array([1e-10 + 1e-10j, 1e-20, 1e-3 - 1e-7j, -0.5 + 2j, 300 + 1j, -1e-5j])
+    result, wanted = run(KERNELS[name], x, mesh={"x": 2}), expected(name, x)
+    np.testing.assert_allclose(result.real, wanted.real, rtol=2e-15)
+    np.testing.assert_allclose(result.imag, wanted.imag, rtol=2e-15)
+
+
+def test_complex_numbers_and_ties_are_clipped_as_in_numpy(run, same):
+    some = COMPLEX[np.isfinite(COMPLEX.real) | np.isnan(COMPLEX.real)][::3]
+    x, low, high = (np.array(part) for part in zip(*itertools.product(some, repeat=3), strict=True))
+    result, wanted = run(KERNELS["clip"], x, low, high, mesh={"x": 8}), np.clip(x, low, high)
+    same(result, wanted)
+    zeros = np.array(list(itertools.product((0.0, -0.0, 1.0, -1.0, np.nan), repeat=3))).T
+    for dtype in ("float32", "float64"):
+        x, low, high = zeros.astype(dtype)
+        result, wanted = run(KERNELS["clip"], x, low, high, mesh={"x": 8}), np.clip(x, low, high)
+        same(result, wanted)
+        number = ~np.isnan(wanted)
+        same(np.signbit(result)[number], np.signbit(wanted)[number])
 
 
 def test_every_function_takes_and_gives_numpys_types(element_types):
@@ -138,6 +206,24 @@ def test_nan_infinity_and_signed_zero(run, same, name):
     if name not in ("maximum", "fmax"):  # where zeros tie, NumPy's choice is the machine's
         number = wanted == wanted  # noqa: PLR0124
         same(np.signbit(result)[number], np.signbit(wanted)[number])
+
+
+@pytest.mark.parametrize("name", ["log2", "exp2"])
+def test_complex_infinities_are_numpys(run, name):
+    x = np.array([0, complex(np.inf, 0), complex(-np.inf, 0), complex(np.inf, 1), 3 - 4j])
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, name)(x)
+    result = run(KERNELS[name], x)
+    for part, of_numpy in ((result.real, wanted.real), (result.imag, wanted.imag)):
+        np.testing.assert_allclose(part, of_numpy, rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["power", "float_power"])
+def test_powers_of_complex_zero_are_numpys(run, same, name):
+    y = np.array([1 + 2j, 0.5 - 1j, 2, 0, 1j, -1, -1 + 1j])
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, name)(np.zeros_like(y), y)
+    same(run(KERNELS[name], np.zeros_like(y), y), wanted)
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder", "left_shift", "right_shift"])

@@ -67,9 +67,28 @@ def test_blocks_of_one_row(run, values, size):
     check(run, values.normal((size,), np.float64), (), 0, 1, mesh={"x": 8}, in_specs=[("x",)], strategy="halo")
 
 
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize("coordinates", [np.arange(13.0), np.arange(13)[::-1], np.arange(13) ** 2], ids=str)
+@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
+def test_infinity_stays_out_of_its_own_row_where_steps_are_even(run, values, coordinates, edge_order, strategy):
+    x = values.small((13,), np.dtype(np.float64))
+    x[[0, 5]] = np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        want = np.gradient(x, coordinates, edge_order=edge_order)
+    result = run(GRADIENT, x, coordinates, edge_order=edge_order, strategy=strategy, mesh={"x": 4}, in_specs=[("x",)])
+    np.testing.assert_allclose(result, want, rtol=1e-12, atol=1e-12)
+
+
 def test_steps_of_1_are_exact(run, values, same):
     x = values.normal((61, 3), np.float64)
     same(run(GRADIENT, x, axis=0, **X8), np.gradient(x, axis=0))
+
+
+@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
+def test_differences_over_one_step_are_exact(run, values, same, strategy):
+    x = values.normal((61, 3), np.float64)
+    result = run(GRADIENT, x, np.float64(0.3), axis=0, strategy=strategy, **X8)
+    same(result[1:-1], np.gradient(x, 0.3, axis=0)[1:-1])
 
 
 def test_every_element_type_but_bool(run, values, refused, dtype):

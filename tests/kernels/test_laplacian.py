@@ -63,6 +63,12 @@ def test_gspmd_says_the_same(run, values, same, boundary):
     check(run, same, values.normal((13, 7), np.float64), AB, None, boundary, "gspmd")
 
 
+@pytest.mark.parametrize("spec", [(None, "x", None), (None, None, "x")])
+def test_the_compiler_takes_complex_zeros_around_split_axes(run, values, same, spec):
+    x = values.small((3, 4, 4), np.dtype(np.complex64))
+    check(run, same, x, {"mesh": {"x": 2}, "in_specs": [spec]}, (1, 2), "zero", "gspmd")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
 @pytest.mark.parametrize("boundary", MODES)

@@ -144,6 +144,15 @@ def test_permutation_takes_every_element_type(run, values, same, dtype):
     assert made.tobytes() == x[order].tobytes()
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
+def test_zeros_keep_their_sign_and_subnormals_stay(run, values, name):
+    x = values.least((13, 9), name)
+    order = np.asarray(jax.random.permutation(key(), 13))
+    for out_spec in (("x", None), (None, "x")):
+        how = {"mesh": {"x": 8}, "in_specs": [None, ("x", None)], "out_specs": [out_spec]}
+        assert run(PERMUTATION, seed(), x, **how).tobytes() == x[order].tobytes()
+
+
 def test_refusals(refused):
     integer, real, array = ArrayType((), np.dtype(int)), ArrayType((), np.dtype(float)), ArrayType((3,), np.dtype(int))
     for kernel in (UNIFORM, NORMAL):

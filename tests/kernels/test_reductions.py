@@ -161,3 +161,11 @@ def test_refusals_say_what_to_do(refused):
     error = refused(KERNELS["mean"], ArrayType((3,), np.dtype(np.complex64)), dtype="float32")
     assert error.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
     assert "dtype='complex64'" in error.message
+
+
+@pytest.mark.parametrize("dtype_", ["float32", "float64"])
+def test_the_mean_of_what_is_alike_is_that(run, dtype_):
+    for count in (49, 98, 103, 107):  # whose reciprocals are rounded
+        x = np.full(count, 3, dtype_)
+        for name, wanted in (("mean", 3), ("var", 0), ("std", 0)):
+            assert run(KERNELS[name], x, mesh={"x": 8}) == wanted

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shardcall_server.errors import Reason
+from shardcall_server.kernels.diff import Diff
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
 
@@ -38,6 +39,68 @@ def test_bits_are_kept_of_what_is_sent(run, values, element_types):
     x = values.any((19, 5), dtype)  # its NaN would come back as others from float32
     how = {"mesh": MESH, "in_specs": [SPECS[4]], "out_specs": [SPECS[0]]}
     assert_same_bits(run(Transpose(), x, **how), x.T)
+
+
+@pytest.mark.parametrize("strategy", ["gspmd", "auto"])
+@pytest.mark.parametrize(
+    ("mesh", "shape", "spec", "out_spec"),
+    [
+        ({"x": 2, "c": 4}, (1, 8), ("c", None), (None, "x")),
+        ({"b": 4, "c": 2}, (2,), [("c", "b")], ["c"]),
+        ({"x": 5}, (1, 16), ("x", None), (None, None)),
+        ({"x": 8}, (4, 9, 3), ("x", None, None), (None, None, None)),
+    ],
+)
+def test_zeros_signs_and_subnormals_of_complex_numbers_are_kept(run, mesh, shape, spec, out_spec, strategy):
+    how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": strategy}
+    for value in (complex(-0.0, 1), complex(-1, -0.0), complex(5e-324, -5e-324)):
+        x = np.full(shape, value)
+        assert_same_bits(run(Copy(), x, **how), x)
+        assert_same_bits(run(Transpose(), x.T, **how | {"in_specs": [spec[::-1]]}), x)
+
+
+def test_a_difference_of_order_0_keeps_every_bit(run, values, element_types):
+    how = {"mesh": {"b": 2, "y": 3}, "in_specs": [[("y", "b")]], "out_specs": [["y"]], "n": 0}
+    for dtype in element_types:
+        x = values.any((13,), dtype)
+        assert_same_bits(run(Diff(), x, **how), x)
+
+
+PADDED = [  # what is padded where: mesh, shape, specs of x and of the result
+    ({"x": 3}, (5,), [None], ["x"]),
+    ({"x": 2, "y": 4}, (5,), ["x"], [("x", "y")]),
+    ({"x": 3}, (7, 5), ["x", None], [None, "x"]),
+    ({"x": 1, "y": 3, "z": 2}, (3, 8), [None, None], ["z", ("x", "y")]),
+    ({"x": 3, "y": 2}, (7, 5), [None, ("x", "y")], ["y", None]),
+]
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
+def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types, name, mesh, shape, spec, out_spec):
+    dtype = next(known for known in element_types if known.name == name)
+    x = values.subnormal(shape, dtype)
+    assert np.count_nonzero(x)
+    how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
+    assert_same_bits(run(Reshard(), x, **how), x)
+    assert_same_bits(run(Transpose(), x.T, **how), x)
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "float8_e5m2"])
+@pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
+def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, name, mesh, shape, spec, out_spec):
+    dtype = next(known for known in element_types if known.name == name)
+    x = values.any(shape, dtype)
+    how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
+    assert_same_bits(run(Reshard(), x, **how), x)
+
+
+@pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
+def test_a_bfloat16_that_is_no_number_stays_none(run, values, element_types, mesh, shape, spec, out_spec):
+    dtype = next(known for known in element_types if known.name == "bfloat16")
+    x = np.full(shape, 0xFF81, np.uint16).view(dtype)  # one that signals
+    how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
+    assert np.isnan(run(Reshard(), x, **how).astype(np.float32)).all()
 
 
 @pytest.mark.long

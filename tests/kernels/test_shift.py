@@ -80,6 +80,15 @@ def test_every_element_type_comes_through(run, values, same, dtype):
     same(run(SHIFT, x, fill, shift=2, axis=0, **X8), expected(x, 2, 0, "fill", fill))
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
+def test_zeros_keep_their_sign_and_subnormals_stay(run, values, name):
+    x, fill = values.least((13, 9), name), values.least((1,), name).reshape(())
+    for shift, filled in ((2, fill), (-2, None), (7, fill)):
+        how = {"shift": shift, "axis": 0, "mode": "periodic" if filled is None else "fill"}
+        result = run(SHIFT, x, filled, strategy="gspmd", **how, **X8)
+        assert result.tobytes() == expected(x, shift, 0, how["mode"], fill).tobytes()
+
+
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), fill=st.integers(-(2**31), 2**31 - 1))
 def test_shifting_back_restores_what_stayed(run, same, seed, fill):
@@ -148,3 +157,14 @@ def test_halo_serves_results_split_as_x(refused):
     error = refused(SHIFT, MATRIX, shift=1, out_specs=[(None, "x")], strategy="halo", **X8)
     assert error.reason == Reason.STRATEGY_UNSUPPORTED
     assert "these can: gspmd, auto" in error.message
+
+
+@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
+@pytest.mark.parametrize("name", ["float8_e5m2", "bfloat16", "float16", "float32"])
+def test_every_bit_is_kept(run, values, element_types, name, strategy):
+    dtype = next(known for known in element_types if known.name == name)
+    every = np.arange(2 ** min(8 * dtype.itemsize, 16)).astype(f"u{dtype.itemsize}")
+    x = (every if dtype.itemsize < 4 else every + np.uint32(0x7F800000)).view(dtype)  # NaN of every payload among them
+    for mesh in ({"x": 1}, {"x": 3}):
+        shifted = run(SHIFT, x, shift=1, mode="periodic", mesh=mesh, strategy=strategy)
+        assert shifted.tobytes() == np.roll(x, 1).tobytes()

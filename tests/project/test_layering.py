@@ -169,13 +169,18 @@ def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
 @pytest.mark.parametrize(
     ("lower", "upper"),
     [
-        ("kernels", ("compilation", "mesh", "frontend", "agent")),
-        ("compilation", ("mesh", "frontend", "agent")),
-        ("mesh", ("frontend", "agent")),
-        ("frontend", ("agent",)),
+        ("shardcall_server.kernels", ("compilation", "mesh", "frontend", "agent")),
+        ("shardcall_server.compilation", ("mesh", "frontend", "agent")),
+        ("shardcall_server.mesh", ("frontend", "agent")),
+        ("shardcall_server.frontend", ("agent",)),
+        ("shardcall.access", ("display", "rpc", "memory", "transfer", "client", "aio", "cli")),
+        ("shardcall.display", ("access", "rpc", "memory", "transfer", "client", "aio", "cli")),
+        ("shardcall.rpc", ("memory", "transfer", "client", "aio", "cli")),
+        ("shardcall.memory", ("transfer", "client", "aio", "cli")),
+        ("shardcall.transfer", ("client", "aio", "cli")),
     ],
 )
 def test_imports_run_one_way(lower: str, upper: tuple[str, ...]) -> None:
-    chains = reached(below(f"shardcall_server.{lower}"))
-    forbidden = tuple(f"shardcall_server.{package}" for package in upper)
+    chains = reached(below(lower))
+    forbidden = tuple(f"{top(lower)}.{package}" for package in upper)
     assert not [chain for name, chain in chains.items() if name.startswith(forbidden)]

@@ -69,3 +69,20 @@ def test_more_tolerance_is_taken_only_where_it_is_given():
     check(kernel(double), lambda x: 2 * x * (1 + 1e-9), X, meshes=[{"x": 1}], rtol=1e-8)
     with pytest.raises(AssertionError, match="differs"):
         check(kernel(double), lambda x: 2 * x * (1 + 1e-9), X, meshes=[{"x": 1}])
+
+
+def test_the_error_of_a_kernel_s_own_code_is_raised_as_it_is():
+    def broken(problem, mesh):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        check(kernel(broken), lambda x: x, X, meshes=MESHES)
+
+
+def test_a_kernel_may_use_any_of_jaxs_functions():
+    """Those of vectors too: XLA:CPU 0.10.2 has the wrong arctangents where vectors have 512 bits."""
+
+    def angles(problem, mesh):
+        return lambda x: (fit(jnp.arctan2(jnp.arctan(x), 1.0), problem.padded_result()),)
+
+    check(kernel(angles), lambda x: np.arctan(np.arctan(x)), np.linspace(0.1, 3, 2000), meshes=[{"x": 1}], rtol=1e-12)

@@ -9,7 +9,8 @@ from cryptography import x509
 
 from shardcall_server.certificate_authority import CertificatesError, host_of, make_authority, renew
 from shardcall_server.frontend.access.certificates import Certificates, connect_arguments
-from shardcall_server.settings import SettingsError, load_settings
+from shardcall_server.settings import SettingsError
+from shardcall_server.settings_sources import load_settings
 
 
 @pytest.fixture
@@ -26,6 +27,14 @@ def test_whole_files_are_taken(folder):
     certificates = Certificates(settings(folder, tls_client_ca=f"{folder}/ca.pem"))
     assert certificates.server_credentials() is not None
     assert connect_arguments(settings(folder)) == f', ca_certificate="{folder}/ca.pem"'
+
+
+def test_where_a_client_needs_a_certificate_the_one_beside_the_servers_is_named(folder):
+    mutual = settings(folder, tls_client_ca=f"{folder}/ca.pem")
+    own = f'client_certificate="{folder}/client.pem", client_key="{folder}/client.key"'
+    assert connect_arguments(mutual) == f', ca_certificate="{folder}/ca.pem", {own}'
+    (folder / "client.key").unlink()
+    assert connect_arguments(mutual).endswith("client_certificate=…, client_key=…")
 
 
 def test_a_key_that_others_may_read_is_refused(folder):
@@ -113,3 +122,4 @@ def test_a_folder_that_is_open_to_others_is_refused(tmp_path):
 def test_renewal_needs_an_authority(tmp_path):
     with pytest.raises(CertificatesError, match="leave out --renew"):
         renew(tmp_path / "none", [], 30)
+    assert not (tmp_path / "none").exists()

@@ -14,7 +14,7 @@ from shardcall_server.frontend.hosts import hosts as module
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError, starts_of_hosts
-from shardcall_server.settings import load_settings
+from shardcall_server.settings_sources import load_settings
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
 PATIENCE_S = 60.0

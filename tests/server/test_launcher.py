@@ -43,6 +43,21 @@ def test_flags_of_the_keeper_come_last_and_win():
 
 
 @pytest.mark.parametrize(
+    ("features", "flags"),
+    [
+        ("fpu avx2", []),
+        ("fpu avx512f avx512_vnni", ["prefer_vector_width"]),
+        ("fpu avx512f avx512_bf16", ["prefer_vector_width", "max_isa"]),
+    ],
+)
+def test_flags_are_those_of_the_processor(monkeypatch, features, flags):
+    told = f"processor : 0\nflags\t\t: {features}\nbugs : avx512_bf16\n"
+    monkeypatch.setattr(launcher.Path, "read_text", lambda _: told)
+    given = worker_environment({}, "cpu")["XLA_FLAGS"]
+    assert [name for name in ("prefer_vector_width", "max_isa") if f"--xla_cpu_{name}=" in given] == flags
+
+
+@pytest.mark.parametrize(
     ("platform", "environment", "on_gpu"),
     [
         ("gpu", {}, True),

@@ -14,7 +14,7 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, Access, check_scope
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.hosts import host_server
-from shardcall_server.settings import load_settings
+from shardcall_server.settings_sources import load_settings
 
 
 class Registered:
@@ -95,3 +95,5 @@ def test_a_scope_is_asked_for_by_name(scope):
     with pytest.raises(CallError, match=f"needs the scope {scope} and this token of alice") as caught:
         check_scope(Principal("alice", others), scope)
     assert caught.value.reason is Reason.SCOPE_MISSING
+    asked = caught.value.message.partition("--scopes ")[2]
+    assert asked == ("host" if scope == "host" else "admin,arrays,run")

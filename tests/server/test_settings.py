@@ -9,7 +9,8 @@ import pytest
 
 from shardcall.cli.serve import serve
 from shardcall_server.frontend.serving import serve as serve_until_told
-from shardcall_server.settings import Settings, SettingsError, load_settings
+from shardcall_server.settings import Settings, SettingsError
+from shardcall_server.settings_sources import load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -60,11 +61,48 @@ def test_an_unknown_variable_is_refused_with_the_nearest(monkeypatch):
         load_settings({})
 
 
-@pytest.mark.parametrize(("text", "says"), [(None, "cannot be read"), ("port = = 1", "not TOML")])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, text, says):
+def test_a_value_that_cannot_be_is_named_with_where_it_was_given(monkeypatch, tmp_path):
     config = tmp_path / "server.toml"
-    if text is not None:
-        config.write_text(text)
+    config.write_text("devices = -1\n")
+    with pytest.raises(SettingsError, match=r"setting devices \(file .*server.toml\) is -1: "):
+        load_settings({"port": "1"}, config)
+    monkeypatch.setenv("SHARDCALL_DEVICES", "-2")
+    with pytest.raises(SettingsError, match=r"setting devices \(environment variable SHARDCALL_DEVICES\) is '-2': "):
+        load_settings({"port": "1"}, config)
+    with pytest.raises(SettingsError, match=r"setting devices is '-3': "):
+        load_settings({"devices": "-3"}, config)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SHARDCALL_PORT", "tcp://10.0.0.1:8470"),
+        ("SHARDCALL_SERVICE_HOST", "10.0.0.1"),
+        ("SHARDCALL_SERVICE_PORT_GRPC", "8470"),
+        ("SHARDCALL_PORT_8470_TCP_ADDR", "10.0.0.1"),
+        ("SHARDCALL_METRICS_SERVICE_HOST", "10.0.0.1"),
+        ("SHARDCALL_METRICS_PORT", "tcp://10.0.0.1:9464"),
+        ("SHARDCALL_METRICS_PORT_9464_TCP", "tcp://10.0.0.1:9464"),
+    ],
+)
+def test_what_kubernetes_sets_for_a_service_is_told_as_that(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=f"{name} is '{value}'.*enableServiceLinks: false"):
+        load_settings({})
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot be read"),
+        (b"port = = 1", "not TOML"),
+        (b'host = "\xff"', "not UTF-8: byte 8 is 0xff"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, content, says):
+    config = tmp_path / "server.toml"
+    if content is not None:
+        config.write_bytes(content)
     with pytest.raises(SettingsError, match=f"server.toml.*{says}"):
         load_settings({}, config)
 

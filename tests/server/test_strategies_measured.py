@@ -29,7 +29,7 @@ class Mesh:
     Attributes:
         takes_s: the candidates, the rule's choice first, and how long a run of each takes.
         refused: candidates that cannot be compiled, and why.
-        failing: candidates that cannot be run.
+        failing: candidates that cannot be run, and why.
         idle: whether it has nothing to do.
         slow: whether it takes its time to time a strategy.
     """
@@ -38,7 +38,7 @@ class Mesh:
         self.order = threading.RLock()
         self.takes_s = takes_s
         self.refused: dict[str, Reason] = {}
-        self.failing: set[str] = set()
+        self.failing: dict[str, Reason] = {}
         self.call_bytes = 1 << 20
         self.idle = True
         self.slow = False
@@ -90,7 +90,7 @@ class Mesh:
             name = message.measure.key_digest
             self.measured.append(name)
             if name in self.failing:
-                raise CallError(Reason.OUT_OF_DEVICE_MEMORY, "no room for it")
+                raise CallError(self.failing[name], f"{name} cannot run")
             return link_pb2.WorkerMessage(measured=link_pb2.Measured(run_seconds=[self.takes_s[name]] * 3))
         name = message.prepare.strategy
         if not name and message.prepare.call.strategy == "auto":
@@ -228,7 +228,7 @@ def test_a_strategy_that_does_not_fit_or_compile_is_not_timed(measurer, reason):
 
 def test_a_strategy_that_cannot_run_is_not_chosen(measurer):
     mesh = Mesh({"a": 0.02, "b": 0.01})
-    mesh.failing = {"b"}
+    mesh.failing["b"] = Reason.OUT_OF_DEVICE_MEMORY
     assert find(cache(mesh, measurer)).plan.strategy == "a"
 
 
@@ -257,6 +257,15 @@ def test_a_mesh_that_ends_while_strategies_are_timed_leaves_nobody_waiting(measu
     mesh.on_measure = the_mesh_ends
     assert find(cache(mesh, measurer)).plan.strategy == "a"
     assert find(cache(Mesh({"a": 0.02, "b": 0.01}), measurer)).plan.strategy == "b"
+
+
+@pytest.mark.parametrize("doing", ["refused", "failing"])
+def test_how_a_mesh_ended_says_nothing_of_its_strategies(measurer, doing):
+    mesh = Mesh({"a": 0.02, "b": 0.01, "c": 0.03})
+    getattr(mesh, doing)["b"] = Reason.MESH_RESTARTED
+    found = find(cache(mesh, measurer))
+    assert (found.plan.strategy, found.plan.strategy_reason) == ("a", "the rule")
+    assert find(cache(Mesh({"a": 0.02, "b": 0.01, "c": 0.03}), measurer)).plan.strategy == "b"
 
 
 def test_a_cache_too_small_for_the_candidates_goes_by_the_rule(measurer):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -19,7 +22,15 @@ from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_worker.v1 import link_pb2
 
 LIMITS = WatchLimits(silence_s=600, start_s=600, execute_s=600, compile_s=600, grace_s=600)
-CALL: Any = SimpleNamespace(phase=lambda name: nullcontext(), wait=lambda shared, doing: doing)
+WAITED_FOR: list[weakref.ref[Any]] = []
+
+
+def leave(shared: Any, doing: str) -> None:
+    WAITED_FOR.append(weakref.ref(shared))
+    raise CallError(Reason.DEADLINE_EXCEEDED, doing)
+
+
+CALL: Any = SimpleNamespace(phase=lambda name: nullcontext(), wait=leave)
 
 
 class Source:
@@ -90,7 +101,16 @@ def supervisor(hosts) -> Iterator[MeshSupervisor]:
 
 def test_calls_wait_for_hosts_though_a_start_without_them_failed(supervisor, hosts):
     hosts.gone = "b (gone for 3 s)"
-    assert supervisor.mesh(CALL) == "waiting for the mesh's hosts: b (gone for 3 s)"
+    with pytest.raises(CallError, match=r"^waiting for the mesh's hosts: b \(gone for 3 s\)$"):
+        supervisor.mesh(CALL)
+
+
+def test_of_a_call_that_leaves_nothing_stays(supervisor, hosts):
+    hosts.gone = "b"
+    with contextlib.suppress(CallError):
+        supervisor.mesh(CALL)
+    gc.collect()
+    assert WAITED_FOR.pop()() is None
 
 
 def test_calls_are_refused_where_all_hosts_are_there_and_the_mesh_does_not_start(supervisor):

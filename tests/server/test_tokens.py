@@ -7,14 +7,15 @@ from contextlib import closing
 import pytest
 import structlog
 
-from shardcall import token_file
-from shardcall.token_file import Entry
+from shardcall.access import token_file
+from shardcall.access.token_file import Entry
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.access.refusals import Refusals
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tokens
-from shardcall_server.settings import SettingsError, load_settings
+from shardcall_server.settings import SettingsError
+from shardcall_server.settings_sources import load_settings
 
 ALICE, BOB = Entry.make("alice", ["run"]), Entry.make("bob", ["run", "admin"])
 EXECUTE = "/shardcall.v1.KernelService/Execute"

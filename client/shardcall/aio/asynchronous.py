@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -20,6 +21,9 @@ class Asynchronous(Generic[_Wrapped_co]):
     def __init__(self, wrapped: _Wrapped_co, threads: Threads) -> None:
         self._wrapped = wrapped
         self._threads = threads
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return self._wrapped.__reduce__()  # which refuses, and says what to do
 
     def __repr__(self) -> str:
         return repr(self._wrapped).replace("<", "<Async", 1)
@@ -47,11 +51,14 @@ def awaited_as(
         dropped: as of `Threads.run`.
         only_with: the keyword without which nothing is dropped; empty for always.
     """
+    options = inspect.signature(method).parameters
+    usual = options["timeout"].default if "timeout" in options else None
 
     @functools.wraps(method)
     async def run(self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Given:
         drop = dropped if not only_with or keywords.get(only_with) else None
-        value = await self._threads.run(functools.partial(method, self._wrapped, *args, **keywords), drop)
+        work = functools.partial(method, self._wrapped, *args, **keywords)
+        value = await self._threads.run(work, drop, keywords.get("timeout", usual))
         return give(value, self._threads)
 
     return run

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from shardcall.aio.asynchronous import Asynchronous, at_once, awaited, awaited_as
+from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
 from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running
@@ -31,7 +31,7 @@ def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteAr
 
 
 class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result]]):
-    """As `shardcall.Client`, its methods but `empty` awaited; made by `connect` or `local`.
+    """As `shardcall.Client`, its methods awaited and `profile` for ``async with``; made by `connect` or `local`.
 
     May be used by any number of tasks at once, and in several event loops.
     """
@@ -48,7 +48,7 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
     describe = awaited_as(AsyncRemoteArray, Client.describe)
     delete = awaited(Client.delete)
     list = awaited_as(_each, Client.list)
-    empty = at_once(Client.empty)
+    empty = awaited(Client.empty)
     kernels = awaited(Client.kernels)
     kernel = awaited(Client.kernel)
     server_info = awaited(Client.server_info)

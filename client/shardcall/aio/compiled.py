@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from shardcall.aio.asynchronous import Asynchronous, at_once, awaited
 from shardcall.aio.remote_array import running
 from shardcall.aio.threads import Threads
-from shardcall.arrays import Array, OperandLike
+from shardcall.arrays import Array
 from shardcall.compiled import CompiledKernel
-from shardcall.deadline import DEFAULT_TIMEOUT_S
+from shardcall.operands import OperandLike
 from shardcall.remote_array import find_remote_array
 from shardcall.result import Result
+from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S
 
 
 @functools.wraps(CompiledKernel.__call__)

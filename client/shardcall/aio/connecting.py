@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 from shardcall import connection, local_server
 from shardcall.aio.client import AsyncClient
@@ -13,6 +14,8 @@ from shardcall.aio.threads import Threads
 from shardcall.client import Client
 
 _Arguments = ParamSpec("_Arguments")
+
+_INSTEAD = "write `async with aio.connect(…) as client:`, or `client = await aio.connect(…)`"
 
 
 class Connecting:
@@ -24,6 +27,17 @@ class Connecting:
 
     def __await__(self) -> Generator[Any, None, AsyncClient]:
         return self._open().__await__()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(f"a connection to be made is entered by async with; {_INSTEAD}")
+
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None:
+        """Is looked for before `__enter__` is called."""
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"a connection to be made has no {name!r}; {_INSTEAD}", name=name, obj=self)
 
     async def __aenter__(self) -> AsyncClient:
         self._client = await self._open()
@@ -37,7 +51,11 @@ class Connecting:
 
     async def _open(self) -> AsyncClient:
         threads = Threads()
-        return AsyncClient(await threads.run(self._connect, dropped=Client.close), threads)
+        try:
+            return AsyncClient(await threads.run(self._connect, dropped=Client.close), threads)
+        except (Exception, asyncio.CancelledError):
+            await threads.close(lambda: None)
+            raise
 
 
 def _connecting(connect: Callable[_Arguments, Client]) -> Callable[_Arguments, Connecting]:

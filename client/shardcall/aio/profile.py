@@ -11,8 +11,8 @@ from typing import Self
 from shardcall.aio.asynchronous import Asynchronous
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
-from shardcall.deadline import DEFAULT_TIMEOUT_S
 from shardcall.profile import Profile
+from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S
 
 
 class AsyncProfile(Asynchronous[Profile]):
@@ -24,7 +24,7 @@ class AsyncProfile(Asynchronous[Profile]):
         return self._wrapped.path
 
     async def __aenter__(self) -> Self:
-        await self._threads.run(self._wrapped.start)
+        await self._threads.run(self._wrapped.start, dropped=lambda _: self._wrapped.discard())
         return self
 
     async def __aexit__(

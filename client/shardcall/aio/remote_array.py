@@ -34,7 +34,7 @@ class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
 
     async def __aexit__(self, kind: object, error: object, trace: object, /) -> None:
         with contextlib.suppress(ShardcallError):  # as of a `RemoteArray`
-            await self.delete()
+            await self._threads.run(self._wrapped.delete)  # however many calls it has to wait for
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncRemoteArray) and other._wrapped is self._wrapped

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
-from shardcall.cancellation import Cancellation
-from shardcall.errors import ClientClosedError
+from shardcall.errors import ClientClosedError, DeadlineExceededError
+from shardcall.forks import begin_anew_in_children
+from shardcall.rpc.cancellation import Cancellation
+from shardcall.rpc.deadline import is_timeout, waited_s
 
 _Value = TypeVar("_Value")
 
 _MOST_THREADS = 32
+_DROPPING_THREADS = 4  # which wait behind nobody's calls
 
 
 class Threads:
-    """The threads in which the calls of a client run.
+    """The threads in which the calls of a client run, and others that drop what nobody gets.
 
     Attributes:
         find_dropped: runs in a thread after a task was cancelled whose value was to be dropped and did not come,
@@ -27,9 +32,25 @@ class Threads:
 
     def __init__(self) -> None:
         self.find_dropped: Callable[[], object] | None = None
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="shardcall-aio")
+        self._closed = False
+        self.begin_anew()
+        begin_anew_in_children(self)
 
-    async def run(self, work: Callable[[], _Value], dropped: Callable[[_Value], object] | None = None) -> _Value:
+    def begin_anew(self) -> None:
+        """Goes on in a forked child, with threads of its own."""
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="shardcall-aio")
+        self._dropping = ThreadPoolExecutor(_DROPPING_THREADS, thread_name_prefix="shardcall-aio-drop")
+        self._is_to_find = False
+        if self._closed:
+            self._pool.shutdown()
+            self._dropping.shutdown()
+
+    async def run(
+        self,
+        work: Callable[[], _Value],
+        dropped: Callable[[_Value], object] | None = None,
+        timeout: object = None,
+    ) -> _Value:
         """Runs it in a thread, with the caller's context variables.
 
         Cancelled, it cancels the RPC in flight, and ends when the thread is done with it.
@@ -38,18 +59,30 @@ class Threads:
             work: what to run.
             dropped: is given, in a thread too, a value that nobody will get, because it came as the task was
                 cancelled.
+            timeout: the work's, in seconds; it waits no longer for a thread, and that counts. None for any time,
+                which does not count.
 
         Raises:
             ClientClosedError: after `close`.
+            DeadlineExceededError: no thread was free in time.
         """
-        cancellation = Cancellation()
+        cancellation, patience_s = Cancellation(), float(timeout) if is_timeout(timeout) else None
         try:
-            submitted = self._pool.submit(contextvars.copy_context().run, _within, cancellation, work)
+            within = partial(_within, cancellation, None if patience_s is None else time.monotonic(), work)
+            submitted = self._pool.submit(contextvars.copy_context().run, within)
         except RuntimeError:
             raise ClientClosedError("this client is closed; make another with shardcall.aio.connect") from None
         value = asyncio.wrap_future(submitted)
         try:
-            await asyncio.wait([value])  # unlike an await of the value, leaves it alone when it is cancelled
+            # Unlike an await of the value, a wait leaves it alone when it is cancelled.
+            await asyncio.wait([value], timeout=patience_s)
+            if not value.done() and submitted.cancel():
+                raise DeadlineExceededError(
+                    f"the call's {patience_s:g} s passed before one of this client's {_MOST_THREADS} threads took it; "
+                    f"give it a longer timeout, or make {_MOST_THREADS} calls at once at most",
+                    field="timeout",
+                )
+            await asyncio.wait([value])
             return value.result()
         except asyncio.CancelledError:
             cancellation.cancel()
@@ -59,14 +92,16 @@ class Threads:
                 await self._drop(value, dropped)
             raise
         finally:
-            del submitted, value, work  # an error's traceback leads here, and they to it and the operands
+            del submitted, value, within, work  # an error's traceback leads here, and they to it and the operands
 
     async def close(self, end: Callable[[], None]) -> None:
         """Runs ``end``, which shall end the calls in flight, and waits for all threads."""
 
         def close() -> None:
             end()
+            self._closed = True
             self._pool.shutdown()
+            self._dropping.shutdown()
 
         closing = asyncio.create_task(asyncio.to_thread(close))
         try:
@@ -81,9 +116,14 @@ class Threads:
             return
         with contextlib.suppress(RuntimeError):  # closed meanwhile, and what the client had went with it
             if error is None:
-                await _ended(asyncio.wrap_future(self._pool.submit(dropped, value.result())))
-            elif self.find_dropped is not None:
-                self._pool.submit(self.find_dropped)  # nobody waits for it
+                await _ended(asyncio.wrap_future(self._dropping.submit(dropped, value.result())))
+            elif self.find_dropped is not None and not self._is_to_find:
+                self._is_to_find = True  # one that has not begun finds these too
+                self._dropping.submit(self._find, self.find_dropped)  # nobody waits for it
+
+    def _find(self, find_dropped: Callable[[], object]) -> None:
+        self._is_to_find = False
+        find_dropped()
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
@@ -93,6 +133,7 @@ async def _ended(future: asyncio.Future[Any]) -> None:
             await asyncio.wait([future])
 
 
-def _within(cancellation: Cancellation, work: Callable[[], _Value]) -> _Value:
+def _within(cancellation: Cancellation, asked_at: float | None, work: Callable[[], _Value]) -> _Value:
+    waited_s.set(0.0 if asked_at is None else time.monotonic() - asked_at)
     with cancellation:
         return work()

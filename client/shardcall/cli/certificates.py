@@ -37,7 +37,7 @@ def certificates(
     ] = False,
     force: Annotated[bool, typer.Option(help="Replace an authority that is there.")] = False,
 ) -> None:
-    """Make certificates for TLS: an authority, a server's and a client's."""
+    """Make an authority for TLS, and its certificates."""
     hosts = host or []
     try:
         if renew_ and force:

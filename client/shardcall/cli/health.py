@@ -7,12 +7,13 @@ from typing import Annotated, cast
 import grpc
 import typer
 
-from shardcall.addresses import parse_address
-from shardcall.channel import open_channel
+from shardcall.access.addresses import parse_address
+from shardcall.access.channel import open_channel
+from shardcall.access.handshake import explain
+from shardcall.access.tls import find_tls
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
+from shardcall.cli.wording import as_options
 from shardcall.errors import ShardcallError
-from shardcall.handshake import explain
-from shardcall.tls import find_tls
 
 # grpc.health.v1 by hand: a request names a service in field 1, an empty one asks for the whole server; the answer is
 # field 1, an enum whose value 1 is SERVING. The client need not depend on a package for a few bytes.
@@ -32,7 +33,7 @@ def health(
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Tell whether a server is ready, or a host is there: exit status 0 if so, 1 if not."""
+    """Tell whether a server is ready, or a host is there. Exit status 0 if so, 1 if not."""
     try:
         where = parse_address(address)
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
@@ -40,14 +41,15 @@ def health(
             check = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
             answer = check(_request(host), timeout=timeout)
     except ShardcallError as error:
-        typer.echo(f"shardcall: {error}", err=True)
+        typer.echo(f"shardcall: {as_options(str(error))}", err=True)
         raise typer.Exit(1) from None
     except grpc.RpcError as error:
         if cast("grpc.Call", error).code() is grpc.StatusCode.NOT_FOUND:
             typer.echo(f"shardcall: the server at {address} has had no host {host!r}; see: shardcall status", err=True)
             raise typer.Exit(1) from None
         details = cast("grpc.Call", error).details() or ""
-        typer.echo(f"shardcall: {explain(details, where, encryption) or f'no server answers at {address}'}", err=True)
+        why = as_options(explain(details, where, encryption)) or f"no server answers at {address}"
+        typer.echo(f"shardcall: {why}", err=True)
         raise typer.Exit(1) from None
     typer.echo("ready" if answer == _SERVING else "not ready")
     raise typer.Exit(0 if answer == _SERVING else 1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 import shardcall
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
+from shardcall.cli.wording import as_options
 from shardcall.kernels import KernelTable
 from shardcall.server_info import ServerInfo
 
@@ -38,7 +40,7 @@ def info(
         with connected as client:
             server, kernels = client.server_info(timeout=timeout), client.kernels(timeout=timeout)
     except shardcall.ShardcallError as error:
-        typer.echo(f"shardcall: {error}", err=True)
+        typer.echo(f"shardcall: {as_options(str(error))}", err=True)
         raise typer.Exit(1) from None
     console = Console(highlight=False)
     console.print(_server_table(address, server))
@@ -53,7 +55,9 @@ def _server_table(address: str, server: ServerInfo) -> Table:
 
 
 def _kernel_table(kernels: KernelTable) -> Table:
-    table = Table("kernel", "strategies", "summary", title="kernels", title_justify="left")
+    table = Table(title="kernels", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("kernel", "strategies", "summary"):
+        table.add_column(name, overflow="fold")  # a name that is cut is of no use
     for kernel in kernels:
         strategies = ", ".join(strategy.name for strategy in kernel.strategies)
         table.add_row(kernel.signature, strategies, kernel.summary)

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from shardcall_server.launcher import ensure_environment
-from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError, load_settings
+from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError
+from shardcall_server.settings_sources import load_settings
 
 
 def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: Any) -> None:
-    """Start a server and its device mesh; every option is also a setting of the environment and the file."""
+    """Start a server and its device mesh. Every option is also a setting of the environment and the file."""
     try:
         settings = load_settings({k: v for k, v in flags.items() if v is not None}, config)
         if settings.tune_allocator:

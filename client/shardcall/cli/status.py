@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,19 +16,20 @@ from rich.table import Table
 from rich.text import Text
 
 from shardcall import usage
-from shardcall.addresses import Address, parse_address
-from shardcall.channel import open_channel
+from shardcall.access.addresses import Address, parse_address
+from shardcall.access.channel import open_channel
+from shardcall.access.tls import Tls, find_tls
+from shardcall.access.token import find_token
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
+from shardcall.cli.wording import as_options
 from shardcall.client import ask_server_info
 from shardcall.connection import explained
-from shardcall.deadline import deadline
+from shardcall.display.meters import Meters
 from shardcall.errors import AccessDeniedError, ShardcallError
-from shardcall.progress import Meters
+from shardcall.rpc.deadline import deadline
+from shardcall.rpc.transport import Transport
 from shardcall.server_info import ServerInfo
 from shardcall.sizes import human
-from shardcall.tls import Tls, find_tls
-from shardcall.token import find_token
-from shardcall.transport import Transport
 from shardcall.usage import Usage
 from shardcall.v1 import server_info_service_pb2
 
@@ -53,7 +55,7 @@ def status(
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Show whether a server serves and what it holds; needs a token of scope admin.
+    """Show whether a server serves and what it holds. Needs a token of scope admin.
 
     From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives the token.
     """
@@ -61,7 +63,7 @@ def status(
         where = parse_address(address)
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
         token = find_token(where, None, encrypted=encryption is not None or tls is False)
-        transport = Transport(open_channel(where, tls=encryption), where.target, Meters(False), token)
+        transport = Transport(partial(open_channel, where, tls=encryption), where.target, Meters(False), token)
         look = _looker(transport, where, encryption, timeout)
         show = _show_json if as_json else Console(highlight=False).print
         try:
@@ -79,7 +81,7 @@ def _looker(transport: Transport, where: Address, encryption: Tls | None, timeou
     def look() -> Look:
         until, request = deadline(timeout_s, 0), server_info_service_pb2.GetUsageRequest()
         try:
-            held = usage.from_proto(transport.unary(transport.server.GetUsage, request, until, repeats=False))
+            held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, repeats=False))
             return Look(held, ask_server_info(transport, until) if held.mesh.ready else None)
         except ShardcallError as error:
             raise explained(error, where, encryption, timeout_s) from None
@@ -96,7 +98,7 @@ def _watch(look: Callable[[], Look], address: str, interval_s: float, *, as_json
         except AccessDeniedError:
             raise
         except ShardcallError as error:
-            return {"error": str(error)} if as_json else Text(f"{address}: {error}")
+            return {"error": _advice(error)} if as_json else Text(f"{address}: {_advice(error)}")
 
     if as_json:
         while True:
@@ -185,4 +187,4 @@ def _for_people(seconds: float) -> str:
 def _advice(error: ShardcallError) -> str:
     if error.reason == "SCOPE_MISSING":
         return f"status tells of all clients, and so needs a token of scope admin: {error}"
-    return str(error)
+    return as_options(str(error))

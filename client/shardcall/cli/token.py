@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from shardcall import token_file
-from shardcall.token_file import Entry, TokenFileError
+from shardcall.access import token_file
+from shardcall.access.token_file import Entry, TokenFileError
 
-token = typer.Typer(help="Show and change the tokens that this user's servers on this machine know.")
+token = typer.Typer(help="Show and change the tokens of this user's servers.")
 
 _File = Annotated[
     str,
@@ -46,7 +46,7 @@ def add(
     file: _File = "",
 ) -> None:
     """Add a principal, and show its new token this once; servers know it within a second."""
-    words = scopes.split(",")
+    words = [word.strip() for word in scopes.split(",")]
     with _plain_errors():
         if not token_file.is_name(name):
             raise TokenFileError(

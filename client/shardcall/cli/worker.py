@@ -8,21 +8,22 @@ import signal
 import socket
 from contextlib import suppress
 from functools import partial
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
-from shardcall.addresses import Address, parse_address
+from shardcall.access.addresses import Address, parse_address
+from shardcall.access.tls import find_tls
+from shardcall.access.token import find_token
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
+from shardcall.cli.wording import as_options
 from shardcall.errors import ShardcallError
-from shardcall.tls import find_tls
-from shardcall.token import find_token
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
 from shardcall_server.agent.own_address import address_towards
 from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir
 from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAMES
 from shardcall_server.launcher import ensure_environment
-from shardcall_server.settings import usual_cache_dir
+from shardcall_server.settings import LogLevel, usual_cache_dir
 from shardcall_server.telemetry import configure_logging
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
@@ -54,13 +55,15 @@ def worker(
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Make this machine a host of a server's mesh, until told to end; a server takes hosts with --hosts.
+    """Make this machine a host of a server's mesh. A server takes hosts with --hosts.
 
     From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives a token of scope host.
     """
     ensure_environment()
-    configure_logging(log_level)
     try:
+        if log_level not in get_args(LogLevel):
+            raise _UsageError(f"--log-level is {log_level!r}; give {', '.join(get_args(LogLevel))}")
+        configure_logging(log_level)
         if platform.system() != "Linux":
             raise _UsageError(f"a host of a mesh needs Linux, and this is {platform.system()}")
         server = _parse_join(join)
@@ -87,7 +90,7 @@ def worker(
             signal.signal(number, lambda *_: agent.end())
         agent.run()
     except (ShardcallError, AgentRefusedError, FolderRefusedError, _UsageError) as error:
-        typer.echo(f"shardcall: {error}", err=True)
+        typer.echo(f"shardcall: {as_options(str(error))}", err=True)
         raise typer.Exit(2) from None
 
 

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from difflib import get_close_matches
 from typing import Any, Generic, TypedDict, TypeVar
 
-from shardcall.arrays import OperandLike
 from shardcall.mesh import Mesh
+from shardcall.operands import OperandLike
 from shardcall.specs import SpecLike
-from shardcall.spelling import spec_names
+from shardcall.spelling import check_given, meant_specs, spec_names
 
 Outcome = TypeVar("Outcome")
 """What a method returns: a `shardcall.Result`, or what awaits one."""
@@ -65,11 +65,13 @@ class Calling(ABC, Generic[Outcome]):
         """Runs any kernel of the server."""
 
     def _named(self, kernel: str, *operands: OperandLike | None, options: Options, **parameters: Any) -> Outcome:
-        """Runs a kernel that has a method; a misspelt option is refused as Python refuses it."""
+        """Runs a kernel that has a method; a misspelt option is refused as Python refuses it, and a missing operand."""
         known = {"mesh", "strategy", "keep", "timeout", *spec_names(kernel)}
         for name in options:
             if name not in known:
-                near = get_close_matches(name, [*known, *parameters], n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; there are also: {', '.join(sorted(known))}"
+                near = meant_specs(kernel, name) or get_close_matches(name, [*known, *parameters], n=1)
+                meant = " or ".join(map(repr, near))
+                hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(known))}"
                 raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
+        check_given(kernel, operands)
         return self.call(kernel, *operands, **parameters, **options)

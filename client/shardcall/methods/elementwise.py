@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar, Unpack, cast, overload
 
-from shardcall.arrays import OperandLike
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
 from shardcall.methods.scalars import typed
+from shardcall.operands import OperandLike
 from shardcall.specs import SpecLike
 
 _Result_co = TypeVar("_Result_co", covariant=True)
@@ -81,7 +81,7 @@ def _unary(name: str) -> _Unary:
     return cast(_Unary, method)
 
 
-def _binary(name: str) -> _Binary:
+def _binary(name: str, note: str = "") -> _Binary:
     def method(self: Calling[Outcome], x: OperandLike, y: OperandLike, **options: Unpack[BinaryOptions]) -> Outcome:
         return self._named(name, *typed(name, (x, y)), options=options)
 
@@ -94,7 +94,14 @@ def _binary(name: str) -> _Binary:
             options: as of `shardcall.methods.elementwise.BinaryOptions`; the result is split as the first operand of
                 its shape unless told.
         """
+    if note:
+        method.__doc__ = method.__doc__.replace("\n\n", f"\n\n        {note}\n\n", 1)
     return cast(_Binary, method)
+
+
+_POWER = (
+    "Integers to negative powers are cut off towards zero: 2 to the power of -1 is 0, as is 0; NumPy raises ValueError."
+)
 
 
 class Elementwise(Calling[Outcome]):
@@ -153,7 +160,7 @@ class Elementwise(Calling[Outcome]):
     remainder = _binary("remainder")
     mod = _binary("mod")
     fmod = _binary("fmod")
-    power = _binary("power")
+    power = _binary("power", _POWER)
     float_power = _binary("float_power")
     arctan2 = _binary("arctan2")
     hypot = _binary("hypot")
@@ -184,7 +191,9 @@ class Elementwise(Calling[Outcome]):
 
         Args:
             condition: an array or a scalar; what is not 0 is true.
-            x: one that broadcasts with it; a Python number takes y's element type, as in NumPy.
+            x: one that broadcasts with it; a Python number takes the element type that ``numpy.add`` gives it beside y,
+                y's own where that holds numbers of its kind. A float beside bfloat16 is a float32 so, and a float64 in
+                ``numpy.where``.
             y: likewise.
             options: as of `shardcall.methods.elementwise.WhereOptions`; the result is split as the first operand of its
                 shape unless told.

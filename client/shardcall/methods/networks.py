@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
-from shardcall.arrays import OperandLike
 from shardcall.errors import InvalidOperandError
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.operands import OperandLike
 from shardcall.specs import SpecLike
 
 Layers = Sequence[tuple[OperandLike, OperandLike]]

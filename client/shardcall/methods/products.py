@@ -6,9 +6,10 @@ from typing import Unpack
 
 import numpy.typing as npt
 
-from shardcall.arrays import OperandLike
 from shardcall.element_types import parse_dtype
+from shardcall.errors import InvalidOperandError
 from shardcall.methods.calling import Calling, Outcome, ProductOptions
+from shardcall.operands import OperandLike
 
 
 class Products(Calling[Outcome]):
@@ -52,7 +53,7 @@ class Products(Calling[Outcome]):
         subscripts: str,
         lhs: OperandLike,
         rhs: OperandLike | None = None,
-        *,
+        *others: OperandLike,
         preferred_element_type: npt.DTypeLike | None = None,
         **options: Unpack[ProductOptions],
     ) -> Outcome:
@@ -62,10 +63,20 @@ class Products(Calling[Outcome]):
             subscripts: the labels of axes: ``"ij,jk->ik"``, ``"...ii->...i"``; without ``->`` as NumPy completes it.
             lhs: the first array.
             rhs: the second array, if there are two.
+            others: refused; of three arrays, sum two first, and what comes with the third.
             preferred_element_type: as of `matmul`.
             options: as of `shardcall.methods.calling.ProductOptions`; unless told, the first axis of the result that
                 each array has alone is split over a mesh axis of its own.
+
+        Raises:
+            InvalidOperandError: for more than two arrays.
         """
+        if others:
+            raise InvalidOperandError(
+                f"einsum takes one or two arrays, and {2 + len(others)} were given; call it once for two of them, and "
+                "again for its result and the next: with keep=True the result stays on the mesh meanwhile",
+                field="operands",
+            )
         preferred = _name(preferred_element_type)
         return self._named("einsum", lhs, rhs, subscripts=subscripts, preferred_element_type=preferred, options=options)
 

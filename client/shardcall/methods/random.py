@@ -8,11 +8,14 @@ from typing import SupportsIndex, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from shardcall.arrays import OperandLike
-from shardcall.element_types import parse_dtype
+from shardcall.element_types import DType, parse_dtype
+from shardcall.errors import InvalidOperandError
 from shardcall.methods.calling import ArrayOptions, Calling, Options, Outcome
+from shardcall.operands import OperandLike
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
+
+_MOST = 2**64 - 1  # that an operand can be
 
 
 class Random(Calling[Outcome]):
@@ -37,7 +40,8 @@ class Random(Calling[Outcome]):
             seed: an integer.
             shape: of the result.
             low: the least value.
-            high: what all values are below.
+            high: what all values are below, but for their rounding to the type: one just below it may become it, as in
+                `jax.random`.
             dtype: a floating-point type of 16 bits or more.
             options: as of `shardcall.methods.calling.Options`.
         """
@@ -78,12 +82,20 @@ class Random(Calling[Outcome]):
         Args:
             seed: an integer.
             shape: of the result.
-            low: the least value.
-            high: what all values are below.
+            low: the least value, one of the type's.
+            high: what all values are below: one of the type's, or 1 more than its greatest but for uint64.
             dtype: an integer type of 8 bits or more.
             options: as of `shardcall.methods.calling.Options`.
+
+        Raises:
+            InvalidOperandError: for a bound beyond the type. One that lies on the mesh is taken for the nearest that is
+                allowed.
         """
-        return self._named("randint", seed, low, high, shape=shape, dtype=parse_dtype(dtype).name, options=options)
+        kind = parse_dtype(dtype)
+        if kind.kind in "iu":
+            _check_bound("low", low, kind, 0)
+            _check_bound("high", high, kind, 1)
+        return self._named("randint", seed, low, high, shape=shape, dtype=kind.name, options=options)
 
     def permutation(self, seed: OperandLike, x: OperandLike, axis: int = 0, **options: Unpack[ArrayOptions]) -> Outcome:
         """The rows of an array in random order.
@@ -95,3 +107,14 @@ class Random(Calling[Outcome]):
             options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
         """
         return self._named("permutation", seed, x, axis=axis, options=options)
+
+
+def _check_bound(name: str, bound: OperandLike, dtype: DType, beyond: int) -> None:
+    value = bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound
+    least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max) + beyond, _MOST)
+    if isinstance(value, int | np.integer) and not least <= value <= most:
+        wider = ", or a wider dtype" if dtype.itemsize < _MOST.bit_length() // 8 else ""
+        raise InvalidOperandError(
+            f"{name}={value} and the values are {dtype.name}; give a {name} from {least} to {most}{wider}",
+            field=name,
+        )

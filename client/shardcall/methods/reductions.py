@@ -7,9 +7,9 @@ from typing import SupportsIndex, Unpack
 
 import numpy.typing as npt
 
-from shardcall.arrays import OperandLike
 from shardcall.element_types import parse_dtype
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.operands import OperandLike
 
 Axes = SupportsIndex | Sequence[SupportsIndex] | None
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shardcall.arrays import OperandLike
 from shardcall.element_types import DType
 from shardcall.errors import InvalidOperandError
 from shardcall.functions import COMPARISONS
+from shardcall.operands import OperandLike
 
 
 def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLike | None, ...]:

@@ -95,8 +95,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_NOT_SUPPORTED: _ErrorReason.ValueType  # 27
     """UNIMPLEMENTED: the contract has it, this server does not serve it yet."""
     ERROR_REASON_COMPILE_FAILED: _ErrorReason.ValueType  # 28
-    """FAILED_PRECONDITION: the compiler refused the program. The error id is in
-    the server's log.
+    """FAILED_PRECONDITION: the kernel's own code failed, or the compiler refused the
+    program. The error id is in the server's log.
     """
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 29
     """INTERNAL: a fault of the server's own. The error id is in its log."""
@@ -220,8 +220,8 @@ ERROR_REASON_SERVER_DRAINING: ErrorReason.ValueType  # 26
 ERROR_REASON_NOT_SUPPORTED: ErrorReason.ValueType  # 27
 """UNIMPLEMENTED: the contract has it, this server does not serve it yet."""
 ERROR_REASON_COMPILE_FAILED: ErrorReason.ValueType  # 28
-"""FAILED_PRECONDITION: the compiler refused the program. The error id is in
-the server's log.
+"""FAILED_PRECONDITION: the kernel's own code failed, or the compiler refused the
+program. The error id is in the server's log.
 """
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 29
 """INTERNAL: a fault of the server's own. The error id is in its log."""

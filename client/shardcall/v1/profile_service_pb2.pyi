@@ -24,8 +24,8 @@ class StartProfileRequest(_message.Message):
 
     MAX_SECONDS_FIELD_NUMBER: _builtins.int
     max_seconds: _builtins.float
-    """After so many seconds the recording is thrown away; 0 for the server's
-    longest call.
+    """After so many seconds the recording is thrown away, at most as many as the
+    server's longest call may take; 0 for 300, or for those if they are fewer.
     """
     def __init__(
         self,

@@ -14,12 +14,14 @@ from typing import Any
 import grpc
 import structlog
 
-from shardcall.addresses import Address
-from shardcall.channel import open_channel
-from shardcall.chunk_codec import Chunk, decode
-from shardcall.metadata import AUTHORIZATION_KEY
-from shardcall.tls import Tls
-from shardcall.token import Token
+from shardcall.access.addresses import Address
+from shardcall.access.channel import open_channel
+from shardcall.access.handshake import explain
+from shardcall.access.tls import Tls
+from shardcall.access.token import Token
+from shardcall.cli.wording import as_options
+from shardcall.rpc.chunk_codec import Chunk, decode
+from shardcall.rpc.metadata import AUTHORIZATION_KEY
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.agent.own_address import address_towards, free_port
 from shardcall_server.agent.worker_slot import WorkerSlot
@@ -88,6 +90,7 @@ class Agent:
         self._call: Any = None
         self._visit: Visit | None = None
         self._workers: Workers | None = None
+        self._told = ""  # why the server could not be reached, the last time
 
     def end(self) -> None:
         """Has `run` return soon; the server is told that the host leaves. May be called by a signal's handler."""
@@ -176,9 +179,15 @@ class Agent:
         log = structlog.get_logger()
         if joined:
             log.warning("the connection to the server ended; joining again", reason=details)
-        elif attempts % _TELL_EVERY == 0:
-            at = self._settings.server.target
+            self._told = ""
+            return
+        at = self._settings.server.target
+        why = as_options(explain(details or "", self._settings.server, self._settings.tls))
+        if why and why != self._told:
+            log.warning("the server cannot be joined; trying again", at=at, reason=why)
+        elif not why and attempts % _TELL_EVERY == 0:
             log.info("no server takes this host at present; trying again", at=at, reason=details)
+        self._told = why
 
     def _make_workers(self, platform: str, *, keep_spare: bool) -> Workers:
         """The worker processes of this host: their spare outlasts the connection."""

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import jax
 import numpy as np
 
-from shardcall_server.compilation.program import Program, compile_program
+from shardcall_server.compilation.program import BuildError, Program, compile_program
 from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
 from shardcall_server.kernels.kernel import Kernel, ParameterValue
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.launcher import worker_environment
 from shardcall_server.mesh.placement import Copier, gather, place
 
 DEVICES = 8
 
 
 def use_virtual_devices() -> None:
-    """Gives this process 8 virtual CPU devices and element types as asked.
+    """Gives this process 8 virtual CPU devices, element types as asked and XLA's flags as a worker has them.
 
     Raises:
         RuntimeError: JAX has started with fewer devices.
     """
+    flags, given = worker_environment({}, "cpu")["XLA_FLAGS"], os.environ.get("XLA_FLAGS", "")
+    if flags not in given:
+        os.environ["XLA_FLAGS"] = f"{flags} {given}".strip()
     jax.config.update("jax_enable_x64", True)
     try:
         jax.config.update("jax_platforms", "cpu")
@@ -87,7 +92,13 @@ class Runner:
     def program(self, wanted: Call) -> Program:
         """The compiled program of a call."""
         if wanted not in self.programs:
-            self.programs[wanted] = compile_program(wanted.resolve())
+            own: BaseException | None = None
+            try:
+                self.programs[wanted] = compile_program(wanted.resolve())
+            except BuildError as error:
+                own = error.__cause__
+            if own is not None:  # its author looks for the line that raised
+                raise own
         return self.programs[wanted]
 
     def run(self, wanted: Call, operands: Sequence[np.ndarray | None], padding: float = 0) -> tuple[np.ndarray, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import lt
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,12 @@ from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape, replicated
+
+_ARCTANGENT = re.compile(r"\b(chlo\.atan|stablehlo\.atan2)\b")
+
+
+class BuildError(Exception):
+    """A kernel's own Python raised or broke its promise, which its cause tells; no compiler has refused anything."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,12 @@ class Program:
 
 
 def compile_program(resolved: Resolved) -> Program:
-    """Traces, lowers and compiles a call. Takes 0.1 s to minutes; never inside a launch."""
+    """Traces, lowers and compiles a call. Takes 0.1 s to minutes; never inside a launch.
+
+    Raises:
+        BuildError: the kernel could not be traced, or its results are not those that it promised.
+        Exception: whatever the compiler raises.
+    """
     problem = resolved.problem
     mesh = build_mesh(problem.mesh, resolved.device_ids)
     operands = tuple(
@@ -80,23 +93,45 @@ def compile_program(resolved: Resolved) -> Program:
         for operand, placement in zip(problem.operands, operands, strict=True)
         if operand is not None and placement is not None
     ]
-    program = resolved.strategy.build(problem, mesh)
-    out_shardings = tuple(None if spec is None else named_sharding(mesh, spec) for spec in problem.out_specs)
-    lowered = jax.jit(_on_held_types(program, problem), out_shardings=out_shardings).lower(*arguments)
-    compiled = lowered.compile()
+    lowered = _lower(resolved, mesh, arguments)
+    text = lowered.as_text()
+    compiled = lowered.compile(_options(mesh, text))
     results = tuple(
         Placement(tuple(info.shape), sharding)
         for info, sharding in zip(lowered.out_info, compiled.output_shardings, strict=True)
     )
-    for result, info, placement in zip(problem.results, lowered.out_info, results, strict=True):
-        if info.dtype != held_type(result.dtype) or any(
-            p < n for p, n in zip(placement.padded, result.shape, strict=True)
-        ):
-            raise AssertionError(
-                f"{resolved.kernel.name}/{resolved.strategy.name} promised {result} and made "
-                f"{info.dtype}{list(placement.padded)}"
-            )
-    return Program(resolved, operands, results, compiled, hashlib.sha256(lowered.as_text().encode()).digest())
+    return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest())
+
+
+def _options(mesh: jax.sharding.Mesh, text: str) -> dict[str, str | bool] | None:
+    """What a program is compiled with besides the worker's flags."""
+    # XLA:CPU 0.10.2 has the wrong arctangents where vectors have 512 bits: https://github.com/jax-ml/jax/issues/39352.
+    # `kernels.arithmetic.arctan` has no need of this, but kernels of other packages have.
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    return {"xla_cpu_prefer_vector_width": "256"} if on_cpu and _ARCTANGENT.search(text) else None
+
+
+def _lower(
+    resolved: Resolved, mesh: jax.sharding.Mesh, arguments: Sequence[jax.ShapeDtypeStruct]
+) -> jax.stages.Lowered:
+    """Has a kernel build its program, and traces and lowers that."""
+    problem = resolved.problem
+    try:
+        program = resolved.strategy.build(problem, mesh)
+        out_shardings = tuple(None if spec is None else named_sharding(mesh, spec) for spec in problem.out_specs)
+        lowered = jax.jit(_on_held_types(program, problem), out_shardings=out_shardings).lower(*arguments)
+        for result, info in zip(problem.results, lowered.out_info, strict=True):
+            misfits = len(info.shape) != result.ndim or any(map(lt, info.shape, result.shape))
+            if misfits or info.dtype != held_type(result.dtype):
+                raise AssertionError(
+                    f"{resolved.kernel.name}/{resolved.strategy.name} promised {result} and made "
+                    f"{info.dtype}{list(info.shape)}"
+                )
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BuildError(str(error)) from error
+    return lowered
 
 
 def _on_held_types(program: KernelProgram, problem: Problem) -> KernelProgram:

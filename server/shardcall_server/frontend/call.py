@@ -21,6 +21,7 @@ from shardcall_server.frontend.programs.found import Found
 T = TypeVar("T")
 TIMEOUT_KEY = "shardcall-timeout"
 REQUEST_ID_KEY = "shardcall-request-id"
+_NEXT_TO_NOTHING_S = 0.001
 _TRACE_KEYS = ("traceparent", "tracestate")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -150,9 +151,12 @@ class Call:
 
     def deadline_exceeded(self, doing: str) -> CallError:
         """The error of a call whose deadline passed while ``doing``."""
+        passed = f"the call's {self.limit_s:.3g} s passed"
+        if self.limit_s < _NEXT_TO_NOTHING_S:  # the client adds how much it was given
+            passed = "next to no time was left when the call arrived, and passed"
         return CallError(
             Reason.DEADLINE_EXCEEDED,
-            f"the call's {self.limit_s:.3g} s passed while {doing}; give it a longer timeout",
+            f"{passed} while {doing}; give it a longer timeout",
             field="timeout",
             metadata={"while": doing},
         )

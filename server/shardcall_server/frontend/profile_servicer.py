@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,6 +22,8 @@ from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2, profile_pb2
 
+_USUAL_S = 300.0
+
 
 class Recording:
     """One recording, from the command to begin until nothing is left of it.
@@ -28,12 +31,24 @@ class Recording:
     Args:
         session: the mesh that records.
         folder: where its files go.
+        owner: who asked for it.
+        max_s: when it is thrown away if nobody has stopped it.
         on_gone: told when nothing is left of it.
     """
 
-    def __init__(self, session: MeshSession, folder: ProfileFolder, on_gone: Callable[[Recording], None]) -> None:
+    def __init__(
+        self,
+        session: MeshSession,
+        folder: ProfileFolder,
+        owner: str,
+        max_s: float,
+        on_gone: Callable[[Recording], None],
+    ) -> None:
         self.session = session
         self.folder = folder
+        self.max_s = max_s
+        self._owner = owner
+        self._began = time.monotonic()
         self._on_gone = on_gone
         self._timer: threading.Timer | None = None
         self._stopped: Future[link_pb2.WorkerMessage] | None = None
@@ -53,9 +68,13 @@ class Recording:
         start = profile_pb2.StartProfile(directory=self.folder.path)
         return self.session.command(link_pb2.FrontEndMessage(start_profile=start))
 
-    def discard_after(self, seconds: float, discard: Callable[[Recording], None]) -> None:
+    def __str__(self) -> str:
+        passed_s = time.monotonic() - self._began
+        return f"by {self._owner} for {passed_s:.3g} s, and for {max(0.0, self.max_s - passed_s):.3g} s more at most"
+
+    def discard_in_time(self, discard: Callable[[Recording, str], None]) -> None:
         """Has it thrown away if it still runs then."""
-        self._timer = threading.Timer(seconds, discard, [self])
+        self._timer = threading.Timer(self.max_s, discard, [self, f"ran for {self.max_s:g} s, its max_seconds"])
         self._timer.daemon = True
         self._timer.start()
 
@@ -100,6 +119,7 @@ class ProfileServicer:
         self._lock = threading.Lock()
         self._recording: Recording | None = None
         self._is_ending = False
+        self._thrown_away = ""  # why the last one was
         remove_abandoned()
 
     def StartProfile(  # noqa: N802  # the contract's name
@@ -112,7 +132,7 @@ class ProfileServicer:
         self, request: profile_service_pb2.StartProfileRequest, call: Call
     ) -> profile_service_pb2.StartProfileResponse:
         max_s = self._check_seconds(request.max_seconds)
-        recording = self._begin(self._supervisor().mesh(call).session)
+        recording = self._begin(self._supervisor().mesh(call).session, call.owner, max_s)
         try:
             call.wait(recording.start(), "starting the profile")
         except SessionEndedError:
@@ -121,7 +141,7 @@ class ProfileServicer:
         except BaseException:
             self._discard(recording)
             raise
-        recording.discard_after(max_s, self._discard)
+        recording.discard_in_time(self._discard)
         return profile_service_pb2.StartProfileResponse()
 
     def StopProfile(  # noqa: N802
@@ -147,14 +167,15 @@ class ProfileServicer:
         with self._lock:
             recording = self._recording
         if recording is not None and recording.session.ended:
-            self._discard(recording)
+            self._discard(recording, "ended with the mesh, which restarted")
 
-    def _begin(self, session: MeshSession) -> Recording:
+    def _begin(self, session: MeshSession, owner: str, max_s: float) -> Recording:
         with self._lock:
             if self._recording is not None:
                 raise CallError(
                     Reason.PROFILE_STATE,
-                    "a profile is being recorded already, one at a time; stop that, or repeat this when it has ended",
+                    f"a profile is being recorded already, {self._recording}, one at a time; repeat this when it has "
+                    "ended, or stop it and have it: client.profile(directory).stop()",
                 )
             try:
                 folder = ProfileFolder()
@@ -164,25 +185,26 @@ class ProfileServicer:
                     f"the server can make no folder for a profile ({error.strerror}); tell its keeper to set TMPDIR to "
                     "a place that it may write to",
                 ) from None
-            self._is_ending = False
-            self._recording = Recording(session, folder, self._forget)
+            self._is_ending, self._thrown_away = False, ""
+            self._recording = Recording(session, folder, owner, max_s, self._forget)
             return self._recording
 
     def _take(self) -> Recording:
         """The recording, for the one who ends it."""
         with self._lock:
             if self._recording is None or self._is_ending:
-                raise CallError(Reason.PROFILE_STATE, "no profile is being recorded, or no longer; start one first")
+                last = f": the last one {self._thrown_away}, and was thrown away" if self._thrown_away else ""
+                raise CallError(Reason.PROFILE_STATE, f"no profile is being recorded{last}; start one first")
             self._is_ending = True
             return self._recording
 
-    def _discard(self, recording: Recording) -> None:
+    def _discard(self, recording: Recording, why: str = "") -> None:
         """Ends a recording that nobody gets, unless somebody ends it already."""
         with self._lock:
             if self._recording is not recording or self._is_ending:
                 return
-            self._is_ending = True
-        structlog.get_logger().info("a profile is thrown away")
+            self._is_ending, self._thrown_away = True, why
+        structlog.get_logger().info("a profile is thrown away", reason=why or "it could not be started")
         with contextlib.suppress(SessionEndedError, CallError):  # a mesh that takes no command is about to be restarted
             recording.stop()
         recording.remove()
@@ -194,13 +216,14 @@ class ProfileServicer:
 
     def _check_seconds(self, seconds: float) -> float:
         limit_s = self._settings.max_call_s
+        usual_s = min(_USUAL_S, limit_s)
         if not 0 <= seconds <= limit_s or math.isnan(seconds):
             raise CallError(
                 Reason.MALFORMED_REQUEST,
-                f"max_seconds is {shorten(seconds)}; give 0 to {limit_s:g}, where 0 stands for {limit_s:g}",
+                f"max_seconds is {shorten(seconds)}; give 0 to {limit_s:g}, where 0 stands for {usual_s:g}",
                 field="max_seconds",
             )
-        return seconds or limit_s
+        return seconds or usual_s
 
     def _check_size(self, files: Sequence[tuple[str, Path]]) -> None:
         nbytes, limit = sum(file.stat().st_size for _, file in files), self._settings.max_profile_bytes

@@ -28,6 +28,19 @@ def on_floats(function: Callable[..., jax.Array]) -> Callable[[jax.Array], jax.A
     return on_numbers
 
 
+def divide(x: jax.Array, y: jax.Array | float) -> jax.Array:
+    """`numpy.divide`, which rounds once.
+
+    XLA:CPU would multiply by the reciprocal of a divisor that is broadcast, rounded too, and 0 for the largest.
+    """
+    return jnp.true_divide(x, _beside(x, y))
+
+
+def _beside(x: jax.Array, y: jax.Array | float) -> jax.Array:
+    """y, but where x is NaN, and the outcome is NaN in any case: neither constant nor broadcast for the compiler."""
+    return jnp.where(jnp.isnan(x), lax.stop_gradient(x), jnp.asarray(y, x.dtype))
+
+
 def _not_zero(y: jax.Array) -> jax.Array:
     return jnp.where(y == 0, jnp.ones((), y.dtype), y)
 
@@ -57,12 +70,12 @@ def floor_divide(x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.where(y == 0, jnp.zeros_like(x), quotient - down.astype(x.dtype))
     # As npy_divmod: the quotient without what is left is whole but for its rounding.
     left = lax.rem(x, y)
-    quotient = (x - left) / y
+    quotient = divide(x - left, y)
     quotient = jnp.where((left != 0) & ((y < 0) != (left < 0)), quotient - 1, quotient)
     whole = jnp.floor(quotient)
     whole = jnp.where(quotient - whole > 0.5, whole + 1, whole)
-    whole = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), x / y), whole)
-    return jnp.where(y == 0, x / y, whole)
+    whole = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), divide(x, y)), whole)
+    return jnp.where(y == 0, divide(x, y), whole)
 
 
 def reciprocal(x: jax.Array) -> jax.Array:
@@ -79,6 +92,9 @@ def power(x: jax.Array, y: jax.Array) -> jax.Array:
     Integers wrap. To a negative power, which NumPy refuses by the values, they give what `1 / x**-y` is towards
     zero, and 0 for x = 0.
     """
+    if x.dtype.kind == "c":
+        # XLA has NaN for 0 to a power with an imaginary part.
+        return jnp.where((x == 0) & (lax.real(y) > 0), jnp.zeros_like(x), lax.pow(x, y))
     if not _is_integer(x):
         return lax.pow(x, y)
     bits = x.dtype.itemsize * 8
@@ -95,13 +111,71 @@ def power(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(y < 0, inverse.astype(x.dtype), result)
 
 
+def _scaled(x: jax.Array, factor: float) -> jax.Array:
+    # A complex array times a number, which JAX would take for a complex one: infinity times its 0i is NaN.
+    return lax.complex(lax.real(x) * factor, lax.imag(x) * factor)
+
+
 def exp2(x: jax.Array) -> jax.Array:
     """`numpy.exp2`, exact for integers; ``exp(x * ln 2)`` alone errs by up to |x| roundings."""
     if x.dtype.kind == "c":
-        return jnp.exp(x * _LN_2)
+        return jnp.exp(_scaled(x, _LN_2))
     whole = jnp.where(jnp.isfinite(x), jnp.rint(x), jnp.zeros_like(x))
     whole = jnp.clip(whole, -2000, 2000)
     return jnp.ldexp(jnp.exp((x - whole) * _LN_2), whole.astype(np.int32))
+
+
+def sign(x: jax.Array) -> jax.Array:
+    """`numpy.sign`; that of a complex infinity, one of whose parts is finite, is that of its infinite part."""
+    if x.dtype.kind != "c":
+        return jnp.sign(x)
+    real, imaginary = lax.real(x), lax.imag(x)
+    along_real, along_imaginary = jnp.isinf(real), jnp.isinf(imaginary)
+    of_infinity = lax.complex(
+        jnp.where(along_real, jnp.sign(real), jnp.zeros_like(real)),
+        jnp.where(along_imaginary, jnp.sign(imaginary), jnp.zeros_like(imaginary)),
+    )
+    return jnp.where(along_real != along_imaginary, of_infinity, jnp.sign(x))
+
+
+def arctan(x: jax.Array) -> jax.Array:
+    """`numpy.arctan`.
+
+    XLA:CPU 0.10.2 has a function of vectors for it, which reads its operand from memory where the caller put it in a
+    register, if they are of 512 bits, and on some processors of fewer: https://github.com/jax-ml/jax/issues/39352.
+    It is also the less accurate.
+    """
+    if x.dtype.kind == "c":
+        return jnp.arctan(x)
+    return jnp.arctan2(x, _beside(x, 1.0))  # of a constant the compiler would make that function
+
+
+def _half_exp(x: jax.Array) -> jax.Array:
+    # exp(|x|) / 2, where exp(|x| - ln 2) errs by |x| roundings, and exp(|x|) alone is infinite too early.
+    root = jnp.exp(jnp.abs(x) / 2)
+    return root / 2 * root
+
+
+def sinh(x: jax.Array) -> jax.Array:
+    """`numpy.sinh`; XLA's own errs by |x| roundings, and for complex numbers has no digits near 0."""
+    if x.dtype.kind == "c":
+        a, b = lax.real(x), lax.imag(x)
+        return _of_finite(lax.complex(sinh(a) * jnp.cos(b), cosh(a) * jnp.sin(b)), jnp.sinh(x))
+    half = _half_exp(x)
+    return jnp.where(jnp.abs(x) < 1, jnp.sinh(x), jnp.copysign(half - 1 / (4 * half), x))
+
+
+def cosh(x: jax.Array) -> jax.Array:
+    """`numpy.cosh`; see `sinh`."""
+    if x.dtype.kind == "c":
+        a, b = lax.real(x), lax.imag(x)
+        return _of_finite(lax.complex(cosh(a) * jnp.cos(b), sinh(a) * jnp.sin(b)), jnp.cosh(x))
+    half = _half_exp(x)
+    return half + 1 / (4 * half)
+
+
+def _of_finite(exact: jax.Array, limit: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isfinite(lax.real(exact)) & jnp.isfinite(lax.imag(exact)), exact, limit)
 
 
 def log1p(x: jax.Array) -> jax.Array:
@@ -126,7 +200,7 @@ def arctanh(x: jax.Array) -> jax.Array:
 def log2(x: jax.Array) -> jax.Array:
     """`numpy.log2`, exact for powers of two."""
     if x.dtype.kind == "c":
-        return jnp.log(x) / _LN_2
+        return _scaled(jnp.log(x), 1 / _LN_2)
     ordinary = (x > 0) & (x < np.inf)
     mantissa, exponent = jnp.frexp(jnp.where(ordinary, x, jnp.ones_like(x)))
     low = mantissa < np.sqrt(0.5)

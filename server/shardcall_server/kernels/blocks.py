@@ -32,6 +32,16 @@ def fit(array: jax.Array, shape: Sequence[int]) -> jax.Array:
     return lax.pad(array, jnp.zeros((), array.dtype), missing) if any(n for _, n, _ in missing) else array
 
 
+def zeros(shape: Sequence[int], dtype: np.dtype) -> jax.Array:
+    """An array of zeros.
+
+    Of a complex type it is made of its parts: jaxlib 0.10.2 dies of a complex constant, broadcast, in a sum of slices
+    that it partitions ("Check failed: buffer != nullptr" in ``AlgebraicSimplifierVisitor::HandleBroadcast``).
+    """
+    array = jnp.zeros(shape, np.empty(0, dtype).real.dtype)
+    return lax.complex(array, array) if dtype.kind == "c" else array
+
+
 def pad_axis(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
     """Puts rows of zeros before and behind an array along an axis."""
     margins = [(before, after, 0) if i == axis else (0, 0, 0) for i in range(array.ndim)]

@@ -81,6 +81,14 @@ def fmin(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def clip(x: jax.Array, low: jax.Array | None, high: jax.Array | None) -> jax.Array:
-    """`numpy.clip`: the maximum with ``low``, then the minimum with ``high``."""
-    x = x if low is None else maximum(x, low)
-    return x if high is None else minimum(x, high)
+    """`numpy.clip`: the bound where x does not lie strictly inside it, and where the bound is NaN."""
+    x = x if low is None else jnp.where(_is_above(x, low) | jnp.isnan(x), x, low)
+    return x if high is None else jnp.where(_is_above(high, x) | jnp.isnan(x), x, high)
+
+
+def _is_above(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`greater`, which of complex numbers does not ask whether imaginary parts are known."""
+    if x.dtype.kind != "c":
+        return greater(x, y)
+    tied = jnp.real(x) == jnp.real(y)
+    return jnp.where(tied, jnp.imag(x) > jnp.imag(y), jnp.real(x) > jnp.real(y))

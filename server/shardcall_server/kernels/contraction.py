@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -55,8 +56,8 @@ class Contraction:
 
     @property
     def terms(self) -> int:
-        """The size of the smallest axis that is summed over, 1 for none: without terms every sum is zero."""
-        return min((self.sizes[label] for label in self.summed), default=1)
+        """How many products an element of the result is the sum of; of none every sum is zero."""
+        return math.prod(self.sizes[label] for label in self.summed)
 
     def check_rank(self) -> None:
         """Refuses a result of more axes than an array may have."""

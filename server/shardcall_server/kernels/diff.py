@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.axes import axis_of
+from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit, partition_spec, rows
 from shardcall_server.kernels.halo import MAX_UNROLLED, Geometry, differences, edge_rows, halo_block, whole_block
 from shardcall_server.kernels.kernel import (
@@ -62,17 +63,17 @@ def _is_trivial(problem: Problem) -> bool:
     return problem.parameters["n"] == 0 or 0 in problem.results[0].shape
 
 
-def _trivial(problem: Problem) -> Program:
+def _trivial(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     (result,), shape = problem.results, problem.padded_result()
     if problem.parameters["n"] == 0:
-        return lambda x, *_: (fit(x, shape),)
+        specs = problem.in_specs[0], problem.out_specs[0]
+        return lambda x, *_: (moved(lambda bits: fit(bits, shape), x, mesh=mesh, specs=specs),)
     return lambda *_: (jnp.zeros(shape, result.dtype),)
 
 
 def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    del mesh
     if _is_trivial(problem):
-        return _trivial(problem)
+        return _trivial(problem, mesh)
     (result,), g = problem.results, Geometry.of(problem)
 
     def program(*operands: jax.Array) -> tuple[jax.Array]:
@@ -89,7 +90,7 @@ def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
 
 def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     if _is_trivial(problem):
-        return _trivial(problem)
+        return _trivial(problem, mesh)
     g, spec = Geometry.of(problem), cast(Spec, problem.in_specs[0])
     across = tuple(() if i == g.axis else names for i, names in enumerate(spec))
     body = jax.shard_map(
@@ -124,7 +125,8 @@ class Diff(Kernel):
 
     With e the rows of ``prepend``, ``x`` and ``append`` one after the other, order 1 is
     ``r[i] = e[i + 1] - e[i]`` (``e[i + 1] != e[i]`` for bool), order n is that n times:
-    ``np.diff(x, n, axis, prepend=…, append=…)``, with its element type; for n = 0 it is ``x``.
+    ``np.diff(x, n, axis, prepend=…, append=…)``, with its element type, but that XLA:CPU takes subnormals for zero
+    where it subtracts; for n = 0 it is ``x``.
 
     Sharding: any axis may be split, over any mesh axes. Along an axis that is not split nothing moves. Along one
     that is, ``halo`` sends the rows that neighbours need, one collective-permute each way where blocks hold as many,
@@ -137,7 +139,7 @@ class Diff(Kernel):
     """
 
     name = "diff"
-    version = 2
+    version = 3
     summary = "The n-th discrete difference along an axis, as numpy.diff."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type."),
@@ -180,13 +182,14 @@ class Diff(Kernel):
             return Signature({"n": 0, "axis": 0}, (x,))
         axis = axis_of(x, axis, "diff")
         rows = x.shape[axis]
-        present = [("x", x)]
-        for info, edge in zip(self.operands[1:], operands[1:], strict=True):
+        _, prepend, append = operands
+        for name, edge in (("prepend", prepend), ("append", append)):
             if edge is not None:
-                _check_edge(info.name, edge, x, axis)
-                present.append((info.name, edge))
+                _check_edge(name, edge, x, axis)
                 rows += edge_rows(edge, axis)
-        dtype = element_types.common_type(*zip(*present, strict=True))
+        joined = [(name, o) for name, o in (("prepend", prepend), ("x", x), ("append", append)) if o is not None]
+        names, types = zip(*joined, strict=True)
+        dtype = element_types.common_type(names, types, "prepend" if append is None else "append")
         left = max(0, rows - n)
         shape = (*x.shape[:axis], left, *x.shape[axis + 1 :])
         if n > MAX_ORDER and 0 not in shape:

@@ -39,7 +39,7 @@ class Einsum(ContractionKernel):
     """
 
     name = "einsum"
-    version = 2
+    version = 4
     summary = "Einstein's summation of one or two arrays, as numpy.einsum."
     operands = (
         OperandInfo("lhs", "The first array."),

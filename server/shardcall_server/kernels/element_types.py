@@ -37,8 +37,13 @@ NAMED: Mapping[str, np.dtype] = MappingProxyType(
 """Every element type, by its name."""
 
 
-def common_type(names: Sequence[str], operands: Sequence[ArrayType]) -> np.dtype:
-    """The type in which operands meet: NumPy's ``np.result_type``.
+def common_type(names: Sequence[str], operands: Sequence[ArrayType], field: str | None = None) -> np.dtype:
+    """The type in which operands meet: NumPy's ``np.result_type``, which depends on their order.
+
+    Args:
+        names: of the operands, in NumPy's order.
+        operands: their types.
+        field: the operand that is told not to fit; the last, unless given.
 
     Raises:
         CallError: if NumPy knows none, as for the two float8 types.
@@ -47,10 +52,11 @@ def common_type(names: Sequence[str], operands: Sequence[ArrayType]) -> np.dtype
         return np.result_type(*(operand.dtype for operand in operands))
     except TypeError:  # numpy.exceptions.DTypePromotionError
         given = " and ".join(f"{name} {o.dtype.name}" for name, o in zip(names, operands, strict=True))
+        one = "one to the type of the other, or both" if len(names) == 2 else "all to one of these types, or"
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"{given} have no common element type; convert one to the type of the other, or both to float32",
-            field=names[-1],
+            f"{given} have no common element type; convert {one} to float32",
+            field=field or names[-1],
         ) from None
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.element_types import narrow, widen
 from shardcall_server.kernels.gathering import Gathering
@@ -25,16 +26,17 @@ class Elementwise(Kernel):
     ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Arithmetic, comparisons
     and whatever else is exact is NumPy's bit for bit but for subnormals; types narrower than float32 are computed in
     float32 and rounded once. Powers, roots, exponentials, logarithms and trigonometric functions are within a few
-    units in the last place.
+    units in the last place; which side of a branch cut a complex number with a part of -0.0 is on, for ``sqrt``,
+    ``arcsin``, ``arccos``, ``arcsinh`` and ``arccosh``, is as JAX has it.
 
-    Sharding: any axis of any operand may be split. Nothing moves where the specs agree; where they do not, the
-    compiler brings the operands to the result's.
+    Sharding: any axis of any operand may be split. Nothing moves where the specs agree; where they do not, operands are
+    brought to the first that has the result's shape, and the result goes from there, every bit of it.
 
     Source: the NumPy reference, Universal functions.
     """
 
     function: ClassVar[Function]
-    version = 1
+    version = 3
     parameters = ()
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
@@ -127,27 +129,37 @@ def _loop(function: Function, operands: Sequence[ArrayType | None]) -> Loop:
 
 
 def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    loop, (result,), padded = _loop(function, problem.operands), problem.results, problem.padded_result()
+    loop, (result,) = _loop(function, problem.operands), problem.results
     own = _result_spec(result.shape, problem.operands, problem.in_specs)
-    gathering = Gathering.of(result.shape, own, cast(Spec, problem.out_specs[0]), problem.mesh)
-    if gathering.only_gathers:
-        padded = padded_shape(result.shape, own, problem.mesh)
+    out_spec = cast(Spec, problem.out_specs[0])
+    gathering = Gathering.of(result.shape, own, out_spec, problem.mesh)
+    # What only has to be cut is cut first: less is computed.
+    here = own if gathering.gathers else out_spec
+    padded = padded_shape(result.shape, here, problem.mesh)
 
-    def operand(array: jax.Array, kind: ArrayType, dtype: np.dtype) -> jax.Array:
+    def placed(array: jax.Array, shape: Sequence[int], has: Spec, needs: Spec) -> jax.Array:
+        """The array of another padding, split otherwise; the compiler moves it bit for bit."""
+        if has == needs:
+            return fit(array, shape)
+        return moved(lambda bits: fit(bits, shape), array, mesh=mesh, specs=(has, needs))
+
+    def operand(array: jax.Array, kind: ArrayType, spec: Spec, dtype: np.dtype) -> jax.Array:
         behind = len(padded) - kind.ndim
         sizes = [padded[behind + i] if n == result.shape[behind + i] else n for i, n in enumerate(kind.shape)]
-        array = fit(array, sizes)
+        array = placed(array, sizes, spec, _followed(kind, result.shape, here))
         wide = widen(array, array.dtype) != 0 if dtype == np.bool_ else widen(array, dtype)
         return lax.broadcast_in_dim(wide, padded, range(behind, len(padded)))
 
     def program(*arrays: jax.Array) -> tuple[jax.Array]:
         present = iter(arrays)
         wide = [
-            None if kind is None else operand(next(present), kind, cast(np.dtype, dtype))
-            for kind, dtype in zip(problem.operands, loop.operands, strict=True)
+            None if kind is None or spec is None else operand(next(present), kind, spec, cast(np.dtype, dtype))
+            for kind, spec, dtype in zip(problem.operands, problem.in_specs, loop.operands, strict=True)
         ]
         made = narrow(function.body(*wide), result.dtype)
-        return (gathering.of_arrays(mesh)(made) if gathering.only_gathers else made,)
+        if gathering.only_gathers:
+            return (gathering.of_arrays(mesh)(made),)
+        return (placed(made, problem.padded_result(), here, out_spec),)
 
     return program
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.kernels import element_types
-from shardcall_server.kernels.blocks import index_type, pad_axis, ppermute, rows
+from shardcall_server.kernels.blocks import index_type, pad_axis, ppermute, rows, zeros
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
 from shardcall_server.kernels.routes import Boundary, Hop, Run, hops_of, order_of, runs_between
 
@@ -122,11 +122,11 @@ class Exchange:
         sent = [rows(block, along.pick(hop.starts), hop.length, axis) for hop in self.hops]
         parts = [_travel(part, hop, along) for part, hop in zip(sent, self.hops, strict=True)]
         if self.order is None:
-            parts.append(jnp.zeros((*block.shape[:axis], 1, *block.shape[axis + 1 :]), block.dtype))
+            parts.append(zeros((*block.shape[:axis], 1, *block.shape[axis + 1 :]), block.dtype))
         else:
             parts = [parts[i] for i in self.order]
         if not parts:
-            return jnp.zeros((*block.shape[:axis], self.count, *block.shape[axis + 1 :]), block.dtype)
+            return zeros((*block.shape[:axis], self.count, *block.shape[axis + 1 :]), block.dtype)
         if self.is_direct:
             return parts[0]
         joined = jnp.concatenate([element_types.as_bits(part) for part in parts], axis)

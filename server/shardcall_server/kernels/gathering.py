@@ -6,15 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.kernels import element_types
-from shardcall_server.kernels.blocks import fit, gather, partition_spec, rows
+from shardcall_server.kernels.bits import as_integers, from_integers
+from shardcall_server.kernels.blocks import fit, gather, index_type, partition_spec, rows
 from shardcall_server.kernels.layout import MeshAxes, Spec
-
-_NIBBLES = ("int4", "uint4")
 
 
 class _Axis:
@@ -93,7 +90,8 @@ class Gathering:
         for i, axis in enumerate(self.axes):
             array = fit(array, (*array.shape[:i], axis.length, *array.shape[i + 1 :]))
             if axis.cut:
-                array = rows(array, lax.axis_index(axis.cut) * axis.block, axis.block, i)
+                device = lax.axis_index(axis.cut).astype(index_type(axis.length))
+                array = rows(array, device * axis.block, axis.block, i)
         return moved(array, dtype)
 
 
@@ -102,16 +100,11 @@ def movable(array: jax.Array) -> jax.Array:
 
     XLA has none for 4 bits and adds no bool; narrow floats XLA:CPU moves as float32.
     """
-    dtype = np.dtype(array.dtype)
-    if dtype == np.bool_:
+    if array.dtype == np.bool_:
         return array.astype(np.uint8)
-    if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < np.dtype(np.float32).itemsize:
-        return lax.bitcast_convert_type(array, np.dtype(f"uint{dtype.itemsize * 8}"))
-    return element_types.widen(array, dtype) if dtype.name in _NIBBLES else array
+    return as_integers(array) if array.dtype.itemsize < np.dtype(np.float32).itemsize else array
 
 
 def moved(array: jax.Array, dtype: np.dtype) -> jax.Array:
     """What `movable` made of an array of a type, as it was."""
-    if dtype == np.bool_ or dtype.name in _NIBBLES:
-        return array.astype(dtype)
-    return array if array.dtype == dtype else lax.bitcast_convert_type(array, dtype)
+    return array.astype(dtype) if dtype == np.bool_ else from_integers(array, dtype)

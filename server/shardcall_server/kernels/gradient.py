@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels import element_types, stencils
+from shardcall_server.kernels import arithmetic, element_types, stencils
 from shardcall_server.kernels.blocks import pad_axis, rows
 from shardcall_server.kernels.exchange import SplitAxis, rows_after, rows_before
 from shardcall_server.kernels.kernel import (
@@ -66,13 +66,14 @@ class _Slopes:
         """Rows with rows on both sides; ``row`` is which of the block the first of ``here`` is."""
         earlier, here, later = (self._wide(array) for array in (earlier, here, later))
         if self.weights is None:
-            return (later - earlier) / (2 * self.step)
+            return arithmetic.divide(later - earlier, 2 * self.step)
         along, count = self.along, here.shape[self.along.axis]
         padded = jnp.pad(self.weights.inner, ((0, 0), (0, along.devices * along.block - along.rows)))
         factors = rows(padded, along.index() * along.block + row, count, 1).astype(self.step.dtype)
         shape = [count if i == along.axis else 1 for i in range(here.ndim)]
         a, b, c = (rows(factors, i, 1, 0).reshape(shape) for i in range(3))
-        return a * earlier + b * here + c * later
+        # Of even steps b is 0; times -1 it is -0, which changes no sum.
+        return a * earlier + b * jnp.where(self.weights.even, -jnp.ones_like(here), here) + c * later
 
     def first(self, run: jax.Array) -> jax.Array:
         """The array's first row, of its first e + 1."""
@@ -181,7 +182,7 @@ class Gradient(Kernel):
     """
 
     name = "gradient"
-    version = 1
+    version = 3
     summary = "The derivative along one or more axes, as numpy.gradient."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),

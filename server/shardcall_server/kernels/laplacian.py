@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels import element_types, stencils
+from shardcall_server.kernels import arithmetic, element_types, stencils
 from shardcall_server.kernels.exchange import SplitAxis
 from shardcall_server.kernels.kernel import (
     Kernel,
@@ -50,7 +50,7 @@ def _body(
         for i, along in enumerate(alongs):
             before, here, after = (around.at(region, along.axis, offset).astype(work) for offset in (-1, 0, 1))
             term = before - (here + here) + after
-            term = term / squares[i] if squares else term
+            term = arithmetic.divide(term, squares[i]) if squares else term
             total = term if total is None else total + term
         return element_types.narrow(cast(jax.Array, total), dtype)
 
@@ -86,7 +86,7 @@ class Laplacian(Kernel):
     """
 
     name = "laplacian"
-    version = 1
+    version = 3
     summary = "The sum of second differences along several axes, as scipy.ndimage.laplace."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),

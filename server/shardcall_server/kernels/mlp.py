@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels import element_types
+from shardcall_server.kernels import arithmetic, element_types
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.kernel import (
     Kernel,
@@ -47,7 +47,8 @@ def _predict(x: jax.Array, layers: _Arrays) -> jax.Array:
 
 
 def _loss(layers: _Arrays, x: jax.Array, targets: jax.Array) -> jax.Array:
-    return jnp.mean(jnp.sum((_predict(x, layers) - targets) ** 2, axis=-1))
+    squares = jnp.sum((_predict(x, layers) - targets) ** 2, axis=-1)
+    return arithmetic.divide(jnp.sum(squares), squares.size)
 
 
 def _step(before: _Arrays, layers: _Arrays) -> tuple[jax.Array, ...]:
@@ -76,7 +77,7 @@ def _build(function: _Function, before: int, problem: Problem, mesh: jax.shardin
 class _Network(Kernel):
     """What the kernels of a network share: operands that fit each other, batches split, layers replicated."""
 
-    version = 1
+    version = 2
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
         """Checks a call and tells the results' types.

@@ -8,6 +8,7 @@ integers wrap. Sums of partial products over devices are sums of that type too.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import cast
 
 import jax
@@ -17,6 +18,7 @@ from jax import lax
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
+from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import index_type, mask_from
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, Labels
 from shardcall_server.kernels.kernel import Problem, Program
@@ -142,7 +144,7 @@ def _diagonals(array: jax.Array, labels: Labels) -> tuple[jax.Array, Labels]:
         while labels.count(label) > 1:
             first = labels.index(label)
             second = labels.index(label, first + 1)
-            array = jnp.diagonal(array, axis1=first, axis2=second)
+            array = moved(partial(jnp.diagonal, axis1=first, axis2=second), array)
             labels = (*labels[:first], *labels[first + 1 : second], *labels[second + 1 :], label)
     return array, labels
 

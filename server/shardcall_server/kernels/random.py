@@ -19,6 +19,7 @@ import numpy as np
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axis_of
+from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.element_types import NAMED
 from shardcall_server.kernels.kernel import (
@@ -162,7 +163,7 @@ class Uniform(_Drawn):
     """Values uniform in [low, high), as ``numpy.random.Generator.uniform``.
 
     ``r = low + (high - low) · u`` with u of `jax.random.uniform` for the key of the seed: 23 random bits of a float32,
-    52 of a float64.
+    52 of a float64. Rounded to the type, values just below high may be high, as `jax.random`'s are.
 
     Sharding: any; nothing moves.
     """
@@ -172,7 +173,7 @@ class Uniform(_Drawn):
     operands = (
         _SEED,
         OperandInfo("low", "The least value; 0 if left out.", optional=True),
-        OperandInfo("high", "What all values are below; 1 if left out.", optional=True),
+        OperandInfo("high", "What all values are below, but for their rounding; 1 if left out.", optional=True),
     )
     parameters = _parameters("float64")
     element_types = _FLOATS
@@ -206,7 +207,8 @@ class RandInt(_Drawn):
     """Integers uniform in [low, high), as ``numpy.random.Generator.integers``.
 
     `jax.random.randint` for the key of the seed: a remainder of twice as many bits as the type has, so that the values'
-    frequencies differ by less than 2⁻ᵇ for a type of b bits. Where high is not above low all are low.
+    frequencies differ by less than 2⁻ᵇ for a type of b bits. Where high is not above low all are low. A bound beyond
+    the type is taken for the nearest that it may be: one of the type's values or, of high, 1 more than the greatest.
 
     Sharding: any; nothing moves.
     """
@@ -225,13 +227,17 @@ class RandInt(_Drawn):
 
 
 def _permuted(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    del mesh
     x, padded = cast(ArrayType, problem.operands[1]), problem.padded_result()
     axis = cast(int, problem.parameters["axis"])
+    specs = problem.in_specs[1], problem.out_specs[0]
 
     def program(seed: jax.Array, array: jax.Array) -> tuple[jax.Array]:
         order = jax.random.permutation(key_of(seed), x.shape[axis])
-        return (fit(jnp.take(fit(array, x.shape), order, axis=axis, unique_indices=True), padded),)
+
+        def permuted(rows: jax.Array) -> jax.Array:
+            return fit(jnp.take(fit(rows, x.shape), order, axis=axis, unique_indices=True), padded)
+
+        return (moved(permuted, array, mesh=mesh, specs=specs),)
 
     return program
 
@@ -245,7 +251,7 @@ class Permutation(Kernel):
     """
 
     name = "permutation"
-    version = 1
+    version = 2
     summary = "The rows of an array in random order, the same order on every mesh."
     operands = (_SEED, OperandInfo("x", "The array, of rank 1 or more and any element type."))
     parameters = (ParameterInfo("axis", "Along which axis; negative ones count from the last.", 0),)

@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels import arithmetic
 from shardcall_server.kernels.blocks import index_type
 from shardcall_server.kernels.element_types import NAMED, widen, working_type
 
@@ -166,14 +167,14 @@ def _prod(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
 
 
 def _mean(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
-    return over.sum(widen(x, dtype)) / over.count
+    return arithmetic.divide(over.sum(widen(x, dtype)), over.count)
 
 
 def _var(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:
     wide = x if x.dtype.kind == "c" else widen(x, dtype)
-    distance = wide - over.sum(wide) / over.count
+    distance = wide - arithmetic.divide(over.sum(wide), over.count)
     square = jnp.square(jnp.real(distance)) + jnp.square(jnp.imag(distance))
-    return jnp.divide(over.sum(square), square.dtype.type(max(over.count - ddof, 0)))
+    return arithmetic.divide(over.sum(square), max(over.count - ddof, 0))
 
 
 def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:

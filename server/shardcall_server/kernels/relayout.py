@@ -1,20 +1,21 @@
-"""Kernels that move elements and compute nothing: reshard, copy, transpose. Every bit of an element is kept."""
+"""Kernels that move elements and compute nothing: reshard, copy, transpose.
+
+Every bit of an element is kept, but one kind: where the compiler pads blocks on CPU, a bfloat16's NaN is a NaN
+still and may be another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.sharding import NamedSharding
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axes
-from shardcall_server.kernels.blocks import fit, partition_spec
-from shardcall_server.kernels.element_types import narrow, widen
+from shardcall_server.kernels.bits import moved
+from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import (
     Kernel,
@@ -31,39 +32,18 @@ from shardcall_server.kernels.layout import ArrayType, Spec, format_spec
 _X = (OperandInfo("x", "The array, of any rank and element type."),)
 
 
-def _moved(
-    move: Callable[[jax.Array], jax.Array],
-    x: jax.Array,
-    mesh: jax.sharding.Mesh,
-    specs: tuple[Spec | None, Spec | None],
-) -> jax.Array:
-    """What ``move`` makes of x, moved as integers where XLA would compute: it moves narrow floats as float32."""
-    dtype = np.dtype(x.dtype)
-    if dtype.name in ("int4", "uint4"):
-        return narrow(move(widen(x, dtype)), dtype)
-    if jnp.issubdtype(dtype, jnp.floating):
-        bits = np.dtype(f"uint{dtype.itemsize * 8}")
-        # Where they are told to lie, the compiler sends the integers, not what is bitcast before or afterwards.
-        before, after = (None if spec is None else NamedSharding(mesh, partition_spec(spec)) for spec in specs)
-        moved = move(_placed(lax.bitcast_convert_type(x, bits), before))
-        return lax.bitcast_convert_type(_placed(moved, after), dtype)
-    return move(x)
-
-
-def _placed(array: jax.Array, sharding: NamedSharding | None) -> jax.Array:
-    constrained: jax.Array = array if sharding is None else lax.with_sharding_constraint(array, sharding)
-    return constrained
-
-
 def _order(problem: Problem) -> tuple[int, ...]:
     """Which axis of x each axis of the result is."""
     return cast(tuple[int, ...], problem.parameters.get("axes", tuple(range(problem.results[0].ndim))))
 
 
 def _relaid(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    specs = problem.in_specs[0], problem.out_specs[0]
+    specs = cast(Spec, problem.in_specs[0]), cast(Spec, problem.out_specs[0])
     order, shape = _order(problem), problem.padded_result()
-    return lambda x: (_moved(lambda bits: fit(lax.transpose(bits, order), shape), x, mesh, specs),)
+    stays = tuple(specs[0][i] for i in order) == specs[1]
+    if stays and problem.results[0].dtype.kind == "c":  # their parts would take twice the time
+        return lambda x: (fit(lax.transpose(x, order), shape),)
+    return lambda x: (moved(lambda bits: fit(lax.transpose(bits, order), shape), x, mesh=mesh, specs=specs),)
 
 
 _GSPMD = Strategy(
@@ -113,11 +93,11 @@ _ALL_GATHER = Strategy(
 class _Relayout(Kernel):
     operands = _X
     strategies = (_ALL_GATHER, _GSPMD)
-    version = 1
+    version = 2
 
 
 class Copy(_Relayout):
-    """The array, as `numpy.copy`, bit for bit.
+    """The array, as `numpy.copy`, bit for bit; of a bfloat16's NaN, padded on CPU, the payload may be lost.
 
     ``r[i, …] = x[i, …]``
 
@@ -138,7 +118,7 @@ class Copy(_Relayout):
 
 
 class Reshard(Copy):
-    """The array split another way, bit for bit, as `jax.lax.with_sharding_constraint`.
+    """The array split another way, bit for bit as `copy` is, as `jax.lax.with_sharding_constraint`.
 
     ``r[i, …] = x[i, …]``
 
@@ -153,7 +133,7 @@ class Reshard(Copy):
 
 
 class Transpose(_Relayout):
-    """The array with its axes in another order, as `numpy.transpose`, bit for bit.
+    """The array with its axes in another order, as `numpy.transpose`, bit for bit as `copy` is.
 
     ``r[i₀, i₁, …] = x[…]`` with ``r.shape[k] = x.shape[axes[k]]``.
 

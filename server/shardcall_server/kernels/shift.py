@@ -14,6 +14,7 @@ from jax import lax
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import element_types, stencils
 from shardcall_server.kernels.axes import axis as checked_axis
+from shardcall_server.kernels.bits import as_integers, from_integers, moved
 from shardcall_server.kernels.blocks import index_type
 from shardcall_server.kernels.exchange import Exchange, SplitAxis
 from shardcall_server.kernels.kernel import (
@@ -41,11 +42,19 @@ def _body(
     count: int,
     mode: str,
 ) -> tuple[jax.Array]:
+    value = fill[0].astype(block.dtype) if fill else jnp.zeros((), block.dtype)
+    if not element_types.is_narrow_float(block.dtype):
+        return (_shifted(block, value, alongs, count, mode),)
+    # XLA:CPU would take them to float32 and back, which not every NaN comes through.
+    bits = _shifted(as_integers(block), as_integers(value), alongs, count, mode)
+    return (from_integers(bits, block.dtype),)
+
+
+def _shifted(block: jax.Array, value: jax.Array, alongs: Sequence[SplitAxis], count: int, mode: str) -> jax.Array:
     (along,) = alongs
     boundary: Boundary = "periodic" if mode == "periodic" else "none"
     kind = index_type(along.devices * along.block + abs(count))
     first = jnp.asarray(along.index(), kind) * along.block
-    value = fill[0].astype(block.dtype) if fill else jnp.zeros((), block.dtype)
 
     def filled(moved: jax.Array, start: int) -> jax.Array:
         # `start` is the row of the block at which `moved` begins.
@@ -67,9 +76,9 @@ def _body(
             (start, start + along.held(device)) if along.held(device) else (0, 0) for device, start in enumerate(starts)
         ]
         moved = Exchange.of(along, windows, boundary)(block)
-        return (filled(moved, 0),)
+        return filled(moved, 0)
     width = max(count, 0), max(-count, 0)
-    return (stencils.stencil(block, alongs, width, boundary, part),)
+    return stencils.stencil(block, alongs, width, boundary, part)
 
 
 def _bound(problem: Problem) -> stencils.Body:
@@ -86,8 +95,14 @@ def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
 
 
 def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    del mesh
-    return stencils.on_whole(problem, _axes(problem), _bound(problem))
+    whole = stencils.on_whole(problem, _axes(problem), _bound(problem))
+    specs = problem.in_specs[0], problem.out_specs[0]
+
+    def program(x: jax.Array, *fill: jax.Array) -> tuple[jax.Array]:
+        values = [value.astype(x.dtype) for value in fill]
+        return (moved(lambda *integers: whole(*integers)[0], x, *values, mesh=mesh, specs=specs),)
+
+    return program
 
 
 class Shift(Kernel):
@@ -102,7 +117,7 @@ class Shift(Kernel):
     """
 
     name = "shift"
-    version = 1
+    version = 3
     summary = "Rows moved along an axis, as numpy.roll, or with a value where nothing moves to."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type."),

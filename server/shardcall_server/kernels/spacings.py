@@ -77,11 +77,14 @@ class Weights:
         inner: [3, R] for coordinates.
         first: [e + 1].
         last: [e + 1].
+        even: [] whether all steps are one, so that x[i] is no part of an inner row: infinite, it would make NaN of its
+            weight of 0.
     """
 
     inner: jax.Array
     first: jax.Array
     last: jax.Array
+    even: jax.Array
 
     @staticmethod
     def of(coordinates: jax.Array, edge_order: int) -> Weights:
@@ -100,7 +103,7 @@ class Weights:
         else:
             first = _three_points(steps[0], steps[1])
             last = -_three_points(steps[-1], steps[-2])[::-1]
-        return Weights(jnp.pad(inner, ((0, 0), (1, 1))), first, last)
+        return Weights(jnp.pad(inner, ((0, 0), (1, 1))), first, last, (steps == steps[0]).all())
 
 
 def _three_points(near: jax.Array, far: jax.Array) -> jax.Array:

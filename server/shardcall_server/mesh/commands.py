@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import secrets
+import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +29,7 @@ from shardcall_server.framing import Link, LinkClosedError, LinkFullError
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch
+from shardcall_server.mesh.failures import compile_failed, failure_of, is_out_of_memory
 from shardcall_server.mesh.measuring import Bench
 from shardcall_server.mesh.memory import SharedMemory, release_aliased
 from shardcall_server.mesh.placement import Copier
@@ -36,7 +37,7 @@ from shardcall_server.mesh.places import Source, Target, Tell
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.profiling import Profiler
 from shardcall_server.mesh.requests import decode_request
-from shardcall_server.mesh.residents import Residents
+from shardcall_server.mesh.residents import Resident, Residents
 from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_worker.v1 import link_pb2, profile_pb2
 
@@ -192,13 +193,15 @@ class Commands:
 
     def _get(self, call_id: int, command: link_pb2.GetArray) -> None:
         with _Answer(self._link, call_id) as answer:
-            target = self._executor.target(self._residents.find(command.array_id).type, command.result)
+            # Here and once, or a later command could delete it first: in one process, and not in the others.
+            resident = self._residents.find(command.array_id)
+            target = self._executor.target(resident.type, command.result)
             tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
-            self._finishers.submit(self._finish_get, answer, command, target, tell)
+            self._finishers.submit(self._finish_get, answer, resident, target, tell)
 
-    def _finish_get(self, answer: _Answer, command: link_pb2.GetArray, target: Target | None, tell: Tell) -> None:
+    def _finish_get(self, answer: _Answer, resident: Resident, target: Target | None, tell: Tell) -> None:
         with answer:
-            answer.send(executed=self._executor.copy_out(command, target, tell))
+            answer.send(executed=self._executor.copy_out(resident, target, tell))
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
         with _Answer(self._link, call_id) as answer:
@@ -254,8 +257,8 @@ class _Answer:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self.send(failure=_failure(error))
+        if isinstance(error, Exception | SystemExit):  # a kernel's code may ask for an end too
+            self.send(failure=failure_of(error))
             return True
         return False
 
@@ -292,17 +295,11 @@ def _compile(
         with disk.origin_of_program() if disk else nullcontext(Origin()) as origin:
             program = compile_program(resolved)
     except Exception as error:
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             raise
-        error_id = secrets.token_hex(4)
-        structlog.get_logger().exception("a program could not be compiled", error_id=error_id)
-        raise CallError(
-            Reason.COMPILE_FAILED,
-            f"the compiler refused kernel {resolved.kernel.name!r} with strategy {resolved.strategy.name!r} "
-            f"for these shapes and specs; try another strategy, and tell the server's keeper of error {error_id}",
-            metadata={"error_id": error_id},
-        ) from error
-    structlog.get_logger().info(
+        raise compile_failed(resolved, error) from error
+    structlog.get_logger().log(
+        logging.DEBUG if origin.from_disk else logging.INFO,
         "compiled",
         kernel=resolved.kernel.name,
         strategy=resolved.strategy.name,
@@ -365,27 +362,3 @@ def _trim() -> None:
 def _clear_jax_caches() -> None:
     jax.clear_caches()
     gc.collect()
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-
-
-def _failure(error: Exception) -> link_pb2.Failure:
-    if isinstance(error, CallError):
-        return link_pb2.Failure(
-            reason=error.reason.value, message=error.message, field=error.field, metadata=error.metadata
-        )
-    if _is_out_of_memory(error):
-        return link_pb2.Failure(
-            reason=Reason.OUT_OF_DEVICE_MEMORY.value,
-            message="the devices do not have the memory for this call; split the arrays over more devices, "
-            "or make them smaller",
-        )
-    error_id = secrets.token_hex(4)
-    structlog.get_logger().error("a call failed unexpectedly", error_id=error_id, exc_info=error)
-    return link_pb2.Failure(
-        reason=Reason.INTERNAL.value,
-        message=f"the server failed at a fault of its own; tell its keeper of error {error_id}",
-        metadata={"error_id": error_id},
-    )

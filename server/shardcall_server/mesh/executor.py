@@ -17,7 +17,7 @@ from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.memory import SharedMemory
 from shardcall_server.mesh.placement import Copier, place
 from shardcall_server.mesh.places import Source, Target, Tell, in_answer
-from shardcall_server.mesh.residents import Residents
+from shardcall_server.mesh.residents import Resident, Residents
 from shardcall_worker.v1 import link_pb2
 
 _SMALL_BYTES = 64 << 10
@@ -123,10 +123,9 @@ class Executor:
         answer.gather_seconds = time.monotonic() - ready
         return answer
 
-    def copy_out(self, command: link_pb2.GetArray, target: Target | None, tell: Tell) -> link_pb2.Executed:
-        """Copies an array that stays to where a command says, or into the answer."""
+    def copy_out(self, resident: Resident, target: Target | None, tell: Tell) -> link_pb2.Executed:
+        """Copies an array that stays to where it is wanted, or into the answer."""
         began = time.monotonic()
-        resident = self._residents.find(command.array_id)
         answer = link_pb2.Executed()
         if target is None:
             answer.inline_results.append(self._in_answer(resident.array, resident.type))

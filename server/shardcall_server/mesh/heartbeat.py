@@ -35,11 +35,12 @@ def keep_beating(link: Link, *, alone: bool) -> None:
     def run() -> None:
         pause, late_s, last = threading.Event(), 0.0, time.monotonic()
         beat(link)
+        woke = last
         while True:
-            began = time.monotonic()
             pause.wait(nap_s)
             now = time.monotonic()
-            late_s += max(0.0, now - began - nap_s)
+            late_s += max(0.0, now - woke - nap_s)  # since it last woke: it may be held up between naps too
+            woke = now
             if now - last >= _INTERVAL_S - nap_s / 2:
                 beat(link, late_s)
                 last = now

@@ -39,8 +39,10 @@ class Copier:
             return
         try:
             other = self._pool.submit(copy, 0, rows // 2)
-            copy(rows // 2, rows)
-            other.result()
+            try:
+                copy(rows // 2, rows)
+            finally:  # whatever fails: afterwards the memory may be another's
+                other.result()
         finally:
             self._pool_free.release()
 

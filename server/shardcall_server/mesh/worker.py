@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from shardcall.v1 import server_info_service_pb2
 from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache, write_from_this_process
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.program_folder import FolderRefusedError
-from shardcall_server.framing import Link
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.framing import Link, LinkClosedError
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
 from shardcall_server.mesh.commands import Commands
+from shardcall_server.mesh.failures import failure_of
 from shardcall_server.mesh.heartbeat import beat, keep_beating
 from shardcall_server.mesh.plans import describe_kernel
 from shardcall_server.mesh.processes import join_processes
@@ -54,7 +57,11 @@ def run(link_fd: int, log_level: str) -> int:
     try:
         start_backend(start)
     except RuntimeError as error:
-        structlog.get_logger().error("the devices could not be started", reason=str(error).partition("\n")[0])
+        reason = str(error).partition("\n")[0]
+        structlog.get_logger().error("the devices could not be started", reason=reason)
+        failure = failure_of(CallError(Reason.MESH_NOT_READY, reason))
+        with suppress(LinkClosedError):  # then there is nobody to tell
+            link.send(link_pb2.WorkerMessage(failure=failure).SerializeToString())
         return 1
     ready = _ready(kernels)
     commands = Commands(link, kernels, _platform(), disk)
@@ -85,7 +92,7 @@ def load_kernels() -> dict[str, Kernel]:
                 describe_kernel(kernel)
             if taken := sorted(found.keys() & kernels.keys()):
                 raise ValueError(f"there are kernels called {', '.join(taken)} already")
-        except Exception:
+        except (Exception, SystemExit):  # a package may take its import for its start
             log.exception("a kernel could not be loaded", kernel=entry.name, package=entry.value)
             continue
         kernels |= found

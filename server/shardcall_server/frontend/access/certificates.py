@@ -27,6 +27,9 @@ class Certificates:
     Args:
         settings: with ``tls_cert`` and ``tls_key``.
 
+    Attributes:
+        path: of the server's certificate.
+
     Raises:
         SettingsError: a file cannot be read or is not what it should be, the key is not the certificate's, or
             others may read the key.
@@ -34,6 +37,7 @@ class Certificates:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.path = settings.tls_cert
         self._paths = [path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path]
         self._lock = threading.Lock()
         self._seen = _stamps(self._paths)
@@ -97,9 +101,14 @@ def connect_arguments(settings: Settings) -> str:
     """What TLS adds to a call of ``shardcall.connect``, for people to copy; empty without it."""
     if not settings.tls_cert:
         return ""
-    authority = os.path.join(os.path.dirname(settings.tls_cert), "ca.pem")  # where `shardcall certificates` puts it
+    folder = os.path.dirname(settings.tls_cert)  # where `shardcall certificates` puts the others too
+    authority, client = os.path.join(folder, "ca.pem"), os.path.join(folder, "client")
     told = f', ca_certificate="{authority if os.path.exists(authority) else "ca.pem"}"'
-    return told + (', client_certificate="client.pem", client_key="client.key"' if settings.tls_client_ca else "")
+    if not settings.tls_client_ca:
+        return told
+    if os.path.exists(f"{client}.pem") and os.path.exists(f"{client}.key"):
+        return f'{told}, client_certificate="{client}.pem", client_key="{client}.key"'
+    return f"{told}, client_certificate=…, client_key=…"
 
 
 def _stamps(paths: list[str]) -> _Stamp:

@@ -84,9 +84,15 @@ def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates 
             bound = server.add_secure_port(address, certificates.server_credentials())
     except RuntimeError:
         bound = 0
-    if not bound:
-        raise SettingsError(f"cannot listen on {bracket(host)}:{port}; choose another {option}")
-    return bound
+    if bound:
+        return bound
+    if certificates is not None:
+        _probe(host, port, option)  # the address could be had before; if it still can, it is not to blame
+        raise SettingsError(
+            f"--tls-cert is {certificates.path!r}, which gRPC cannot serve with the key of --tls-key, perhaps because "
+            "it is for no host's name; give server.pem and server.key as `shardcall certificates` makes them"
+        )
+    raise SettingsError(f"cannot listen on {bracket(host)}:{port}; choose another {option}")
 
 
 def _bind_unix(server: grpc.Server, path: str) -> None:

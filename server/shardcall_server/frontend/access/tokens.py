@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import structlog
 
-from shardcall import token_file
-from shardcall.token_file import Entry, TokenFileError
+from shardcall.access import token_file
+from shardcall.access.token_file import Entry, TokenFileError
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.settings import Settings, SettingsError
 

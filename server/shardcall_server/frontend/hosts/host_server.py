@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import structlog
 
-from shardcall.chunk_codec import decode
+from shardcall.rpc.chunk_codec import decode
 from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError
 from shardcall_server.frontend.access.gate import Gate

@@ -92,7 +92,7 @@ class Stores:
         segments: memory that clients share.
 
     Attributes:
-        calls: for how many calls room was made, of the last few some perhaps not counted.
+        calls: how many had room and have ended, of the last few some perhaps not counted.
     """
 
     def __init__(self, arena: Arena, segments: Segments) -> None:
@@ -120,7 +120,6 @@ class Stores:
             kept: the ids of results that stay on the mesh.
         """
         storage = Storage()
-        self.calls += 1
         try:
             through_link = sum(operand.travelling_bytes for operand in operands) <= INLINE_LINK_BYTES
             placed = [
@@ -141,6 +140,7 @@ class Stores:
             _count(call, operands, results, storage)
         finally:
             storage.close()
+            self.calls += 1
 
     def _place(
         self, call: Call, storage: Storage, operand: Given, field: str, through_link: bool

@@ -172,8 +172,10 @@ class Decisions:
                 self._measurer.timed += 1
             self._settle(digest, undecided, choice, final=final)
 
-        took_s = time.monotonic() - preparation.began
-        return Measurement(self._session, undecided.strategies, compiled, took_s, self._measurer.budget_s, settle)
+        kernel, took_s = preparation.command.call.kernel, time.monotonic() - preparation.began
+        return Measurement(
+            self._session, kernel, undecided.strategies, compiled, took_s, self._measurer.budget_s, settle
+        )
 
     def _settle(self, digest: str, undecided: _Undecided, choice: Choice | None, *, final: bool) -> None:
         """Gives every call what was chosen; with nothing chosen, those that wait go by the rule."""

@@ -30,6 +30,7 @@ class Measurement:
 
     Args:
         session: the mesh.
+        kernel: whose they are.
         candidates: the strategies, the rule's choice first.
         compiled: compiles a candidate.
         rule_s: what compiling the rule's choice took.
@@ -40,6 +41,7 @@ class Measurement:
     def __init__(
         self,
         session: MeshSession,
+        kernel: str,
         candidates: tuple[str, ...],
         compiled: Callable[[str], Future[Found]],
         rule_s: float,
@@ -47,6 +49,7 @@ class Measurement:
         settle: Callable[[Choice | None, bool], None],
     ) -> None:
         self.session = session
+        self._kernel = kernel
         self._candidates = candidates
         self._compiled = compiled
         self._patience_s = max(_COMPILE_S, 2 * rule_s)
@@ -56,7 +59,7 @@ class Measurement:
 
     def advance(self) -> bool:
         """Goes on until the choice is made or cannot be, and returns True; or until a call wants the mesh."""
-        log = structlog.get_logger()
+        log = structlog.get_logger().bind(kernel=self._kernel)
         try:
             next(self._steps)
         except StopIteration:
@@ -102,7 +105,8 @@ class Measurement:
                 turns.add(name, measured.run_seconds)
         self._end()
         choice = turns.choice()
-        structlog.get_logger().info("strategy chosen", strategy=choice.strategy, reason=choice.reason)
+        log = structlog.get_logger()
+        log.info("strategy chosen", kernel=self._kernel, strategy=choice.strategy, reason=choice.reason)
         self._settle(choice, True)
 
     def _send(self, candidate: CachedProgram) -> Future[link_pb2.WorkerMessage] | None:

@@ -195,10 +195,10 @@ class MeshSession:
         Every command without an answer then fails with MESH_RESTARTED, once the processes have ended: until then
         they may write to the call's region.
         """
-        for member in self.members[1:]:
-            name = f"link-{member.index}"
-            threading.Thread(target=self._read, args=[member], name=name, daemon=True).start()
         try:
+            for member in self.members[1:]:
+                name = f"link-{member.index}"
+                threading.Thread(target=self._read, args=[member], name=name, daemon=True).start()
             self._read(self.members[0])
             self._over.wait()
         finally:
@@ -241,7 +241,7 @@ class MeshSession:
             case "gathered":
                 self._ledger.gathered(message.call_id, member.index, message.gathered.byte_count)
             case "failure" if not message.call_id:
-                self.stop(Stop(f"the workers got out of step: {message.failure.message}"))
+                self.stop(_failed(member, message.failure))
             case _:
                 self._answer(member, message)
 
@@ -297,7 +297,7 @@ class MeshSession:
             command.answer.set_exception(own or mesh_restarted(end.kind))
         if not self.ready.done():
             self.ready.set_exception(
-                CallError(Reason.MESH_NOT_READY, "the mesh ended before it was ready; see the server's log")
+                CallError(Reason.MESH_NOT_READY, f"the mesh ended before it was ready: {end.reason}")
             )
         return end
 
@@ -357,6 +357,14 @@ def _end_processes(members: Sequence[Member]) -> list[int]:
         return [members[0].worker.end()]
     with ThreadPoolExecutor(len(members), thread_name_prefix="end") as threads:
         return list(threads.map(lambda member: member.worker.end(), members))
+
+
+def _failed(member: Member, failure: link_pb2.Failure) -> Stop:
+    """Why a worker ends that tells so itself."""
+    if failure.reason == Reason.MESH_NOT_READY:
+        where = f" of host {member.worker.host}" if member.worker.host else ""
+        return Stop(f"the devices{where} could not be started: {failure.message}", kind=Kind.CRASHED)
+    return Stop(f"the workers got out of step: {failure.message}")
 
 
 def _settle(answer: Future[link_pb2.WorkerMessage], message: link_pb2.WorkerMessage) -> None:

@@ -93,7 +93,8 @@ class MeshSupervisor:
         self._limits = limits
         self._warm = warm
         self._lock = threading.Lock()
-        self._mesh: Future[Mesh] = Future()
+        self._mesh: Future[Mesh] = self._next_mesh()
+        self._waiting: set[Future[None]] = set()  # of calls, until there is that mesh
         self._last: Mesh | None = None
         self.session: MeshSession | None = None
         """The present session, whether it answers yet or not."""
@@ -125,7 +126,7 @@ class MeshSupervisor:
         """
         with self._lock:
             if self._mesh.done() and self._mesh.result().session.ended:
-                self._mesh = Future()
+                self._mesh = self._next_mesh()
             current = self._mesh
         if current.done():
             return current.result()
@@ -137,7 +138,8 @@ class MeshSupervisor:
                     "the mesh could not be started and is tried again; repeat the call later, and see the "
                     "server's log for the reason",
                 )
-            return call.wait(current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
+            self._wait(call, current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
+        return current.result()
 
     def last_mesh(self, call: Call) -> Mesh:
         """The last mesh that answered, whether it does still or not; before there was any, the first.
@@ -166,6 +168,30 @@ class MeshSupervisor:
         self._workers.close()
         self._thread.join(timeout_s)
 
+    def _next_mesh(self) -> Future[Mesh]:
+        made: Future[Mesh] = Future()
+        made.add_done_callback(self._tell_waiting)
+        return made
+
+    def _wait(self, call: Call, current: Future[Mesh], doing: str) -> None:
+        """Waits for a mesh that may not come for days; of a call that has left meanwhile nothing stays."""
+        ours: Future[None] = Future()
+        with self._lock:
+            if current.done():
+                return
+            self._waiting.add(ours)
+        try:
+            call.wait(ours, doing)
+        finally:
+            with self._lock:
+                self._waiting.discard(ours)
+
+    def _tell_waiting(self, _: Future[Mesh]) -> None:
+        """Runs under the lock, under which every mesh is announced."""
+        for one in self._waiting:
+            one.set_result(None)
+        self._waiting.clear()
+
     def _keep_spare(self, passed_s: float) -> None:
         self._workers.look(passed_s)
         if self._life.is_ready:
@@ -179,7 +205,7 @@ class MeshSupervisor:
             self._failures = self._failures + 1 if error else 0
             with self._lock:
                 if self._mesh.done():
-                    self._mesh = Future()
+                    self._mesh = self._next_mesh()
                 elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready and self._hosts is None:
                     self._mesh.set_exception(error)
                     return

@@ -1,0 +1,1 @@
+"""How a client comes to its server: addresses, TLS and tokens."""

@@ -1,0 +1,237 @@
+"""The file that holds the tokens of a server's principals; its own user's clients find theirs there."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+FILE_VARIABLE = "SHARDCALL_TOKEN_FILE"
+TOKEN_VARIABLE = "SHARDCALL_TOKEN"  # noqa: S105  # a variable's name
+SCOPES = ("run", "arrays", "admin", "host")
+
+_TOKEN_BYTES = 32
+_MAX_FILE_BYTES = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_LETTER = re.compile(r"[A-Za-z0-9._~+/=-]")
+_LEAST = 16
+_TOKEN = re.compile(rf"{_LETTER.pattern}{{{_LEAST},512}}")
+_HEADING = "# Who may call this user's shardcall servers: NAME SCOPES TOKEN, a principal a line. Keep it to yourself.\n"
+
+
+class TokenFileError(ValueError):
+    """A token file that cannot be used: what is wrong with it, and what to do. It never tells a token."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the file.
+
+    Attributes:
+        name: the principal's.
+        scopes: what it may do.
+        token: what it shows; in no repr.
+    """
+
+    name: str
+    scopes: tuple[str, ...]
+    token: str = field(repr=False)
+
+    @classmethod
+    def make(cls, name: str, scopes: Sequence[str]) -> Entry:
+        """A principal with a new token."""
+        return cls(name, tuple(scopes), new_token())
+
+
+def usual_path() -> str:
+    """Where the tokens of this user's servers are; empty where the user has no home."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):  # the specification: a relative one is to be ignored
+        base = os.path.expanduser("~/.local/state")
+    return os.path.join(base, "shardcall", "token") if os.path.isabs(base) else ""
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def is_token(text: str) -> bool:
+    """Whether a text may be a token: 16 to 512 characters that a header may hold."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def why_no_token(given: object) -> str:
+    """What keeps something from being a token, without telling it."""
+    if not isinstance(given, str):
+        return f"it is of type {type(given).__name__}, and no string"
+    if not given:
+        return "it is empty"
+    wrong = [i for i, letter in enumerate(given) if not _LETTER.fullmatch(letter)]
+    if wrong:
+        space = ", white space," if given[wrong[0]].isspace() else ""
+        return f"character {wrong[0] + 1} of {len(given)}{space} is not allowed"
+    return f"it is too {'short' if len(given) < _LEAST else 'long'}, {len(given)} characters"
+
+
+def own_name() -> str:
+    """What this user is called as a principal: the login name, else "owner"."""
+    try:
+        import pwd  # noqa: PLC0415 - not everywhere
+
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except (ImportError, KeyError):
+        name = ""
+    return name if is_name(name) else "owner"
+
+
+def own_entry(entries: Sequence[Entry]) -> Entry:
+    """This user's own entry of those in a file: the one of its name, else the first."""
+    name = own_name()
+    return next((entry for entry in entries if entry.name == name), entries[0])
+
+
+def make_own(path: str) -> Entry | None:
+    """Makes a file with this user as the only principal, of all scopes, if there is none; returns what was made.
+
+    Raises:
+        TokenFileError: it cannot be written there.
+    """
+    if os.path.lexists(path):
+        return None
+    entry = Entry.make(own_name(), SCOPES)
+    return entry if create(path, [entry]) else None
+
+
+def read(path: str) -> tuple[Entry, ...]:
+    """Reads a file of this user's own.
+
+    Raises:
+        FileNotFoundError: there is none.
+        TokenFileError: others own it or may read it, or it is damaged.
+    """
+    try:
+        # Without waiting, in case that it is no file; what is checked is what was opened, wherever links led.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as file:
+            _check_owner(os.fstat(descriptor), path)
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise TokenFileError(
+            f"the token file {path} cannot be read: {error.strerror}; see whether it is your own, or name another by "
+            f"{FILE_VARIABLE}"
+        ) from None
+    return _parse(data, path)
+
+
+def create(path: str, entries: Sequence[Entry]) -> bool:
+    """Writes a file for this user alone where there is none; returns whether it was this call that did.
+
+    Raises:
+        TokenFileError: it cannot be written there.
+    """
+    with _written(path, entries) as whole:
+        try:
+            os.link(whole, path)  # unlike a renaming, it replaces nothing: of several at once one wins
+        except FileExistsError:
+            return False
+    return True
+
+
+def replace(path: str, entries: Sequence[Entry]) -> None:
+    """Writes a file anew, whole or not at all.
+
+    Raises:
+        TokenFileError: it cannot be written there.
+    """
+    with _written(path, entries) as whole:
+        os.replace(whole, path)
+
+
+def is_name(text: str) -> bool:
+    """Whether a principal may be called so: 1 to 64 letters, digits and ``._@-``, a letter or digit first."""
+    return _NAME.fullmatch(text) is not None
+
+
+def are_scopes(words: Sequence[str]) -> bool:
+    """Whether these are scopes, one or more."""
+    return bool(words) and set(words) <= set(SCOPES)
+
+
+def _check_owner(found: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise TokenFileError(f"the token file {path} is no file; remove it, or name another by {FILE_VARIABLE}")
+    if not hasattr(os, "geteuid"):
+        return  # where files have no such owners and modes
+    if found.st_uid != os.geteuid():
+        raise TokenFileError(
+            f"the token file {path} belongs to user {found.st_uid}, who could change it, and this is user "
+            f"{os.geteuid()}; remove it, or name one of your own by {FILE_VARIABLE}"
+        )
+    if found.st_mode & 0o077:
+        raise TokenFileError(
+            f"the token file {path} has the mode {found.st_mode & 0o777:o}, so others may know its tokens; replace "
+            f"those, or if nobody saw them: chmod 600 {path}"
+        )
+
+
+def _parse(data: bytes, path: str) -> tuple[Entry, ...]:
+    if len(data) > _MAX_FILE_BYTES:
+        raise TokenFileError(f"the token file {path} has more than {_MAX_FILE_BYTES} bytes; remove what is not needed")
+    entries: list[Entry] = []
+    for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if (entry := _entry(words)) is None:  # what stands there is not told: it may be a token
+            raise TokenFileError(
+                f"line {number} of the token file {path} is not NAME SCOPES TOKEN, such as alice run,arrays and 16 to "
+                f"512 letters, digits and ._~+/=-, with scopes of {', '.join(SCOPES)}; mend it, or remove the file for "
+                "a new one"
+            )
+        if any(entry.name == known.name or entry.token == known.token for known in entries):
+            raise TokenFileError(
+                f"line {number} of the token file {path} repeats a name or a token; give every principal one line"
+            )
+        entries.append(entry)
+    if not entries:
+        raise TokenFileError(f"the token file {path} names nobody; remove it for a new one")
+    return tuple(entries)
+
+
+def _entry(words: Sequence[str]) -> Entry | None:
+    if len(words) != 3:
+        return None
+    name, scopes, token = words[0], words[1].split(","), words[2]
+    return Entry(name, tuple(scopes), token) if is_name(name) and are_scopes(scopes) and is_token(token) else None
+
+
+@contextmanager
+def _written(path: str, entries: Sequence[Entry]) -> Iterator[str]:
+    """A whole file of these entries, next to the place where it belongs; gone after the body."""
+    lines = [f"{entry.name} {','.join(entry.scopes)} {entry.token}\n" for entry in entries]
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".token-", dir=folder)  # its mode is 0600
+        try:
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write("".join([_HEADING, *lines]))
+                file.flush()
+                os.fsync(descriptor)
+            yield name
+        finally:
+            with suppress(FileNotFoundError):  # it was renamed
+                os.unlink(name)
+    except OSError as error:
+        raise TokenFileError(
+            f"no token file can be written as {path}: {error.strerror}; name another place by {FILE_VARIABLE}, or give "
+            f"one token of your own by {TOKEN_VARIABLE}"
+        ) from None

@@ -1,0 +1,29 @@
+"""Errors of the client, which speak of Python's arguments, in the words of the command."""
+
+from __future__ import annotations
+
+import re
+
+_OPTIONS = {
+    "connect_timeout=": "--timeout",
+    "tls=True": "--tls",
+    "tls=": "--tls",
+    "leave out tls": "leave out --tls",
+    "tls is False": "--no-tls is given",
+    "tls=False": "--no-tls",
+    'ca_certificate="ca.pem"': "--ca-certificate ca.pem",
+    **{
+        f"{name}{equals}": f"--{name.replace('_', '-')}"
+        for name in ("ca_certificate", "client_certificate", "client_key")
+        for equals in ("=", "")
+    },
+}
+_ARGUMENT = re.compile(
+    # The longest first; nothing of a path.
+    rf"(?<![\w./'\"-])(?:{'|'.join(sorted(map(re.escape, _OPTIONS), key=len, reverse=True))})(?![\w/'\"-]|\.\w)"
+)
+
+
+def as_options(text: str) -> str:
+    """An error's text with options for arguments: ``--ca-certificate`` for ``ca_certificate=``."""
+    return _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], text)

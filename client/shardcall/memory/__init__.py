@@ -1,0 +1,1 @@
+"""The memory that a client shares with a server on its host."""

@@ -1,0 +1,1 @@
+"""How an RPC is made: deadlines, cancellation, repetition and what an error means."""

@@ -1,0 +1,69 @@
+"""Elements that are moved bit for bit, whatever moves them.
+
+With floating-point numbers the compiler computes where it should only move: XLA:CPU takes narrow ones to float32 and
+back, and a gather that is partitioned into a select and a sum makes 0 of -0 and, on CPU, of subnormals. Integers come
+through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+
+from shardcall_server.kernels.blocks import partition_spec
+from shardcall_server.kernels.element_types import narrow, widen
+from shardcall_server.kernels.layout import Spec
+
+_NIBBLES = ("int4", "uint4")
+
+
+def as_integers(array: jax.Array) -> jax.Array:
+    """A real array as integers of a byte or more: the bits of floating-point numbers; a bool array as it is."""
+    dtype = np.dtype(array.dtype)
+    if jnp.issubdtype(dtype, jnp.floating):
+        return lax.bitcast_convert_type(array, np.dtype(f"uint{dtype.itemsize * 8}"))
+    return widen(array, dtype) if dtype.name in _NIBBLES else array
+
+
+def from_integers(array: jax.Array, dtype: np.dtype) -> jax.Array:
+    """What `as_integers` was given, of a type."""
+    if dtype.name in _NIBBLES:
+        return narrow(array, dtype)
+    return array if array.dtype == dtype else lax.bitcast_convert_type(array, dtype)
+
+
+def moved(
+    move: Callable[..., jax.Array],
+    *arrays: jax.Array,
+    mesh: jax.sharding.Mesh | None = None,
+    specs: tuple[Spec | None, Spec | None] = (None, None),
+) -> jax.Array:
+    """What ``move`` makes of arrays, moved as integers; of complex ones real and imaginary parts, each by themselves.
+
+    Args:
+        move: takes elements from places to places, and puts none but zeros in between.
+        arrays: of one element type, any.
+        mesh: of the specs.
+        specs: how the first array and the result are split; None for how the compiler finds it.
+    """
+    dtype = np.dtype(arrays[0].dtype)
+    if dtype.kind == "c":
+        if mesh is not None and mesh.size == 1:
+            return move(*arrays)  # nothing is partitioned
+        parts = (map(part, arrays) for part in (lax.real, lax.imag))
+        return lax.complex(*(moved(move, *of_part, mesh=mesh, specs=specs) for of_part in parts))
+    first, *others = map(as_integers, arrays)
+    # Where they are told to lie, the compiler sends the integers, not what is bitcast before or afterwards.
+    return from_integers(_placed(move(_placed(first, mesh, specs[0]), *others), mesh, specs[1]), dtype)
+
+
+def _placed(array: jax.Array, mesh: jax.sharding.Mesh | None, spec: Spec | None) -> jax.Array:
+    if mesh is None or spec is None:
+        return array
+    constrained: jax.Array = lax.with_sharding_constraint(array, NamedSharding(mesh, partition_spec(spec)))
+    return constrained

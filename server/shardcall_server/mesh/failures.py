@@ -1,0 +1,55 @@
+"""What the front end is told of what went wrong in a worker, and what the log is told of it."""
+
+from __future__ import annotations
+
+import secrets
+
+import structlog
+
+from shardcall_server.compilation.program import BuildError
+from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.errors import CallError, Reason
+from shardcall_worker.v1 import link_pb2
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was no memory, of the devices or of the host."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def failure_of(error: BaseException) -> link_pb2.Failure:
+    """The answer to a command that ended with an error."""
+    if isinstance(error, CallError):
+        return link_pb2.Failure(
+            reason=error.reason.value, message=error.message, field=error.field, metadata=error.metadata
+        )
+    if is_out_of_memory(error):
+        return link_pb2.Failure(
+            reason=Reason.OUT_OF_DEVICE_MEMORY.value,
+            message="the devices do not have the memory for this call; split the arrays over more devices, "
+            "or make them smaller",
+        )
+    error_id = secrets.token_hex(4)
+    structlog.get_logger().error("a call failed unexpectedly", error_id=error_id, exc_info=error)
+    return link_pb2.Failure(
+        reason=Reason.INTERNAL.value,
+        message=f"the server failed at a fault of its own; tell its keeper of error {error_id}",
+        metadata={"error_id": error_id},
+    )
+
+
+def compile_failed(resolved: Resolved, error: Exception) -> CallError:
+    """The error of a call whose program could not be made; the reason, which may be no caller's affair, is logged."""
+    kernel, strategy, error_id = resolved.kernel.name, resolved.strategy.name, secrets.token_hex(4)
+    log = structlog.get_logger().bind(kernel=kernel, strategy=strategy, error_id=error_id)
+    if isinstance(error, BuildError):
+        log.error("a kernel's own code failed", exc_info=error.__cause__)
+        what = f"the code of kernel {kernel!r} itself failed with strategy {strategy!r}"
+    else:
+        log.error("a program could not be compiled", exc_info=error)
+        what = f"the compiler refused kernel {kernel!r} with strategy {strategy!r}"
+    return CallError(
+        Reason.COMPILE_FAILED,
+        f"{what} for these shapes and specs; try another strategy; the server's log has the reason: error {error_id}",
+        metadata={"error_id": error_id},
+    )

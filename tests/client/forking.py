@@ -1,0 +1,160 @@
+"""What a process does that forks, each by itself: ``python forking.py NAME``; `test_forks.py` runs them."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from shardcall.aio.threads import Threads
+from shardcall.call_memo import CallMemo
+from shardcall.display.progress_bars import Bar, _Screen
+from shardcall.lease import Lease
+from shardcall.local_server import ServerProcess
+from shardcall.rpc.deadline import Deadline
+from shardcall.rpc.places import Places
+from shardcall.transfer.copying import Copier
+from shardcall.transfer.result_sizes import ResultSizes
+from shardcall.v1 import kernel_pb2
+
+
+def in_child(deed):
+    """Runs it in a forked child, which must come to its end."""
+    child = os.fork()
+    if not child:
+        try:
+            deed()
+            os._exit(0)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the test is told
+            sys.__stderr__.write(f"in the child: {error!r}\n")
+        finally:
+            os._exit(1)
+    until, status = time.monotonic() + 20, (0, 0)
+    while not status[0] and time.monotonic() < until:
+        status = os.waitpid(child, os.WNOHANG)
+        threading.Event().wait(0.01)
+    if not status[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise AssertionError("the child hangs")
+    assert os.waitstatus_to_exitcode(status[1]) == 0
+
+
+def a_child_copies_with_a_thread_of_its_own():
+    copier, source = Copier(), np.ones((16, 2**20), np.uint8)
+    copier.copy(np.empty_like(source), source)  # which starts the parent's
+
+    def copy():
+        target = np.zeros_like(source)
+        copier.copy(target, source)
+        assert target.all()
+
+    in_child(copy)
+    copy()
+    copier.close()
+    in_child(copy)
+
+
+def a_child_awaits_with_threads_of_its_own():
+    threads = Threads()
+
+    def run():
+        assert asyncio.run(threads.run(lambda: 3)) == 3
+
+    run()
+    in_child(run)
+    run()
+    asyncio.run(threads.close(lambda: None))
+
+    def refuse():
+        with pytest.raises(ValueError, match="closed"):
+            run()
+
+    in_child(refuse)
+
+
+def a_child_finds_no_lock_held_and_no_place_taken():
+    places, memo, sizes, screen = Places(1), CallMemo(), ResultSizes(1), _Screen()
+    message = kernel_pb2.KernelCall(kernel="diff")
+
+    def use():
+        with places.one(Deadline(5.0)):
+            memo.keep("key", message)
+            sizes.note(message, [], [8])
+            screen.remove(Bar(lambda: None))
+
+    with places.one(Deadline(5.0)), places._lock, memo._lock, sizes._lock, screen._lock:
+        in_child(use)
+    use()
+
+
+class OnMesh:
+    """Stands for a remote array."""
+
+
+def a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents():
+    deleted = []
+    lease = Lease(60.0, lambda lease_id: None, deleted.append)
+    kept = lease.hold(b"parent's", OnMesh)
+    lease_id = lease.lease_id
+
+    def begin():
+        assert lease.lease_id != lease_id
+        assert not lease.delete_dropped(deleted.append)
+        own = lease.hold(b"child's", OnMesh)
+        assert lease._thread is not None
+        assert lease._thread.is_alive()
+        assert lease.close() == ([b"child's"], [own])
+
+    with lease._lock:
+        in_child(begin)
+    assert lease.lease_id == lease_id
+    assert lease.close() == ([b"parent's"], [kept])
+    assert not deleted
+
+
+def a_child_lets_the_local_server_alone():
+    command = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
+    server = ServerProcess(command)
+    assert server.wait_until_ready(20) == "here:1"
+    in_child(server.stop)
+    assert server._process.poll() is None
+    server.stop()
+    assert server._process.returncode == 0
+
+
+def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
+    command = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
+    server, go = ServerProcess(command), os.pipe()
+    server.wait_until_ready(20)
+    child = os.fork()
+    if not child:
+        os.close(go[1])
+        os.read(go[0], 1)
+        os._exit(0)
+    server._process.stdin.close()
+    assert server._process.wait(20) == 0
+    os.close(go[0])
+    os.close(go[1])
+    os.waitpid(child, 0)
+    server.stop()
+
+
+DEEDS = {
+    deed.__name__: deed
+    for deed in (
+        a_child_copies_with_a_thread_of_its_own,
+        a_child_awaits_with_threads_of_its_own,
+        a_child_finds_no_lock_held_and_no_place_taken,
+        a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents,
+        a_child_lets_the_local_server_alone,
+        a_server_ends_with_its_owner_though_a_child_of_that_goes_on,
+    )
+}
+
+if __name__ == "__main__":
+    DEEDS[sys.argv[1]]()

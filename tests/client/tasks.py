@@ -1,0 +1,12 @@
+"""What the tests of asyncio do with tasks."""
+
+import asyncio
+
+import pytest
+
+
+async def cancel(task):
+    """Cancels a task and waits for its end."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -1,0 +1,135 @@
+"""The threads of the client for asyncio, without a server."""
+
+import asyncio
+import contextvars
+import threading
+import time
+from functools import partial
+
+import pytest
+from client.tasks import cancel
+
+import shardcall
+from shardcall.aio import asynchronous, threads
+from shardcall.aio.threads import Threads
+from shardcall.rpc.deadline import deadline
+
+
+def test_context_variables_are_those_of_the_caller():
+    name = contextvars.ContextVar("name", default="nobody's")
+
+    async def use():
+        name.set("mine")
+        pool = Threads()
+        try:
+            return await pool.run(name.get)
+        finally:
+            await pool.close(lambda: None)
+
+    assert asyncio.run(use()) == "mine"
+
+
+def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
+    release, begun = threading.Event(), []
+
+    async def use():
+        pool = Threads()
+        busy = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(threads._MOST_THREADS)]
+        waiting = asyncio.create_task(pool.run(lambda: begun.append(1)))
+        await asyncio.sleep(0)
+        await cancel(waiting)
+        release.set()
+        assert all(await asyncio.gather(*busy))
+        await pool.close(lambda: None)
+
+    asyncio.run(use())
+    assert not begun
+
+
+def test_a_value_that_came_too_late_is_given_back():
+    began, release, dropped = threading.Event(), threading.Event(), []
+
+    def work():
+        began.set()
+        release.wait(20)
+        return "value"
+
+    async def use():
+        pool = Threads()
+        task = asyncio.create_task(pool.run(work, dropped.append))
+        await asyncio.to_thread(began.wait, 20)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()  # impatience changes nothing
+        await asyncio.sleep(0)
+        assert not task.done()
+        release.set()
+        await cancel(task)
+        await pool.close(lambda: None)
+
+    asyncio.run(use())
+    assert dropped == ["value"]
+
+
+def test_what_is_dropped_waits_behind_nobodys_call(monkeypatch):
+    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+    began, end, end_next, dropped = threading.Event(), threading.Event(), threading.Event(), []
+
+    def work():
+        began.set()
+        return end.wait(20)
+
+    async def use():
+        pool = Threads()
+        task = asyncio.create_task(pool.run(work, dropped.append))
+        await asyncio.to_thread(began.wait, 20)
+        following = asyncio.create_task(pool.run(lambda: end_next.wait(20)))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        end.set()
+        await cancel(task)
+        assert dropped == [True]
+        assert not following.done()
+        end_next.set()
+        assert await following
+        await pool.close(lambda: None)
+
+    asyncio.run(use())
+
+
+def test_a_timeout_left_out_holds_for_the_wait_too(monkeypatch):
+    monkeypatch.setattr(threads, "_MOST_THREADS", 1)
+
+    class Waiting:
+        def rest(self, release, *, timeout=0.2):
+            return release.wait(20)
+
+    async def use():
+        pool, release = Threads(), threading.Event()
+        rest = partial(asynchronous.awaited(Waiting.rest), asynchronous.Asynchronous(Waiting(), pool))
+        first = asyncio.create_task(rest(release, timeout=20))
+        await asyncio.sleep(0)
+        with pytest.raises(shardcall.DeadlineExceededError):
+            await rest(release)
+        release.set()
+        assert await first
+        await pool.close(lambda: None)
+
+    asyncio.run(use())
+
+
+def test_the_wait_for_a_thread_counts():
+    async def use():
+        pool, release = Threads(), threading.Event()
+        taken = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(threads._MOST_THREADS)]
+        late = asyncio.create_task(pool.run(lambda: deadline(100.0, 0.0), timeout=100.0))
+        await asyncio.to_thread(lambda: None)
+        asked = time.monotonic()
+        release.set()
+        given = await late
+        await asyncio.gather(*taken)
+        await pool.close(lambda: None)
+        assert given.began_at <= asked
+
+    asyncio.run(use())

@@ -1,0 +1,77 @@
+"""Which arrays of a lease are deleted, where answers and lists cross each other."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardcall
+from shardcall.lease import Lease
+
+HANDLE = b"\1" * 32
+
+
+class Object:
+    """Stands where the caller's object does, which the lease only keeps and loses."""
+
+
+@pytest.fixture
+def deleted():
+    return []
+
+
+@pytest.fixture
+def lease(deleted):
+    made = Lease(600.0, lambda _: None, deleted.extend)
+    yield made
+    made.close()
+
+
+def drop(lease, deleted):
+    del deleted[:]
+    lease.delete_dropped(deleted.extend)
+    return list(deleted)
+
+
+def test_a_list_takes_no_array_from_a_call_whose_answer_is_on_its_way(lease, deleted):
+    with lease.making():
+        assert lease.hold_listed(HANDLE, Object) is not None
+        assert drop(lease, deleted) == []
+        held = lease.hold(HANDLE, Object)
+    assert drop(lease, deleted) == []
+    del held
+    assert drop(lease, deleted) == [HANDLE]
+
+
+def test_a_listed_array_that_no_answer_brought_is_deleted_once_all_calls_of_then_have_ended(lease, deleted):
+    first, second, later = lease.making(), lease.making(), lease.making()
+    first.__enter__()
+    second.__enter__()
+    lease.hold_listed(HANDLE, Object)
+    later.__enter__()
+    lease.hold_listed(HANDLE, Object)
+    first.__exit__(None, None, None)
+    assert drop(lease, deleted) == []
+    second.__exit__(None, None, None)
+    assert drop(lease, deleted) == [HANDLE]
+    later.__exit__(None, None, None)
+    assert drop(lease, deleted) == []
+
+
+def test_a_list_gives_nobody_an_array_that_is_being_deleted(lease):
+    lease.hold(HANDLE, Object)
+    shown = []
+    assert lease.delete_dropped(lambda _: shown.append(lease.hold_listed(HANDLE, Object)))
+    assert shown == [None]
+    assert lease.hold_listed(HANDLE, Object) is not None  # the server still shows it
+
+
+def test_what_could_not_be_deleted_is_deleted_another_time(lease, deleted):
+    lease.hold(HANDLE, Object)
+
+    def fail(_):
+        raise shardcall.ServerUnavailableError("away")
+
+    with pytest.raises(shardcall.ServerUnavailableError):
+        lease.delete_dropped(fail)
+    assert lease.holds(HANDLE)
+    assert drop(lease, deleted) == [HANDLE]

@@ -1,0 +1,100 @@
+"""A forked child calls by its parent's client, whatever the parent's threads were doing."""
+
+import subprocess
+import sys
+
+import pytest
+
+_FORKED = """
+import os
+import sys
+import threading
+import numpy as np
+import shardcall as sc
+
+x, small = np.ones((1024, 1024)), np.ones(8)
+client = sc.connect(sys.argv[1])
+kept = client.put(x)
+stop, begun, others = threading.Event(), threading.Barrier(3), []
+
+def call_on(array):
+    client.diff(array)
+    begun.wait()
+    while not stop.is_set():
+        client.diff(array)
+
+for array in (small, x):
+    others.append(threading.Thread(target=call_on, args=(array,)))
+    others[-1].start()
+begun.wait()
+codes = []
+for _ in range(5):
+    child = os.fork()
+    if not child:
+        assert client.diff(small, timeout=20).array.shape == (7,)
+        assert client.diff(x, timeout=20).array.shape == (1024, 1023)
+        assert client.diff(kept, timeout=20, keep=True).array.get().shape == (1024, 1023)
+        client.close()
+        sys.exit(3)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+stop.set()
+for other in others:
+    other.join()
+assert codes == [3] * 5, codes
+assert kept.get().shape == x.shape
+client.close()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_children_of_a_process_whose_threads_call(server, closes: bool):
+    source = _FORKED if closes else _FORKED.replace("client.close()\n        sys.exit", "sys.exit")
+    command = [sys.executable, "-c", source, server.address]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
+
+
+_BLOCK = """
+import os
+import sys
+import numpy as np
+import shardcall as sc
+
+with sc.connect(sys.argv[1]) as client, client.put(np.ones(8)) as kept:
+    child = os.fork()
+    if not child:
+        with client.put(np.ones(8)) as own:
+            pass
+        sys.exit(0 if own.lost else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert kept.get().shape == (8,)
+"""
+
+
+def test_a_child_that_leaves_its_parents_block_deletes_nothing_of_it(server):
+    command = [sys.executable, "-c", _BLOCK, server.address]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+
+
+_LOCAL = """
+import os
+import sys
+import numpy as np
+import shardcall as sc
+
+with sc.local(devices=2) as client:
+    for deed in (client.close, sys.exit):
+        child = os.fork()
+        if not child:
+            deed()
+            sys.exit()
+        assert os.waitpid(child, 0)[1] == 0
+    assert client.diff(np.ones(8)).array.shape == (7,)
+"""
+
+
+def test_children_that_end_leave_a_local_server_to_their_parent():
+    ended = subprocess.run([sys.executable, "-c", _LOCAL], check=False, capture_output=True, text=True, timeout=90)
+    assert ended.returncode == 0, ended.stderr

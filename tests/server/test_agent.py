@@ -1,0 +1,54 @@
+"""What an agent says while it cannot join; tests/faults lets real ones try."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import grpc
+import pytest
+from structlog.testing import capture_logs
+
+from shardcall.access.addresses import parse_address
+from shardcall.access.tls import Tls
+from shardcall.access.token import Token
+from shardcall_server.agent.agent import Agent, AgentSettings
+
+TOKEN = Token()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What gRPC raises where no connection comes about."""
+
+    text: str
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return self.text
+
+
+@pytest.fixture
+def agent() -> Agent:
+    server = parse_address("server.test:8471")
+    return Agent(AgentSettings(server, Tls(b"ca"), lambda: TOKEN, "a", "", 1, "", False, "info"))
+
+
+def test_why_a_server_cannot_be_joined_is_told_once_until_the_reason_changes(agent):
+    distrusted, expired = "CERTIFICATE_VERIFY_FAILED: who", "CERTIFICATE_VERIFY_FAILED: certificate has expired"
+    with capture_logs() as logs:
+        for attempt, details in enumerate([distrusted] * 70 + [expired] * 70 + [distrusted]):
+            agent._explain(Refusal(details), attempt, TOKEN, joined=False)
+    assert [(line["log_level"], line["reason"].partition(";")[0]) for line in logs] == [
+        ("warning", "the certificate of server.test:8471 is not by the authority given"),
+        ("warning", "the certificate of server.test:8471 has expired"),
+        ("warning", "the certificate of server.test:8471 is not by the authority given"),
+    ]
+
+
+def test_a_server_that_is_away_is_waited_for_in_few_words(agent):
+    with capture_logs() as logs:
+        for attempt in range(60):
+            agent._explain(Refusal("Connection refused"), attempt, TOKEN, joined=False)
+    assert [line["log_level"] for line in logs] == ["info", "info"]

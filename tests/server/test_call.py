@@ -1,0 +1,38 @@
+"""What a call that is late is told; deadlines of a real server are in tests/end_to_end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardcall_server.frontend.call import Call
+
+
+class Context:
+    """What a `Call` asks of gRPC's context, with a time that its caller gave it."""
+
+    def __init__(self, remaining_s: float) -> None:
+        self._remaining_s = remaining_s
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    def time_remaining(self) -> float:
+        return self._remaining_s
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("left_s", "says"),
+    [
+        (2.5, "the call's 2.5 s passed while compiling; give it a longer timeout"),
+        (2e-5, "next to no time was left when the call arrived, and passed while compiling; give it a longer timeout"),
+        (0.0, "next to no time was left when the call arrived, and passed while compiling; give it a longer timeout"),
+    ],
+)
+def test_a_call_whose_time_was_spent_before_it_arrived_is_not_said_to_have_had_none(left_s, says):
+    context: Any = Context(left_s)
+    assert Call(context, max_call_s=60).deadline_exceeded("compiling").message == says
