@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+LOAD ?= 8
 UV_VERSION := 0.13.8
 
 # A test run starts some 300 servers: where the bytecode of our modules may not be kept, each compiles it anew.
@@ -24,7 +25,7 @@ venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-all test-hosts fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo test test-under-load test-all test-hosts fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
@@ -40,6 +41,11 @@ cluster-demo: ## make one mesh of four containers, ask it the first question, ki
 test: $(venv) ## run the tests, without the long ones and, where no Docker engine answers, the container's
 	@echo 'Testing (make test-all adds the tests marked long; ARGS="-k name" picks some)'
 	@$(run) -m pytest $(in_parallel) -m 'not long' $(ARGS)
+
+test-under-load: $(venv) ## run the tests beside 8 busy loops (LOAD=20 for more)
+	@echo 'Testing beside $(LOAD) busy loops'
+	@trap 'kill $$loops' EXIT; for i in $$(seq $(LOAD)); do (while :; do :; done) & loops="$$loops $$!"; done; \
+	$(run) -m pytest $(in_parallel) -m 'not long' $(ARGS)
 
 test-all: $(venv) ## run every test, the long ones too
 	@echo 'Testing everything, the long tests too'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -29,8 +30,9 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--full``: the long form of the tests in tests/faults; without it they do a tenth."""
+    """Adds ``--full``, for the long form of the tests in tests/faults, and ``--failures-to``, for .ci/rerun."""
     parser.addoption("--full", action="store_true", help="whole counts and durations in tests/faults")
+    parser.addoption("--failures-to", type=Path, metavar="FILE", help="write each failure to FILE, a line of JSON each")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -41,6 +43,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")
         for line in sorted(figures):
             terminalreporter.line(line)
+
+
+class _FailureLog:
+    """Writes failures to a file as they are reported.
+
+    Args:
+        path: the file; it is emptied.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.write_text("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            with self._path.open("a") as log:
+                log.write(json.dumps({"test": report.nodeid, "text": report.longreprtext}) + "\n")
 
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn
@@ -55,9 +74,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C interrupts, also where a shell has started the tests in the background and so ignores it for them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    path = config.getoption("--failures-to")
+    if path and not hasattr(config, "workerinput"):  # the process that reports, not one of those that run tests
+        config.pluginmanager.register(_FailureLog(path))
 
 
 @dataclass

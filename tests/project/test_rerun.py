@@ -1,0 +1,66 @@
+"""How .ci/run tells a flaky test from a fault: it runs what failed again, alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+from pathlib import Path
+
+RUNS = Path(__file__).with_suffix(".runs")
+
+def test_passes_from_the_second_run_on():
+    RUNS.open("a").write(".")
+    assert RUNS.read_text() != "."
+
+def test_never_passes():
+    assert False
+"""
+
+
+def run_twice(folder: Path, root: Path, *tests: str) -> tuple[int, str]:
+    """The first run as .ci/run makes it, then the second."""
+    (folder / "test_chance.py").write_text(TESTS)
+    (folder / "conftest.py").write_text((root / "tests/conftest.py").read_text())
+    failures = folder / "failures"
+    pytest = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:randomly", "-n", "2"]
+    first = subprocess.run(
+        [*pytest, "--failures-to", str(failures), *tests], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert first.returncode == 1, first.stdout + first.stderr
+    return rerun(folder, root, failures)
+
+
+def rerun(folder: Path, root: Path, failures: Path) -> tuple[int, str]:
+    command = [sys.executable, str(root / ".ci/rerun"), str(failures)]
+    second = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return second.returncode, second.stdout
+
+
+def test_a_test_that_then_passes_twice_is_reported_and_fails_nothing(tmp_path: Path, root: Path):
+    status, printed = run_twice(tmp_path, root, "test_chance.py::test_passes_from_the_second_run_on")
+    assert status == 0, printed
+    _, flaky = printed.split(" FLAKY ")
+    assert "test_chance.py::test_passes_from_the_second_run_on failed, and passed 2 times" in flaky
+    assert 'assert RUNS.read_text() != "."' in flaky
+
+
+def test_a_test_that_fails_again_fails_the_run(tmp_path: Path, root: Path):
+    status, printed = run_twice(tmp_path, root)
+    assert status == 1
+    assert "FAILED AGAIN test_chance.py::test_never_passes" in printed
+    assert "1 flaky, 1 failed again" in printed
+
+
+def test_many_failures_and_none_are_faults(tmp_path: Path, root: Path):
+    failures = tmp_path / "failures"
+    failures.write_text("".join(json.dumps({"test": f"test_{i}", "text": ""}) + "\n" for i in range(11)))
+    assert rerun(tmp_path, root, failures) == (
+        1,
+        "11 tests failed: none is run again, since at most 10 are taken for flaky\n",
+    )
+    failures.write_text("")
+    assert rerun(tmp_path, root, failures) == (1, "the run failed, and no test did\n")
