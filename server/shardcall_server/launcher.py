@@ -19,8 +19,8 @@ _TUNABLES = {
 
 # Many virtual devices on few cores may meet late; after the default 40 s XLA would end the process.
 _LATE_MEETINGS = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
-# XLA prefers vectors of 256 bits where the processor has 512. With 512, whole cache lines are written without being read
-# first: a pass over memory takes about 8 % less. Only for versions of jaxlib that are right with them: with 0.10.2
+# XLA prefers vectors of 256 bits where the processor has 512. With 512, whole cache lines are written without being
+# read first: a pass over memory takes about 8 % less. Only for versions of jaxlib that are right with them: with 0.10.2
 # arctangents are wrong (https://github.com/jax-ml/jax/issues/39352), with 0.11.2 they end the process (SIGSEGV).
 _WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"
 _RIGHT_WITH_WIDE_VECTORS = frozenset({"0.10.1"})
