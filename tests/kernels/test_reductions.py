@@ -169,3 +169,20 @@ def test_the_mean_of_what_is_alike_is_that(run, dtype_):
         x = np.full(count, 3, dtype_)
         for name, wanted in (("mean", 3), ("var", 0), ("std", 0)):
             assert run(KERNELS[name], x, mesh={"x": 8}) == wanted
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_the_variance_of_numbers_far_from_zero_is_within_4_epsilons(run, values, devices):
+    for _ in range(20):
+        x = (10_000 + values.normal((1000,))).astype(np.float32)
+        wide = x.astype(np.longdouble)
+        wanted = np.mean((wide - wide.mean()) ** 2)
+        apart = abs(run(KERNELS["var"], x, mesh={"x": devices}) - wanted) / wanted
+        assert apart <= 4 * np.finfo(np.float32).eps
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_the_variance_of_large_numbers_and_infinities_is_numpys(run, same, devices):
+    for items in ([1e25, 3e25, 2e25, 1e25], [3e37, -3e37, 1, 1], [np.inf, 1, 2, 3], [np.nan, 1, 2, 3]):
+        x = np.array(items, np.float32)
+        same(run(KERNELS["var"], x, mesh={"x": devices}), expected("var", x))

@@ -36,7 +36,7 @@ class Elementwise(Kernel):
     """
 
     function: ClassVar[Function]
-    version = 3
+    version = 4
     parameters = ()
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:

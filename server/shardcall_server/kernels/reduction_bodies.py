@@ -62,8 +62,12 @@ class Over:
 
     def sum(self, x: jax.Array) -> jax.Array:
         """The sum, in x's type."""
-        part = jnp.sum(self._masked(x, 0), self.axes, x.dtype, keepdims=True)
-        return lax.psum(part, self._axis_names) if self._axis_names else part
+        return self.sums(x)[0]
+
+    def sums(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        """The sums of arrays of one shape, each in its type, by one all-reduce."""
+        parts = tuple(jnp.sum(self._masked(x, 0), self.axes, x.dtype, keepdims=True) for x in arrays)
+        return lax.psum(parts, self._axis_names) if self._axis_names else parts
 
     def prod(self, x: jax.Array) -> jax.Array:
         """The product, in x's type."""
@@ -173,8 +177,16 @@ def _mean(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
 def _var(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:
     wide = x if x.dtype.kind == "c" else widen(x, dtype)
     distance = wide - arithmetic.divide(over.sum(wide), over.count)
-    square = jnp.square(jnp.real(distance)) + jnp.square(jnp.imag(distance))
-    return arithmetic.divide(over.sum(square), max(over.count - ddof, 0))
+    # The mean was rounded, which the sum of the distances makes good. Chan, Golub and LeVeque, "Algorithms for
+    # computing the sample variance", eq. 1.7.
+    left, squares = over.sums(distance, _squared_size(distance))
+    correction = _squared_size(arithmetic.divide(left, over.count)) * over.count
+    squares = jnp.maximum(squares - jnp.where(jnp.isfinite(correction), correction, 0), 0)
+    return arithmetic.divide(squares, max(over.count - ddof, 0))
+
+
+def _squared_size(x: jax.Array) -> jax.Array:
+    return jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x)) if x.dtype.kind == "c" else jnp.square(x)
 
 
 def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:
