@@ -6,9 +6,11 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     ├── InvalidRequestError(ValueError)           a request that makes no sense as a whole
     ├── InvalidOperandError(ValueError)           number, rank, shape or content of operands
     │   ├── AxisError(numpy.exceptions.AxisError) an axis that the operand does not have
-    │   └── OperandTypeError(TypeError)           an element type that cannot be taken
+    │   ├── OperandTypeError(TypeError)           an element type that cannot be taken
+    │   ├── OperandCountError(TypeError)          too many operands, or too few
+    │   └── OperandOverflowError(OverflowError)   an integer that the other operand's element type does not hold
     ├── InvalidParameterError(ValueError)         a parameter that is missing or out of range
-    │   ├── ParameterTypeError(TypeError)         … of a kind that no parameter can have
+    │   ├── ParameterTypeError(TypeError)         … of a kind that it cannot be of
     │   └── UnknownParameterError(TypeError)      … that the kernel does not have
     ├── ShardingError(ValueError)                 mesh, spec or strategy
     ├── KernelNotFoundError(LookupError)          no kernel has this name
@@ -110,12 +112,20 @@ class OperandTypeError(InvalidOperandError, TypeError):
     """An element type that cannot be taken, or not with the other operand's."""
 
 
+class OperandCountError(InvalidOperandError, TypeError):
+    """A number of operands that the kernel does not take."""
+
+
+class OperandOverflowError(InvalidOperandError, OverflowError):
+    """A Python integer that the element type of the operand beside it does not hold."""
+
+
 class InvalidParameterError(ShardcallError, ValueError):
-    """A parameter that is missing, of another kind or out of range."""
+    """A parameter that is missing or out of range."""
 
 
 class ParameterTypeError(InvalidParameterError, TypeError):
-    """A parameter of a kind that no parameter can have."""
+    """A parameter of a kind that it cannot be of."""
 
 
 class UnknownParameterError(InvalidParameterError, TypeError):

@@ -60,6 +60,9 @@ class Reason(enum.StrEnum):
     PROGRAM_REFUSED = enum.auto()
     REQUEST_ID_REUSED = enum.auto()
     PROFILE_STATE = enum.auto()
+    INVALID_VALUE = enum.auto()
+    PARAMETER_TYPE = enum.auto()
+    OPERAND_COUNT = enum.auto()
 
 
 class CallError(Exception):

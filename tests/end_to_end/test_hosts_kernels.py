@@ -97,6 +97,18 @@ def test_elementwise_reductions_and_layouts(hosts):
     np.testing.assert_array_equal(moved, bits.T, strict=True)
 
 
+@on_both
+def test_values_are_refused_by_hosts_that_see_them(hosts):
+    x = np.arange(83, dtype=np.int8) % 5
+    y = x - (x == 4) * np.int8(5)
+    for mesh in (ROW, SOME, sc.Mesh({"x": 1}, device_ids=[7])):  # the last is another host's than the first
+        for keep in (False, True):
+            with pytest.raises(sc.InvalidOperandError, match="y holds a negative integer"):
+                hosts.power(x, y, mesh=mesh, keep=keep)
+        np.testing.assert_array_equal(hosts.power(x, x, mesh=mesh).array, x**x)
+    assert not hosts.list()
+
+
 @on_one
 def test_einsum_and_gradient(hosts):
     np.testing.assert_array_equal(hosts.einsum("ij,ik->kj", X, X, mesh=SOME).array, np.einsum("ij,ik->kj", X, X))

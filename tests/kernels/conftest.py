@@ -58,6 +58,10 @@ class Kernels:
         """The compiled program."""
         return self.runner.program(_call(kernel, *operands, **how))
 
+    def call(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Call:
+        """The call, for this process's own runner."""
+        return _call(kernel, *operands, **how)
+
     def __call__(
         self, kernel: Kernel, *operands: np.ndarray | None, padding: float = 0, **how: object
     ) -> np.ndarray | tuple[np.ndarray, ...]:

@@ -235,11 +235,6 @@ def test_integers_by_zero_overflow_and_shifts_beyond_the_width(run, same, name):
     same(run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y))
 
 
-def test_integers_to_negative_powers_are_cut_off_towards_zero(run, same):
-    x, y = np.array([-2, -1, -1, 0, 1, 2], np.int32), np.array([-1, -1, -2, -1, -5, -3], np.int32)
-    same(run(KERNELS["power"], x, y), np.array([0, -1, 1, 0, 1, 0], np.int32))
-
-
 def test_int64_and_uint64_are_compared_by_value(run, same):
     x, y = np.array([-1, 2**62, 5, -(2**63)]), np.array([2**64 - 1, 2**62, 4, 2**63], np.uint64)
     for name in ("less", "equal", "greater_equal"):

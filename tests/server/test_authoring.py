@@ -4,13 +4,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardcall_server.authoring import Kernel, OperandInfo, Signature, Strategy, check, fit
+from shardcall_server.authoring import (
+    CallError,
+    Kernel,
+    OperandInfo,
+    Reason,
+    Signature,
+    Strategy,
+    ValueCheck,
+    any_element,
+    check,
+    fit,
+)
 
 MESHES = [{"x": 3}]
 X = np.arange(10.0).reshape(5, 2)
 
 
-def kernel(build, refusal=lambda problem: None, promised=lambda x: x):
+def kernel(build, refusal=lambda problem: None, promised=lambda x: x, checks=()):
     """A kernel that is what its strategy makes."""
 
     class Made(Kernel):
@@ -19,7 +30,7 @@ def kernel(build, refusal=lambda problem: None, promised=lambda x: x):
         strategies = (Strategy("only", "Only.", refusal, build),)
 
         def validate(self, operands, parameters):
-            return Signature({}, (promised(operands[0]),))
+            return Signature({}, (promised(operands[0]),), checks)
 
     return Made()
 
@@ -86,3 +97,23 @@ def test_a_kernel_may_use_any_of_jaxs_functions():
         return lambda x: (fit(jnp.arctan2(jnp.arctan(x), 1.0), problem.padded_result()),)
 
     check(kernel(angles), lambda x: np.arctan(np.arctan(x)), np.linspace(0.1, 3, 2000), meshes=[{"x": 1}], rtol=1e-12)
+
+
+def test_a_kernel_may_refuse_values():
+    def positive(problem, mesh):
+        def program(x):
+            refused = any_element(lambda x: x < 0, x, problem.operands[0].shape, mesh, problem.in_specs[0])
+            return fit(jnp.sqrt(x), problem.padded_result()), refused
+
+        return program
+
+    roots = kernel(positive, checks=(ValueCheck("x", "x is negative; give its absolute value"),))
+    check(roots, np.sqrt, X, meshes=MESHES, rtol=1e-15)
+    with pytest.raises(CallError, match="x is negative") as refused:
+        check(roots, np.sqrt, -X, meshes=MESHES)
+    assert (refused.value.reason, refused.value.field) == (Reason.INVALID_VALUE, "x")
+
+
+def test_a_check_without_its_flag_is_found():
+    with pytest.raises(AssertionError, match="promised 1 flags"):
+        check(kernel(double, checks=(ValueCheck("x", "never"),)), lambda x: 2 * x, X, meshes=MESHES)

@@ -76,6 +76,14 @@ def test_a_run_that_one_host_alone_failed_at_ends_the_mesh():
         merged(executed(), failure())
 
 
+def test_values_that_a_host_without_devices_of_the_mesh_did_not_see_are_refused():
+    refused = failure("INVALID_VALUE", "negative")
+    for answers in ((executed(), refused), (refused, executed()), (refused, refused)):
+        assert merged(*answers).failure.message == "negative"
+    with pytest.raises(DisagreementError, match="host b alone failed"):
+        merged(executed(), failure("OUT_OF_DEVICE_MEMORY"))
+
+
 def test_an_array_for_which_one_host_has_no_room_is_refused():
     put = link_pb2.WorkerMessage(call_id=1, array_put=link_pb2.ArrayPut())
     assert merged(put, failure("OUT_OF_DEVICE_MEMORY", "no room")).failure.message == "no room"

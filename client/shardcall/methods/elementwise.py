@@ -99,9 +99,7 @@ def _binary(name: str, note: str = "") -> _Binary:
     return cast(_Binary, method)
 
 
-_POWER = (
-    "Integers to negative powers are cut off towards zero: 2 to the power of -1 is 0, as is 0; NumPy raises ValueError."
-)
+_POWER = "Integers to negative integer powers are refused, as in NumPy: `shardcall.InvalidOperandError`, a ValueError."
 
 
 class Elementwise(Calling[Outcome]):

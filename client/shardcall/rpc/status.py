@@ -69,6 +69,9 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_PROGRAM_REFUSED: errors.ProgramRefusedError,
         error_pb2.ERROR_REASON_REQUEST_ID_REUSED: errors.InvalidRequestError,
         error_pb2.ERROR_REASON_PROFILE_STATE: errors.InvalidRequestError,
+        error_pb2.ERROR_REASON_INVALID_VALUE: errors.InvalidOperandError,
+        error_pb2.ERROR_REASON_PARAMETER_TYPE: errors.ParameterTypeError,
+        error_pb2.ERROR_REASON_OPERAND_COUNT: errors.OperandCountError,
     }
 )
 """The class of every reason of the contract."""

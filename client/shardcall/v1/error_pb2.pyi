@@ -31,11 +31,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNKNOWN_PARAMETER: _ErrorReason.ValueType  # 3
     """INVALID_ARGUMENT: the kernel has no parameter of this name."""
     ERROR_REASON_INVALID_PARAMETER: _ErrorReason.ValueType  # 4
-    """INVALID_ARGUMENT: a parameter is missing, of another kind or out of range."""
+    """INVALID_ARGUMENT: a parameter is missing or out of range."""
     ERROR_REASON_AXIS_OUT_OF_RANGE: _ErrorReason.ValueType  # 5
     """INVALID_ARGUMENT: an array axis that the operand does not have."""
     ERROR_REASON_INVALID_OPERAND: _ErrorReason.ValueType  # 6
-    """INVALID_ARGUMENT: the number, rank, shape or content of operands."""
+    """INVALID_ARGUMENT: the rank, shape or content of operands."""
     ERROR_REASON_INVALID_SHAPE: _ErrorReason.ValueType  # 7
     """INVALID_ARGUMENT: a negative size, a rank over the limit, or a shape whose
     bytes cannot be counted in 63 bits.
@@ -137,6 +137,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT: the request id was used before, for another request."""
     ERROR_REASON_PROFILE_STATE: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION: a profile is being recorded already, or none is."""
+    ERROR_REASON_INVALID_VALUE: _ErrorReason.ValueType  # 41
+    """INVALID_ARGUMENT: the kernel does not take a value that an operand holds,
+    which was found out while it ran. No result was made or kept.
+    """
+    ERROR_REASON_PARAMETER_TYPE: _ErrorReason.ValueType  # 42
+    """INVALID_ARGUMENT: a parameter is of a kind that it cannot be of, such as a
+    string for an axis.
+    """
+    ERROR_REASON_OPERAND_COUNT: _ErrorReason.ValueType  # 43
+    """INVALID_ARGUMENT: too many operands, too few, or a number that the kernel
+    does not take.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server carries a `google.rpc.ErrorInfo` whose domain is
@@ -156,11 +168,11 @@ ERROR_REASON_KERNEL_NOT_FOUND: ErrorReason.ValueType  # 2
 ERROR_REASON_UNKNOWN_PARAMETER: ErrorReason.ValueType  # 3
 """INVALID_ARGUMENT: the kernel has no parameter of this name."""
 ERROR_REASON_INVALID_PARAMETER: ErrorReason.ValueType  # 4
-"""INVALID_ARGUMENT: a parameter is missing, of another kind or out of range."""
+"""INVALID_ARGUMENT: a parameter is missing or out of range."""
 ERROR_REASON_AXIS_OUT_OF_RANGE: ErrorReason.ValueType  # 5
 """INVALID_ARGUMENT: an array axis that the operand does not have."""
 ERROR_REASON_INVALID_OPERAND: ErrorReason.ValueType  # 6
-"""INVALID_ARGUMENT: the number, rank, shape or content of operands."""
+"""INVALID_ARGUMENT: the rank, shape or content of operands."""
 ERROR_REASON_INVALID_SHAPE: ErrorReason.ValueType  # 7
 """INVALID_ARGUMENT: a negative size, a rank over the limit, or a shape whose
 bytes cannot be counted in 63 bits.
@@ -262,4 +274,16 @@ ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 39
 """INVALID_ARGUMENT: the request id was used before, for another request."""
 ERROR_REASON_PROFILE_STATE: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION: a profile is being recorded already, or none is."""
+ERROR_REASON_INVALID_VALUE: ErrorReason.ValueType  # 41
+"""INVALID_ARGUMENT: the kernel does not take a value that an operand holds,
+which was found out while it ran. No result was made or kept.
+"""
+ERROR_REASON_PARAMETER_TYPE: ErrorReason.ValueType  # 42
+"""INVALID_ARGUMENT: a parameter is of a kind that it cannot be of, such as a
+string for an axis.
+"""
+ERROR_REASON_OPERAND_COUNT: ErrorReason.ValueType  # 43
+"""INVALID_ARGUMENT: too many operands, too few, or a number that the kernel
+does not take.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -17,8 +17,10 @@ from shardcall_server.kernels.kernel import (
     Program,
     Signature,
     Strategy,
+    ValueCheck,
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, split
+from shardcall_server.kernels.value_checks import any_element
 
 __all__ = [
     "REQUIRED",
@@ -36,6 +38,8 @@ __all__ = [
     "Signature",
     "Spec",
     "Strategy",
+    "ValueCheck",
+    "any_element",
     "check",
     "fit",
     "mask_from",

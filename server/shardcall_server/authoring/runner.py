@@ -108,6 +108,9 @@ class Runner:
             wanted: the call.
             operands: of the types that the call has.
             padding: what the operands' padding holds; results of other calls leave anything there.
+
+        Raises:
+            CallError: the call is refused for its operands' values.
         """
         program = self.program(wanted)
         arrays = [
@@ -117,7 +120,9 @@ class Runner:
         ]
         results = tuple(np.zeros(kind.shape, kind.dtype) for kind in program.resolved.problem.results)
         if program.compiled:
-            for made, result in zip(program.compiled(*arrays), results, strict=True):
+            launched = program.launch(*arrays)
+            launched.check()
+            for made, result in zip(launched.results, results, strict=True):
                 gather(made, result, self.copier, lambda _: None)
         return results
 

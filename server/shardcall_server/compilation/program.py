@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import lt
 
 import jax
@@ -14,8 +15,9 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.element_types import held_type
-from shardcall_server.kernels.kernel import Problem
+from shardcall_server.kernels.kernel import Problem, ValueCheck
 from shardcall_server.kernels.kernel import Program as KernelProgram
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape, replicated
 
@@ -39,6 +41,39 @@ class Placement:
     sharding: Sharding
 
 
+@dataclass
+class Launched:
+    """What a program makes.
+
+    Attributes:
+        results: the arrays to come.
+        checks: what the operands' values are checked for.
+        refused: bool [checks] whether the call is to be refused; None where nothing is checked.
+    """
+
+    results: Sequence[jax.Array] = ()
+    checks: Sequence[ValueCheck] = ()
+    refused: jax.Array | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all is computed."""
+        arrays = [*self.results, *(() if self.refused is None else (self.refused,))]
+        return all(array.is_ready() for array in arrays)
+
+    def check(self) -> None:
+        """Waits for the flags of the checks; a process that has none of the program's devices sees none.
+
+        Raises:
+            CallError: INVALID_VALUE, for the first that found something.
+        """
+        shards = () if self.refused is None else self.refused.addressable_shards
+        for shard in shards[:1]:
+            for check, is_refused in zip(self.checks, np.asarray(shard.data), strict=True):
+                if is_refused:
+                    raise CallError(Reason.INVALID_VALUE, check.message, field=check.operand)
+
+
 @dataclass(frozen=True)
 class Program:
     """A compiled program and what is needed to feed it.
@@ -47,8 +82,8 @@ class Program:
         resolved: the call that it serves.
         operands: how each operand is placed; None for one left out.
         results: how each result lies on the mesh; the padded shape holds the result in its leading corner.
-        compiled: the executable; takes the present operands in order and returns a tuple. None where no result has
-            an element, so that there is nothing to compute.
+        compiled: the executable; takes the present operands in order and returns the results, and bool [checks] where
+            the problem has checks. None where no result has an element, so that there is nothing to compute.
         fingerprint: SHA-256 of what was compiled: the same in every process of a mesh, as the compiled text is not,
             which names the functions that this process has traced.
     """
@@ -58,6 +93,13 @@ class Program:
     results: tuple[Placement, ...]
     compiled: jax.stages.Compiled | None
     fingerprint: bytes = b""
+
+    def launch(self, *arguments: jax.Array | np.ndarray) -> Launched:
+        """Hands the program, which must have something to compute, to the devices."""
+        assert self.compiled is not None
+        made = self.compiled(*arguments)
+        count = len(self.results)
+        return Launched(made[:count], self.resolved.problem.checks, *made[count:])
 
     @property
     def text(self) -> str:
@@ -98,7 +140,10 @@ def compile_program(resolved: Resolved) -> Program:
     compiled = lowered.compile(_options(mesh, text))
     results = tuple(
         Placement(tuple(info.shape), sharding)
-        for info, sharding in zip(lowered.out_info, compiled.output_shardings, strict=True)
+        # The flags of the checks come after the results.
+        for info, sharding in islice(
+            zip(lowered.out_info, compiled.output_shardings, strict=True), len(problem.results)
+        )
     )
     return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest())
 
@@ -118,9 +163,11 @@ def _lower(
     problem = resolved.problem
     try:
         program = resolved.strategy.build(problem, mesh)
-        out_shardings = tuple(None if spec is None else named_sharding(mesh, spec) for spec in problem.out_specs)
-        lowered = jax.jit(_on_held_types(program, problem), out_shardings=out_shardings).lower(*arguments)
-        for result, info in zip(problem.results, lowered.out_info, strict=True):
+        out_shardings = [None if spec is None else named_sharding(mesh, spec) for spec in problem.out_specs]
+        if problem.checks:
+            out_shardings.append(named_sharding(mesh, replicated(1)))
+        lowered = jax.jit(_on_held_types(program, problem), out_shardings=tuple(out_shardings)).lower(*arguments)
+        for result, info in zip(problem.results, lowered.out_info, strict=False):
             misfits = len(info.shape) != result.ndim or any(map(lt, info.shape, result.shape))
             if misfits or info.dtype != held_type(result.dtype):
                 raise AssertionError(
@@ -138,11 +185,15 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> KernelProgram:
     operands = [operand for operand in problem.operands if operand is not None]
 
     def on_held_types(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        results = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=True)))
-        for made, promised in zip(results, problem.results, strict=True):
-            if made.dtype != promised.dtype:
-                raise AssertionError(f"a kernel promised {promised} and made {made.dtype.name}")
-        return tuple(_hold(array) for array in results)
+        made = program(*(a.astype(o.dtype) for a, o in zip(arrays, operands, strict=True)))
+        count = len(problem.results)
+        results, flags = made[:count], made[count:]
+        for result, promised in zip(results, problem.results, strict=True):
+            if result.dtype != promised.dtype:
+                raise AssertionError(f"a kernel promised {promised} and made {result.dtype.name}")
+        if len(flags) != len(problem.checks) or any(flag.shape or flag.dtype != np.bool_ for flag in flags):
+            raise AssertionError(f"a kernel promised {len(problem.checks)} flags, each a bool [], and made {flags}")
+        return (*map(_hold, results), *([jnp.stack(flags)] if flags else []))
 
     return on_held_types
 

@@ -101,6 +101,7 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int], deci
         mesh=request.mesh,
         in_specs=in_specs,
         out_specs=_check_specs("out_specs", result_names, request.out_specs, signature.results, request.mesh),
+        checks=signature.checks,
     )
     if request.strategy == AUTO:
         name, reason = kernel.choose(problem)

@@ -63,6 +63,9 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.PROGRAM_REFUSED: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.REQUEST_ID_REUSED: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.PROFILE_STATE: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.INVALID_VALUE: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.PARAMETER_TYPE: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.OPERAND_COUNT: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
 _QUOTAS = {

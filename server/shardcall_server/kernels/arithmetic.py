@@ -90,8 +90,7 @@ def reciprocal(x: jax.Array) -> jax.Array:
 def power(x: jax.Array, y: jax.Array) -> jax.Array:
     """`numpy.power`.
 
-    Integers wrap. To a negative power, which NumPy refuses by the values, they give what `1 / x**-y` is towards
-    zero, and 0 for x = 0.
+    Integers wrap; to a negative power, which NumPy refuses, their result is of no account.
     """
     if x.dtype.kind == "c":
         # XLA has NaN for 0 to a power with an imaginary part.
@@ -106,10 +105,7 @@ def power(x: jax.Array, y: jax.Array) -> jax.Array:
         result = jnp.where((exponent & 1) != 0, result * base, result)
         base = base * base
         exponent = exponent >> 1
-    if x.dtype.kind == "u":
-        return result
-    inverse = jnp.where(x == -1, 1 - 2 * (y & 1), (x == 1).astype(x.dtype))
-    return jnp.where(y < 0, inverse.astype(x.dtype), result)
+    return result
 
 
 def _scaled(x: jax.Array, factor: float) -> jax.Array:

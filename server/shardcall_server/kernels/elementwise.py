@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, cast
 
 import jax
@@ -17,7 +17,8 @@ from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Kernel, ParameterValue, Problem, Program, Signature, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
 from shardcall_server.kernels.ufunc_types import Loop
-from shardcall_server.kernels.ufuncs import FUNCTIONS, Function
+from shardcall_server.kernels.ufuncs import FUNCTIONS, Function, Refusal
+from shardcall_server.kernels.value_checks import any_element
 
 
 class Elementwise(Kernel):
@@ -45,7 +46,9 @@ class Elementwise(Kernel):
         Raises:
             CallError: for shapes that do not broadcast and element types that NumPy refuses.
         """
-        return Signature({}, (ArrayType(self._broadcast(operands), _loop(self.function, operands).result),))
+        loop = _loop(self.function, operands)
+        checks = tuple(refusal.check for refusal in _refusals(self.function, loop))
+        return Signature({}, (ArrayType(self._broadcast(operands), loop.result),), checks)
 
     def _broadcast(self, operands: Sequence[ArrayType | None]) -> tuple[int, ...]:
         shape: tuple[int, ...] = ()
@@ -128,6 +131,29 @@ def _loop(function: Function, operands: Sequence[ArrayType | None]) -> Loop:
         ) from None
 
 
+def _refusals(function: Function, loop: Loop) -> list[Refusal]:
+    return [refusal for refusal in function.refusals if refusal.applies(loop)]
+
+
+def _flags(function: Function, loop: Loop, problem: Problem, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
+    """What computes a flag for each refusal that applies, of the operands that are present."""
+    names = [info.name for info in function.operands]
+    present = [i for i, operand in enumerate(problem.operands) if operand is not None]
+
+    def flags(*arrays: jax.Array) -> list[jax.Array]:
+        found = []
+        for refusal in _refusals(function, loop):
+            i = names.index(refusal.check.operand)
+            kind, spec, array = problem.operands[i], problem.in_specs[i], arrays[present.index(i)]
+            assert kind is not None
+            assert spec is not None
+            wide = widen(array, array.dtype)
+            found.append(any_element(refusal.refused, wide, kind.shape, mesh, spec))
+        return found
+
+    return flags
+
+
 def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     loop, (result,) = _loop(function, problem.operands), problem.results
     own = _result_spec(result.shape, problem.operands, problem.in_specs)
@@ -150,7 +176,9 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
         wide = widen(array, array.dtype) != 0 if dtype == np.bool_ else widen(array, dtype)
         return lax.broadcast_in_dim(wide, padded, range(behind, len(padded)))
 
-    def program(*arrays: jax.Array) -> tuple[jax.Array]:
+    flags = _flags(function, loop, problem, mesh)
+
+    def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         present = iter(arrays)
         wide = [
             None if kind is None or spec is None else operand(next(present), kind, spec, cast(np.dtype, dtype))
@@ -158,8 +186,8 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
         ]
         made = narrow(function.body(*wide), result.dtype)
         if gathering.only_gathers:
-            return (gathering.of_arrays(mesh)(made),)
-        return (placed(made, problem.padded_result(), here, out_spec),)
+            return (gathering.of_arrays(mesh)(made), *flags(*arrays))
+        return (placed(made, problem.padded_result(), here, out_spec), *flags(*arrays))
 
     return program
 

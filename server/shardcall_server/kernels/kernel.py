@@ -52,6 +52,19 @@ class ParameterInfo:
 
 
 @dataclass(frozen=True)
+class ValueCheck:
+    """A refusal that depends on the values of an operand, found out while the program runs.
+
+    Attributes:
+        operand: the name of the operand at fault.
+        message: what was found, what is allowed and what to do.
+    """
+
+    operand: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Signature:
     """What *validate* returns: the call as it is understood.
 
@@ -59,10 +72,12 @@ class Signature:
         parameters: every parameter, defaults filled in and normalised (``axis=-1`` becomes ``ndim - 1``),
             so that equal calls have equal parameters.
         results: the results' types, exactly NumPy's.
+        checks: what the program checks the operands' values for.
     """
 
     parameters: Mapping[str, ParameterValue]
     results: tuple[ArrayType, ...]
+    checks: tuple[ValueCheck, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +91,7 @@ class Problem:
         mesh: the mesh's axes.
         in_specs: how each operand is split; None for one left out.
         out_specs: how each result is to be split; None leaves it to the compiler.
+        checks: as in `Signature`.
     """
 
     operands: tuple[ArrayType | None, ...]
@@ -84,6 +100,7 @@ class Problem:
     mesh: MeshAxes
     in_specs: tuple[Spec | None, ...]
     out_specs: tuple[Spec | None, ...]
+    checks: tuple[ValueCheck, ...] = ()
 
     def padded_result(self, index: int = 0) -> tuple[int, ...]:
         """The shape that a result must have on the mesh; its own where the compiler decides."""
@@ -96,7 +113,9 @@ Program = Callable[..., tuple[jax.Array, ...]]
 """A traceable function of the present operands, in order, as padded global arrays.
 
 It returns one padded global array per result. Where the result's spec is set the shape must be
-`Problem.padded_result`; where it is None, any shape that holds the result in its leading corner.
+`Problem.padded_result`; where it is None, any shape that holds the result in its leading corner. After the results it
+returns one bool [] for each of `Problem.checks`, the same on every device: whether the call is to be refused. Then it
+fails, and its results are not returned; `shardcall_server.kernels.value_checks` computes such flags.
 """
 
 

@@ -15,10 +15,25 @@ import jax.numpy as jnp
 
 from shardcall_server.kernels import arithmetic, comparisons
 from shardcall_server.kernels import ufunc_types as types
-from shardcall_server.kernels.kernel import OperandInfo
+from shardcall_server.kernels.kernel import OperandInfo, ValueCheck
 from shardcall_server.kernels.ufunc_types import Loop
 
 _X, _Y = OperandInfo("x", "An array or a scalar."), OperandInfo("y", "An array or a scalar that broadcasts with x.")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Values of an operand that a function refuses.
+
+    Attributes:
+        check: which operand, and what its sender is answered.
+        applies: whether a loop can meet such values.
+        refused: which elements are such, of the operand in its working type.
+    """
+
+    check: ValueCheck
+    applies: Callable[[Loop], bool]
+    refused: Callable[[jax.Array], jax.Array]
 
 
 @dataclass(frozen=True)
@@ -30,25 +45,41 @@ class Function:
         body: computes it of arrays of the loop's working types; None for an operand left out.
         loop: which element types it computes with; raises TypeError where NumPy does.
         operands: what it takes.
+        refusals: values that it does not take.
     """
 
     name: str
     body: Callable[..., jax.Array]
     loop: Callable[..., Loop]
     operands: tuple[OperandInfo, ...]
+    refusals: tuple[Refusal, ...] = ()
 
 
 def _unary(name: str, body: Callable[..., jax.Array], loop: Callable[..., Loop] | None = None) -> Function:
     return Function(name, body, loop or types.of_ufunc(name), (_X,))
 
 
-def _binary(name: str, body: Callable[..., jax.Array]) -> Function:
-    return Function(name, body, types.of_ufunc(name), (_X, _Y))
+def _binary(name: str, body: Callable[..., jax.Array], *refusals: Refusal) -> Function:
+    return Function(name, body, types.of_ufunc(name), (_X, _Y), refusals)
 
 
 def _identity(x: jax.Array) -> jax.Array:
     return x
 
+
+def _to_signed_power(loop: Loop) -> bool:
+    return loop.operands[1] is not None and jnp.issubdtype(loop.operands[1], jnp.signedinteger)
+
+
+_NEGATIVE_POWER = Refusal(
+    ValueCheck(
+        "y",
+        "y holds a negative integer, and NumPy refuses integers to negative integer powers; convert x or y to a "
+        "floating-point type, or call float_power",
+    ),
+    _to_signed_power,
+    lambda y: y < 0,
+)
 
 _UNARY = (
     _unary("sin", jnp.sin),
@@ -106,7 +137,7 @@ _BINARY = (
     _binary("remainder", arithmetic.remainder),
     _binary("mod", arithmetic.remainder),
     _binary("fmod", arithmetic.fmod),
-    _binary("power", arithmetic.power),
+    _binary("power", arithmetic.power, _NEGATIVE_POWER),
     _binary("float_power", arithmetic.power),
     _binary("arctan2", jnp.arctan2),
     _binary("hypot", jnp.hypot),

@@ -11,7 +11,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from shardcall_server.compilation.program import Placement, Program
+from shardcall_server.compilation.program import Launched, Placement, Program
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.memory import SharedMemory
@@ -29,29 +29,29 @@ class Launch:
 
     Attributes:
         program: what runs.
-        results: the arrays to come.
+        launched: the arrays to come.
         targets: where each is copied to; None for into the answer, or for nowhere: it stays.
         kept: the ids of results that stay.
-        launched: when it was handed to the devices, on the monotonic clock.
+        began: when it was handed to the devices, on the monotonic clock.
         place_s: what placing took.
     """
 
     program: Program
-    results: Sequence[jax.Array]
+    launched: Launched
     targets: Sequence[Target | None]
     kept: Sequence[int]
-    launched: float
+    began: float
     place_s: float
 
     @property
     def is_ready(self) -> bool:
         """Whether all is computed already, as small programs of one device are, and small to gather."""
-        small = sum(result.nbytes for result in self.results) <= _SMALL_BYTES
-        return small and all(result.is_ready() for result in self.results)  # type: ignore[attr-defined]  # not in its type
+        small = sum(result.nbytes for result in self.launched.results) <= _SMALL_BYTES
+        return small and self.launched.is_ready
 
     def release(self) -> None:
         """Lets go of results and memory, once the answer is on its way."""
-        self.results, self.targets = (), ()
+        self.launched, self.targets = Launched(), ()
 
 
 class Executor:
@@ -92,14 +92,14 @@ class Executor:
         placed = time.monotonic()
         targets = [self.target(result, to) for result, to in zip(problem.results, command.results, strict=True)]
         kept = [to.array_id for to in command.results if to.HasField("array_id")]
-        results: Sequence[jax.Array] = ()
+        launched = Launched()
         if program.compiled:
-            results = program.compiled(*arguments)
+            launched = program.launch(*arguments)
         elif kept:
-            results = _nothing(program, self._copier)
-        for array_id, result, kind in zip(kept, results if kept else (), problem.results, strict=False):
+            launched = Launched(_nothing(program, self._copier))
+        for array_id, result, kind in zip(kept, launched.results if kept else (), problem.results, strict=False):
             self._residents.keep(array_id, kind, result)
-        return Launch(program, results, targets, kept, placed, placed - started)
+        return Launch(program, launched, targets, kept, placed, placed - started)
 
     def finish(self, launch: Launch, tell: Tell) -> link_pb2.Executed:
         """Waits until every shard is ready and gathers the results that do not stay.
@@ -107,15 +107,19 @@ class Executor:
         Args:
             launch: what was launched.
             tell: told how many bytes of all results, in order, are in place.
+
+        Raises:
+            CallError: the call is refused for its operands' values; its results do not stay.
         """
         try:
-            jax.block_until_ready(launch.results)
+            jax.block_until_ready(launch.launched.results)
+            launch.launched.check()
         except BaseException:
             self._residents.delete(launch.kept)
             raise
         ready = time.monotonic()
         with self._ready_lock:
-            begun = max(launch.launched, min(self._last_ready, ready))
+            begun = max(launch.began, min(self._last_ready, ready))
             self._last_ready = max(self._last_ready, ready)
         answer = link_pb2.Executed(place_seconds=launch.place_s, execute_seconds=ready - begun)
         if not launch.kept:
@@ -168,9 +172,9 @@ class Executor:
         """Copies the results to their places; returns those that go into the answer."""
         inline, before = [], 0
         kinds = launch.program.resolved.problem.results
-        if not launch.results:  # there was nothing to compute
+        if not launch.launched.results:  # there was nothing to compute
             return [b"" for _ in kinds]
-        for result, kind, target in zip(launch.results, kinds, launch.targets, strict=True):
+        for result, kind, target in zip(launch.launched.results, kinds, launch.targets, strict=True):
             if target is not None:
                 target.gather(result, self._copier, partial(_tell_more, tell, before))
             else:

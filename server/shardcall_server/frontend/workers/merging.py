@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardcall.v1 import kernel_pb2
+from shardcall_server.errors import Reason
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_worker.v1 import link_pb2
 
 # No process waits for others in these, and what the others made is forgotten.
 _MAY_FAIL_ALONE = ({"failure", "prepared", "candidates"}, {"failure", "array_put"})
+_MAY_REFUSE_ALONE = {"failure", "executed"}  # a process without devices of a call's mesh sees no flags of its checks
 
 
 class DisagreementError(Exception):
@@ -54,7 +56,7 @@ def merge(
     failed = [i for i, kind in enumerate(kinds) if kind == "failure"]
     if failed:
         first = answers[failed[0]]
-        if len(failed) < len(answers) and not any({*kinds} <= alone for alone in _MAY_FAIL_ALONE):
+        if len(failed) < len(answers) and not _may_fail_alone({*kinds}, [answers[i].failure for i in failed]):
             raise failed_alone(hosts[failed[0]], first.failure)
         return first
     if len(set(kinds)) > 1:
@@ -73,6 +75,12 @@ def merge(
         case "array_put":
             merged.array_put.place_seconds = max(answer.array_put.place_seconds for answer in answers)
     return merged
+
+
+def _may_fail_alone(kinds: set[str | None], failures: Sequence[link_pb2.Failure]) -> bool:
+    if kinds <= _MAY_REFUSE_ALONE:
+        return all(failure.reason == Reason.INVALID_VALUE for failure in failures)
+    return any(kinds <= alone for alone in _MAY_FAIL_ALONE)
 
 
 def _check_fingerprints(answers: Sequence[link_pb2.WorkerMessage], hosts: Sequence[str]) -> None:

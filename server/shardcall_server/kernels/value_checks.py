@@ -1,0 +1,61 @@
+"""Flags of refusals that depend on an operand's values, computed beside the results of the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from shardcall_server.kernels.blocks import index_type, partition_spec
+from shardcall_server.kernels.layout import Spec
+
+_LANES = 512
+"""How many flags are kept at once: XLA:CPU reduces to a scalar element by element, and to a row with vectors."""
+
+
+def any_element(
+    refused: Callable[[jax.Array], jax.Array],
+    array: jax.Array,
+    shape: Sequence[int],
+    mesh: jax.sharding.Mesh,
+    spec: Spec,
+) -> jax.Array:
+    """Whether a condition holds for an element of an operand: bool [], the same on every device.
+
+    Every device looks at its own block; between devices one flag is added up.
+
+    Args:
+        refused: the condition, element by element.
+        array: the operand, padded.
+        shape: the operand's, without padding.
+        mesh: the devices.
+        spec: how the operand is split.
+    """
+    names = tuple(name for entry in spec for name in entry)
+
+    def block(part: jax.Array) -> jax.Array:
+        found = refused(part)
+        for axis, (size, padded) in enumerate(zip(shape, array.shape, strict=True)):
+            if padded > size:
+                kind = index_type(padded)
+                first = lax.axis_index(spec[axis]).astype(kind) * part.shape[axis] if spec[axis] else 0
+                found = found & (lax.broadcasted_iota(kind, part.shape, axis) + first < size)
+        here = _any(found)
+        return lax.psum(here.astype(jnp.int32), names) > 0 if names else here
+
+    flag: jax.Array = jax.shard_map(
+        block, mesh=mesh, in_specs=partition_spec(spec), out_specs=PartitionSpec(), check_vma=False
+    )(array)
+    return flag
+
+
+def _any(flags: jax.Array) -> jax.Array:
+    flat = flags.reshape(-1)
+    rows, rest = divmod(flat.size, _LANES)
+    if not rows:
+        return jnp.any(flat)
+    in_rows = jnp.any(jnp.any(flat[: flat.size - rest].reshape(rows, _LANES), axis=0))
+    return in_rows | jnp.any(flat[flat.size - rest :])

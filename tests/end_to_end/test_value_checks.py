@@ -1,0 +1,67 @@
+"""Calls that are refused for their operands' values, by every way that a call can take."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall import P, aio
+
+MESH = sc.Mesh(a=4, b=2)
+REFUSED = "y holds a negative integer.*float_power"
+
+
+def refused(call):
+    with pytest.raises(sc.InvalidOperandError, match=REFUSED) as caught:
+        call()
+    assert isinstance(caught.value, ValueError)
+    assert (caught.value.reason, caught.value.field) == ("INVALID_VALUE", "y")
+    assert caught.value.status is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_powers_are_refused_as_numpy_refuses_them(client):
+    x = np.array([3, 2, 1], np.int8)
+    refused(lambda: client.power(x, -3))
+    refused(lambda: client.power(3, -3))
+    refused(lambda: client.call("power", x, -x))
+    refused(lambda: client.power(np.uint8(3), np.int8(-1)))
+    np.testing.assert_array_equal(client.power(x, 3).array, x**3, strict=True)
+    np.testing.assert_allclose(client.power(x, -3.0).array, np.power(x, -3.0))
+    compiled = client.compile("power", sc.Array((3,), "int8"), sc.Array((3,), "int8"))
+    np.testing.assert_array_equal(compiled(x, x).array, x**x, strict=True)
+    refused(lambda: compiled(x, -x))
+
+
+def test_what_is_refused_is_not_kept(client):
+    x = np.full((19, 3), 2, np.int32)
+    y = x.copy()
+    y[18, 2] = -1
+    held = client.put(y, mesh=MESH, spec=P("a", None))
+    before = len(client.list())
+    refused(lambda: client.power(x, held, keep=True))
+    assert len(client.list()) == before
+    kept = client.power(x, x, mesh=MESH, keep=True).array
+    np.testing.assert_array_equal(np.asarray(kept), x**x, strict=True)
+    client.delete(held, kept)
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_results_that_are_sent_in_pieces_are_not_begun(server, shared_memory):
+    x = np.ones((1031, 1031), np.int8)
+    y = x.copy()
+    y[1030, 1030] = -1
+    with sc.connect(server.address, shared_memory=shared_memory) as client:
+        refused(lambda: client.power(x, y, mesh=MESH))
+        np.testing.assert_array_equal(client.power(x, x, mesh=MESH).array, x, strict=True)
+
+
+def test_asynchronous_calls_are_refused_alike(server):
+    async def call() -> None:
+        async with aio.connect(server.address) as client:
+            await client.power(np.int8([3]), -3)
+
+    refused(lambda: asyncio.run(call()))

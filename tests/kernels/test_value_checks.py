@@ -1,0 +1,56 @@
+"""Refusals that depend on values: found on whatever device they are, and never in the padding."""
+
+import numpy as np
+import pytest
+
+from shardcall_server.authoring import CallError, Reason
+from shardcall_server.kernels.elementwise import elementwise
+from shardcall_server.kernels.layout import ArrayType
+
+POWER = {kernel.name: kernel for kernel in elementwise()}["power"]
+X = np.arange(130, dtype=np.int8).reshape(26, 5) % 5
+LAYOUTS = [
+    ({"x": 1}, ()),
+    ({"x": 8}, ()),
+    ({"a": 4, "b": 2}, (None, ("a", "b"))),
+    ({"a": 4, "b": 2}, (("a", None), (None, ("b", "a")))),
+]
+
+
+@pytest.mark.parametrize(("mesh", "in_specs"), LAYOUTS)
+def test_a_negative_power_is_found_on_every_device(run, same, mesh, in_specs):
+    how = {"mesh": mesh, "in_specs": in_specs, "padding": -1}
+    y = np.full_like(X, 2)
+    same(run(POWER, X, y, **how), X**2)
+    for place in ((0, 0), (13, 2), (25, 4)):
+        y[place] = -1
+        # Looked for in this process: a server's refusals are looked at in end_to_end/test_value_checks.py.
+        with pytest.raises(CallError, match="y holds a negative integer") as refused:
+            run.runner.run(run.call(POWER, X, y, mesh=mesh, in_specs=in_specs), (X, y), -1)
+        assert (refused.value.reason, refused.value.field) == (Reason.INVALID_VALUE, "y")
+        y[place] = 2
+
+
+def test_one_in_many_is_found(run):
+    y = np.zeros(5003, np.int16)
+    wanted = run.call(POWER, y, y)
+    for place in (0, 511, 512, 4999, 5002):
+        y[place] = -3
+        with pytest.raises(CallError, match="negative"):
+            run.runner.run(wanted, (y, y))
+        y[place] = 0
+    run.runner.run(wanted, (y, y))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "count"),
+    [("int8", "int8", 1), ("uint8", "int8", 1), ("bool", "bool", 1), ("uint8", "uint8", 0), ("int8", "float32", 0)],
+)
+def test_only_signed_powers_are_looked_at(run, x, y, count):
+    operands = [ArrayType((3,), np.dtype(name)) for name in (x, y)]
+    assert len(run.resolve(POWER, *operands).problem.checks) == count
+
+
+def test_nothing_is_refused_of_no_elements(run, same):
+    none = np.zeros(0, np.int8)
+    same(run(POWER, none, np.array(-1, np.int8)), np.power(none, np.int8(-1)))
