@@ -91,7 +91,7 @@ def test_the_error_of_a_kernel_s_own_code_is_raised_as_it_is():
 
 
 def test_a_kernel_may_use_any_of_jaxs_functions():
-    """Those of vectors too: XLA:CPU 0.10.2 has the wrong arctangents where vectors have 512 bits."""
+    """Those of vectors too, of which some versions of XLA:CPU have the arctangent wrong."""
 
     def angles(problem, mesh):
         return lambda x: (fit(jnp.arctan2(jnp.arctan(x), 1.0), problem.padded_result()),)

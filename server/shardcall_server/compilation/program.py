@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -20,8 +19,6 @@ from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.kernel import Problem, ValueCheck
 from shardcall_server.kernels.kernel import Program as KernelProgram
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape, replicated
-
-_ARCTANGENT = re.compile(r"\b(chlo\.atan|stablehlo\.atan2)\b")
 
 
 class BuildError(Exception):
@@ -137,7 +134,7 @@ def compile_program(resolved: Resolved) -> Program:
     ]
     lowered = _lower(resolved, mesh, arguments)
     text = lowered.as_text()
-    compiled = lowered.compile(_options(mesh, text))
+    compiled = lowered.compile()
     results = tuple(
         Placement(tuple(info.shape), sharding)
         # The flags of the checks come after the results.
@@ -146,14 +143,6 @@ def compile_program(resolved: Resolved) -> Program:
         )
     )
     return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest())
-
-
-def _options(mesh: jax.sharding.Mesh, text: str) -> dict[str, str | bool] | None:
-    """What a program is compiled with besides the worker's flags."""
-    # XLA:CPU 0.10.2 has the wrong arctangents where vectors have 512 bits: https://github.com/jax-ml/jax/issues/39352.
-    # `kernels.arithmetic.arctan` has no need of this, but kernels of other packages have.
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    return {"xla_cpu_prefer_vector_width": "256"} if on_cpu and _ARCTANGENT.search(text) else None
 
 
 def _lower(
