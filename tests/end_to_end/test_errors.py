@@ -280,7 +280,7 @@ def test_bytes_that_are_no_message_are_malformed(stub, channel, method, data):
     streams = method == "ExecuteStream"
     rpc = channel.stream_stream(path) if streams else channel.unary_unary(path)
     with pytest.raises(grpc.RpcError) as caught:
-        list(rpc(iter([data]) if streams else data, timeout=10))
+        list(rpc(iter([data]) if streams else data, timeout=60))
     assert caught.value.code() is INVALID
     assert details(caught.value)["ErrorInfo"].reason == "MALFORMED_REQUEST"
 

@@ -99,12 +99,12 @@ def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(forgetful
     with sc.connect(forgetful.address) as client, open_channel(forgetful.address) as channel:
         arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
         kept = client.put(X)
-        handle = arrays.PutArray(iter([put_request()]), timeout=10).array.handle
+        handle = arrays.PutArray(iter([put_request()]), timeout=60).array.handle
         until(lambda: client.usage().leases == 1)
         with pytest.raises(grpc.RpcError) as caught:
-            next(arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=10))
+            next(arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60))
         assert details(caught.value)["ErrorInfo"].reason == "ARRAY_LOST"
-        assert not arrays.RenewLease(array_service_pb2.RenewLeaseRequest(lease_id=LEASE), timeout=10).found
+        assert not arrays.RenewLease(array_service_pb2.RenewLeaseRequest(lease_id=LEASE), timeout=60).found
         same(kept.get(), X)
         client.delete(kept)
         until(lambda: holds_nothing(client))
@@ -177,9 +177,9 @@ def test_arrays_beyond_the_limit_are_refused_until_others_are_deleted(own_server
 )
 def test_what_cannot_be_put_is_refused_and_leaves_nothing(client, arrays, header, reason):
     with pytest.raises(grpc.RpcError) as caught:
-        arrays.PutArray(iter([put_request(**header)]), timeout=10)
+        arrays.PutArray(iter([put_request(**header)]), timeout=60)
     assert details(caught.value)["ErrorInfo"].reason == reason
-    assert not arrays.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=10).arrays
+    assert not arrays.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=60).arrays
     until(lambda: nothing_of_it_is_left(client))
 
 
@@ -212,8 +212,7 @@ def half_a_put() -> Iterator[Iterator[array_service_pb2.PutArrayRequest]]:
 def test_a_put_that_is_cancelled_in_the_middle_leaves_nothing(client, arrays, half_a_put):
     until(lambda: nothing_of_it_is_left(client))  # of the test before
     put = arrays.PutArray.future(half_a_put, timeout=30)
-    until(lambda: client.usage().regions > 0)
-    assert client.usage().bytes_in_use >= MIB
+    until(lambda: client.usage().bytes_in_use >= MIB)
     put.cancel()
     until(lambda: nothing_of_it_is_left(client))
 
@@ -227,6 +226,6 @@ def test_a_put_that_is_not_done_in_time_leaves_nothing(client, arrays, half_a_pu
 
 def test_a_put_that_ends_in_the_middle_is_refused(client, arrays, half_a_put):
     with pytest.raises(grpc.RpcError) as caught:
-        arrays.PutArray(iter([next(half_a_put), next(half_a_put)]), timeout=10)
+        arrays.PutArray(iter([next(half_a_put), next(half_a_put)]), timeout=60)
     assert details(caught.value)["ErrorInfo"].reason == "SIZE_MISMATCH"
     until(lambda: nothing_of_it_is_left(client))

@@ -122,7 +122,7 @@ def test_reflection_tells_the_services(server):
     with open_channel(server.address) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
-        (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=10)
+        (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=60)
     names = {service.name for service in answer.list_services_response.service}
     assert {"shardcall.v1.KernelService", "shardcall.v1.ServerInfoService", "grpc.health.v1.Health"} <= names
 

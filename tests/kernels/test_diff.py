@@ -1,7 +1,6 @@
 """`diff` is np.diff, bit for bit, on every mesh, however it is split."""
 
 import itertools
-import time
 
 import hypothesis.extra.numpy as hnp
 import ml_dtypes
@@ -202,12 +201,10 @@ def test_order_0_is_x_whatever_else_is_given(run, values, same):
 
 def test_an_order_that_leaves_nothing_is_cheap(run, values, same):
     x = values.normal((9, 3))
-    start = time.monotonic()
-    for n in (9, 10, 10**12, 2**62):
+    for n in (9, 10, 10**12, 2**62):  # a pass for each order would never end
         same(run(DIFF, x, mesh={"x": 8}, n=n, axis=0), np.zeros((0, 3), np.float32))
     same(run(DIFF, x[:, :0], mesh={"x": 8}, n=10**12, axis=1), np.zeros((9, 0), np.float32))
     same(run(DIFF, x[:0], np.zeros((0, 3)), mesh={"x": 8}, n=5, axis=0), np.zeros((0, 3)))
-    assert time.monotonic() - start < 30
     assert run.resolve(DIFF, x, n=9, axis=0).problem == run.resolve(DIFF, x, n=10**12, axis=0).problem
 
 

@@ -47,7 +47,7 @@ def assert_close(name, actual, wanted):
         # A narrower result is one float32 rounded.
         bound = ULPS.get(name, 0) if wanted.dtype.itemsize >= 4 else min(ULPS.get(name, 0), 1)
         apart = abs(actual.astype(float) - wanted.astype(float)) / np.spacing(abs(wanted)).astype(float) if bound else 1
-        wrong = ~same & ~(apart <= bound)
+        wrong = ~(same | (apart <= bound))
     where = np.argwhere(wrong)[:1].tolist()
     assert not wrong.any(), f"{name}: {int(wrong.sum())} of {wrong.size} differ, first at {where}"
 

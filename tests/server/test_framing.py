@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 
 import pytest
 
@@ -56,12 +55,10 @@ def test_a_descriptor_comes_with_its_message_and_is_closed_on_exec(pair):
 
 def test_a_send_to_a_peer_that_does_not_read_does_not_block_and_arrives_later(pair):
     sender, receiver = pair
-    began = time.monotonic()
     fd = os.memfd_create("file")
     for i in range(400):
         sender.send(b"%03d" % i + b"x" * 1000, fd if i == 399 else None)
     os.close(fd)
-    assert time.monotonic() - began < 5
     frames = receiver.frames()
     got = [next(frames) for _ in range(400)]
     assert [body[:3] for body, _ in got] == [b"%03d" % i for i in range(400)]
