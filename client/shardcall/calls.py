@@ -61,6 +61,12 @@ class Call:
         """The operands' types."""
         return tuple(None if item is None else arrays.type_of(item) for item in self.operands)
 
+    @property
+    def handles(self) -> list[bytes]:
+        """The handles of the operands that are on the mesh, at their indices; empty for the others."""
+        found = [bytes.fromhex(item.handle) if isinstance(item, RemoteArray) else b"" for item in self.operands]
+        return found if any(found) else []
+
     def type_messages(self) -> list[array_pb2.ArrayType]:
         """The operands' types as the wire holds them."""
         return [arrays.to_proto(kind) for kind in self.types]

@@ -133,10 +133,11 @@ class Client(KernelMethods[Result], ArrayMethods):
             strategy=strategy,
             memo=self._memo,
         )
-        request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages())
-        response = self._transport.unary(
-            self._transport.stubs.kernels.Plan, request, self._deadline(timeout), kernel=name
-        )
+        request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages(), handles=call.handles)
+        with self._residents.using(call.operands, call.names):
+            response = self._transport.unary(
+                self._transport.stubs.kernels.Plan, request, self._deadline(timeout), kernel=name
+            )
         return plan.from_proto(response.plan, response.cache)
 
     def compile(
@@ -148,6 +149,7 @@ class Client(KernelMethods[Result], ArrayMethods):
         in_specs: Specs = None,
         out_specs: Specs = None,
         strategy: str = AUTO,
+        reshard: bool = False,
         timeout: float | None = DEFAULT_TIMEOUT_S,
         **parameters: ParameterLike | OperandLike | SpecLike | Array,
     ) -> CompiledKernel:
@@ -155,6 +157,10 @@ class Client(KernelMethods[Result], ArrayMethods):
 
         Arguments are those of `call`. A `shardcall.Array` stands for each array that the kernel's callers will
         give; operands given with their values, such as ``prepend=0.0``, are bound.
+
+        As with ``jax.stages.Compiled``, an array on the mesh that lies otherwise than the program takes it is refused
+        with a `ShardingError`, at once where it is bound. ``reshard=True`` has calls move it instead; a single call is
+        allowed that by ``compiled(x, reshard=True)``.
         """
         call = prepare(
             name,
@@ -169,11 +175,12 @@ class Client(KernelMethods[Result], ArrayMethods):
 
         def compiled(timeout: float | None, *, text: bool) -> kernel_service_pb2.CompileResponse:
             request = kernel_service_pb2.CompileRequest(
-                call=call.message, operands=call.type_messages(), include_text=text
+                call=call.message, operands=call.type_messages(), include_text=text, handles=call.handles
             )
-            return self._transport.unary(
-                self._transport.stubs.kernels.Compile, request, self._deadline(timeout), kernel=name
-            )
+            with self._residents.using(call.operands, call.names):
+                return self._transport.unary(
+                    self._transport.stubs.kernels.Compile, request, self._deadline(timeout), kernel=name
+                )
 
         with self._transport.meters.start() as meter:
             meter.compile()
@@ -181,10 +188,12 @@ class Client(KernelMethods[Result], ArrayMethods):
         known = plan.from_proto(response.plan, response.cache)
         sizes = [placement.type.nbytes for placement in known.results]
 
-        def run(values: tuple[Value, ...], timeout: float | None, keep: bool) -> Result:
-            return self._run(call, values, timeout, keep=keep, result_sizes=sizes)
+        def run(running: Call, values: tuple[Value, ...], timeout: float | None, keep: bool, reshard: bool) -> Result:
+            return self._run(running, values, timeout, keep=keep, result_sizes=sizes, refuse_transfers=not reshard)
 
-        return CompiledKernel(call, known, lambda timeout: compiled(timeout, text=True).compiled_text, run)
+        return CompiledKernel(
+            call, known, lambda timeout: compiled(timeout, text=True).compiled_text, run, reshard=reshard
+        )
 
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
         """Tells which kernels the server has; ``print`` shows a table."""
@@ -290,12 +299,20 @@ class Client(KernelMethods[Result], ArrayMethods):
         *,
         keep: bool = False,
         result_sizes: Sequence[int] | None = None,
+        refuse_transfers: bool = False,
     ) -> Result:
         until = self._deadline(timeout)
         lease_id = self._residents.lease_id if keep else b""
 
         def run() -> Answer:
-            return self._execution.run(call.message, values, until, lease_id=lease_id, result_sizes=result_sizes)
+            return self._execution.run(
+                call.message,
+                values,
+                until,
+                lease_id=lease_id,
+                result_sizes=result_sizes,
+                refuse_transfers=refuse_transfers,
+            )
 
         with self._residents.using(values, call.names), self._residents.making() if keep else nullcontext():
             answer = self._residents.make_room(run, until) if keep else run()

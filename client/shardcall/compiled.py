@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import NoReturn
 
 import numpy as np
 
+from shardcall import mesh, specs
 from shardcall.arrays import Array, NDArray, type_of
 from shardcall.calls import Call
-from shardcall.errors import InvalidOperandError, OperandTypeError
+from shardcall.errors import InvalidOperandError, OperandTypeError, ShardingError
 from shardcall.operands import OperandLike, as_operand
 from shardcall.plan import Plan
 from shardcall.remote_array import RemoteArray, check_there
+from shardcall.resharding import Transfer, find_transfer
 from shardcall.result import Result
 from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall.transfer.upload import Value
+from shardcall.v1 import kernel_pb2
 
-Runner = Callable[[tuple[Value, ...], float | None, bool], Result]
+Runner = Callable[[Call, tuple[Value, ...], float | None, bool, bool], Result]
+"""Runs a call: its message, its operands, ``timeout``, ``keep``, ``reshard``."""
 
 
 class CompiledKernel:
@@ -30,11 +36,16 @@ class CompiledKernel:
         plan: what a call does.
     """
 
-    def __init__(self, call: Call, plan: Plan, print_text: Callable[[float | None], str], run: Runner) -> None:
+    def __init__(
+        self, call: Call, plan: Plan, print_text: Callable[[float | None], str], run: Runner, *, reshard: bool = False
+    ) -> None:
         self.plan = plan
         self._call = call
         self._print_text = print_text
         self._run = run
+        self._reshard = reshard
+        if not reshard and plan.transfers:
+            raise _transfer_refused(call.names[plan.transfers[0].operand], plan.transfers[0], bound=True)
         self._open = [(i, call.names[i], item) for i, item in enumerate(call.operands) if isinstance(item, Array)]
         self._values: list[Value] = [None if isinstance(item, Array) else item for item in call.operands]
 
@@ -73,6 +84,7 @@ class CompiledKernel:
         /,
         *operands: OperandLike,
         keep: bool = False,
+        reshard: bool | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_S,
         **named: OperandLike,
     ) -> Result:
@@ -81,6 +93,9 @@ class CompiledKernel:
         Args:
             operands: arrays of exactly the types that it was compiled for, without those that are bound.
             keep: leave the results on the mesh.
+            reshard: whether arrays that lie on the mesh otherwise than the program takes them are moved first;
+                ``result.plan.transfers`` tells which and how many bytes. Unless they may be, they are refused. None
+                for what `Client.compile` was told. Arrays that come with the call are always placed.
             timeout: seconds for the whole call; None for the server's maximum.
             named: refused; operands go by position.
 
@@ -90,13 +105,36 @@ class CompiledKernel:
         Raises:
             InvalidOperandError: for another number of arrays, or another shape.
             OperandTypeError: for another element type.
+            ShardingError: for an array on the mesh with another spec, other devices or another order of them, unless
+                ``reshard`` allows to move it.
         """
         if named or len(operands) != len(self._open):
             raise self._refusal(len(operands), named)
+        may_move = self._reshard if reshard is None else reshard
         values = list(self._values)
         for (index, name, expected), value in zip(self._open, operands, strict=True):
-            values[index] = _checked(name, value, expected)
-        return self._run(tuple(values), timeout, keep)
+            array = values[index] = _checked(name, value, expected)
+            if not may_move and (transfer := self._transfer(index, array)) is not None:
+                raise _transfer_refused(name, transfer)
+        on_mesh = any(isinstance(value, RemoteArray) for value in values)
+        return self._run(self._pinned if on_mesh else self._call, tuple(values), timeout, keep, may_move)
+
+    def _transfer(self, index: int, array: NDArray | RemoteArray) -> Transfer | None:
+        """What moves an array to where the program takes it; None where nothing does."""
+        taken = self.plan.operands[index] if index < len(self.plan.operands) else None
+        if not isinstance(array, RemoteArray) or taken is None:
+            return None
+        return find_transfer(index, array.mesh, array.placement, self.plan.mesh, taken)
+
+    @cached_property
+    def _pinned(self) -> Call:
+        """The call with the mesh and the specs that it was compiled for, which arrays on the mesh do not change."""
+        message = kernel_pb2.KernelCall()
+        message.CopyFrom(self._call.message)
+        message.mesh.CopyFrom(mesh.to_proto(self.plan.mesh))
+        del message.in_specs[:]
+        message.in_specs.extend(specs.to_proto(None if o is None else o.spec) for o in self.plan.operands)
+        return replace(self._call, message=message)
 
     def _refusal(self, count: int, named: Iterable[str]) -> InvalidOperandError:
         """The error that says which operands a call takes, and which it does not since the kernel holds them."""
@@ -121,6 +159,17 @@ class CompiledKernel:
     def __repr__(self) -> str:
         types = ", ".join(map(str, self.operands))
         return f"<CompiledKernel {self.plan.kernel}({types}) by {self.plan.strategy!r}>"
+
+
+def _transfer_refused(name: str, transfer: Transfer, *, bound: bool = False) -> ShardingError:
+    where = f"mesh={transfer.to_mesh.short}, out_spec={transfer.to_spec}"
+    allow = "compile with reshard=True" if bound else "call with reshard=True"
+    return ShardingError(
+        f"{name} is {transfer.type} placed as {transfer.from_spec} on {transfer.from_mesh.short}, and the kernel was "
+        f"compiled for {transfer.to_spec} on {transfer.to_mesh.short}; place it so first, client.reshard(array, "
+        f"{where}, keep=True).array, or {allow}, which moves {transfer.received_bytes:,} bytes each time",
+        field=name,
+    )
 
 
 def _count(arrays: int) -> str:

@@ -69,6 +69,11 @@ class Mesh:
         """The number of devices."""
         return math.prod(size for _, size in self.axes)
 
+    @property
+    def short(self) -> Mesh:
+        """The mesh to be shown to people: without its device ids where these are simply 0, 1, …."""
+        return Mesh(dict(self.axes)) if self.device_ids == tuple(range(self.size)) else self
+
     def __repr__(self) -> str:
         if any(keyword.iskeyword(name) or name == "device_ids" for name in self.axis_names):
             text = repr(dict(self.axes))

@@ -10,8 +10,9 @@ from shardcall import arrays, mesh, specs
 from shardcall.arrays import Array
 from shardcall.blocks import BlockGrid, block_grid
 from shardcall.display.drawing import Drawing
-from shardcall.errors import InvalidOperandError
+from shardcall.errors import InvalidOperandError, ProtocolError
 from shardcall.mesh import Mesh
+from shardcall.resharding import Transfer
 from shardcall.sizes import human
 from shardcall.specs import PartitionSpec
 from shardcall.v1 import kernel_pb2
@@ -87,6 +88,9 @@ class Plan:
         cache_hit: whether the program was there when this plan was asked for.
         explanation: after a miss, the parts of the key that differ from the nearest one cached.
         from_disk: after a miss, whether the compiled program was found on the server's disk and only loaded.
+        transfers: the operands that lie on the mesh otherwise than the program takes them, and are moved first. They
+            are the call's and not the program's: an array that lies elsewhere moves otherwise. Arrays that come with
+            the call are placed, not moved.
     """
 
     kernel: str
@@ -104,6 +108,7 @@ class Plan:
     explanation: str
     strategy_timings: Mapping[str, float] = field(default_factory=dict, hash=False)
     from_disk: bool = False
+    transfers: tuple[Transfer, ...] = ()
 
     def visualize(self, which: int | str = 0) -> Drawing:
         """Draws the blocks of an operand or result, each with the devices that hold it.
@@ -118,7 +123,8 @@ class Plan:
             InvalidOperandError: if there is no such array.
         """
         title, placement = self._find(which)
-        return Drawing(f"{title}: {placement.type} {placement.spec} on {_short(self.mesh)}", self.blocks(which))
+        moved = "".join(f", moved {t.origin}" for t in self.transfers if title == f"operand {t.operand}")
+        return Drawing(f"{title}: {placement.type} {placement.spec} on {self.mesh.short}{moved}", self.blocks(which))
 
     def blocks(self, which: int | str = 0) -> BlockGrid:
         """Tells which devices hold which block of an operand or result; ``which`` as in `visualize`."""
@@ -140,14 +146,17 @@ class Plan:
     def __repr__(self) -> str:
         types = ", ".join("None" if operand is None else str(operand.type) for operand in self.operands)
         cached = told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
-        return f"<Plan {self.kernel}({types}) by {self.strategy!r} on {_short(self.mesh)}, {cached}>"
+        count, nbytes = len(self.transfers), sum(transfer.received_bytes for transfer in self.transfers)
+        moves = f", moves {count} operand{'s' * (count > 1)} ({nbytes:,} bytes)" if count else ""
+        return f"<Plan {self.kernel}({types}) by {self.strategy!r} on {self.mesh.short}, {cached}{moves}>"
 
     def __str__(self) -> str:
         lines = [
-            f"{self.kernel} on {_short(self.mesh)}",
+            f"{self.kernel} on {self.mesh.short}",
             f"  strategy     {self.strategy}: {self.strategy_reason}",
             *(f"  operand {i}    {_line(item)}" for i, item in enumerate(self.operands) if item is not None),
             *(f"  result {i}     {_line(item)}" for i, item in enumerate(self.results)),
+            *(f"  transfer     {transfer}" for transfer in self.transfers),
             *(f"  collectives  {c.count} × {c.kind}, {c.bytes_per_device:,} bytes a device" for c in self.collectives),
             f"  work         {self.flops_per_device:.4g} FLOPs a device",
             f"  memory       {self.memory} a device",
@@ -165,10 +174,11 @@ def told_origin(*, cache_hit: bool, from_disk: bool) -> str:
 
 def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
     """Returns the plan that a message holds."""
+    over, operands = mesh.from_proto(message.mesh), tuple(map(placement, message.operands))
     return Plan(
         kernel=message.kernel,
-        mesh=mesh.from_proto(message.mesh),
-        operands=tuple(map(placement, message.operands)),
+        mesh=over,
+        operands=operands,
         results=tuple(result for item in message.results if (result := placement(item))),
         strategy=message.strategy,
         strategy_reason=message.strategy_reason,
@@ -181,6 +191,34 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
         from_disk=cache.from_disk,
         explanation=cache.explanation,
         strategy_timings={timing.strategy: timing.seconds for timing in message.strategy_timings},
+        transfers=tuple(_transfer(item, over, operands) for item in message.transfers),
+    )
+
+
+def _transfer(message: kernel_pb2.Transfer, over: Mesh, operands: tuple[Placement | None, ...]) -> Transfer:
+    taken = operands[message.operand] if message.operand < len(operands) else None
+    if taken is None:
+        raise ProtocolError(f"the server tells that operand {message.operand} moves, and the plan has no such operand")
+    return Transfer(
+        operand=message.operand,
+        type=taken.type,
+        from_mesh=mesh.from_proto(message.mesh),
+        from_spec=specs.from_proto(message.spec),
+        to_mesh=over,
+        to_spec=taken.spec,
+        received_bytes=message.received_bytes,
+        through_host=message.through_host,
+    )
+
+
+def transfer_to_proto(transfer: Transfer) -> kernel_pb2.Transfer:
+    """Returns the message for a transfer, of a plan that tells the rest."""
+    return kernel_pb2.Transfer(
+        operand=transfer.operand,
+        mesh=mesh.to_proto(transfer.from_mesh),
+        spec=specs.to_proto(transfer.from_spec).spec,
+        received_bytes=transfer.received_bytes,
+        through_host=transfer.through_host,
     )
 
 
@@ -195,11 +233,6 @@ def placement(message: kernel_pb2.ArrayPlacement) -> Placement | None:
         padded_shape=tuple(message.padded_shape),
         block_shape=tuple(message.block_shape),
     )
-
-
-def _short(whole: Mesh) -> str:
-    """The mesh without its device ids, which every plan names, where they are simply 0, 1, …."""
-    return repr(Mesh(dict(whole.axes)) if whole.device_ids == tuple(range(whole.size)) else whole)
 
 
 def _line(placement: Placement) -> str:

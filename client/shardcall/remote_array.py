@@ -118,6 +118,11 @@ class Described:
         return self.__remote_array__()._placement.spec
 
     @property
+    def placement(self) -> Placement:
+        """Its type, spec, padded shape and the shape of its blocks, as a plan tells them of an operand."""
+        return self.__remote_array__()._placement
+
+    @property
     def padded_shape(self) -> tuple[int, ...]:
         """Its shape on the devices: each split axis rounded up to a multiple of its devices."""
         return self.__remote_array__()._placement.padded_shape
@@ -138,7 +143,7 @@ class Described:
         Returns:
             The drawing: ``print(array.visualize())`` shows it as text, a notebook's cell as a picture.
         """
-        return Drawing(f"{self.type} {self.spec} on {_short(self.mesh)}", self.blocks())
+        return Drawing(f"{self.type} {self.spec} on {self.mesh.short}", self.blocks())
 
     def blocks(self) -> BlockGrid:
         """Tells which devices hold which block of it."""
@@ -216,7 +221,7 @@ class RemoteArray(Described):
 
     def __repr__(self) -> str:
         gone = f", {self._lost}" if self._lost else ""
-        return f"<RemoteArray {self.type} {self.spec} on {_short(self.mesh)}, {human(self.device_bytes)}{gone}>"
+        return f"<RemoteArray {self.type} {self.spec} on {self.mesh.short}, {human(self.device_bytes)}{gone}>"
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
@@ -255,8 +260,3 @@ def check_there(array: RemoteArray, field: str) -> None:
         raise ArrayLostError(
             f"{field} is {array.type}, {array._lost}; put it anew with Client.put, or keep it for longer", field=field
         )
-
-
-def _short(mesh: Mesh) -> Mesh:
-    """The mesh without its devices where these are the first ones in their order."""
-    return Mesh(dict(mesh.axes)) if mesh.device_ids == tuple(range(mesh.size)) else mesh

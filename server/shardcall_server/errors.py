@@ -63,6 +63,7 @@ class Reason(enum.StrEnum):
     INVALID_VALUE = enum.auto()
     PARAMETER_TYPE = enum.auto()
     OPERAND_COUNT = enum.auto()
+    TRANSFER_REQUIRED = enum.auto()
 
 
 class CallError(Exception):

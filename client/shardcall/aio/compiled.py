@@ -22,11 +22,12 @@ def _call(
     /,
     *operands: OperandLike,
     keep: bool = False,
+    reshard: bool | None = None,
     timeout: float | None = DEFAULT_TIMEOUT_S,
     **named: OperandLike,
 ) -> Result:
     arrays = (find_remote_array(operand) or operand for operand in operands)
-    return kernel(*arrays, keep=keep, timeout=timeout, **named)
+    return kernel(*arrays, keep=keep, reshard=reshard, timeout=timeout, **named)
 
 
 class AsyncCompiledKernel(Asynchronous[CompiledKernel]):

@@ -72,6 +72,7 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_INVALID_VALUE: errors.InvalidOperandError,
         error_pb2.ERROR_REASON_PARAMETER_TYPE: errors.ParameterTypeError,
         error_pb2.ERROR_REASON_OPERAND_COUNT: errors.OperandCountError,
+        error_pb2.ERROR_REASON_TRANSFER_REQUIRED: errors.ShardingError,
     }
 )
 """The class of every reason of the contract."""

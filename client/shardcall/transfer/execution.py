@@ -50,6 +50,7 @@ class Execution:
         *,
         lease_id: bytes = b"",
         result_sizes: Sequence[int] | None = None,
+        refuse_transfers: bool = False,
     ) -> Answer:
         """Runs a kernel.
 
@@ -59,6 +60,7 @@ class Execution:
             deadline: of the call.
             lease_id: whose the results are, if they stay on the mesh.
             result_sizes: the results' bytes, where they are known.
+            refuse_transfers: whether operands on the mesh must lie as the program takes them.
 
         Raises:
             ResourceExhaustedError: if the operands are over the server's limit; nothing is copied or sent.
@@ -69,7 +71,13 @@ class Execution:
         room = 0 if lease_id else self._room(call, operands, result_sizes)
         large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
         small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
-        request = partial(kernel_service_pb2.ExecuteRequest, call=call, keep_results=bool(lease_id), lease_id=lease_id)
+        request = partial(
+            kernel_service_pb2.ExecuteRequest,
+            call=call,
+            keep_results=bool(lease_id),
+            lease_id=lease_id,
+            refuse_transfers=refuse_transfers,
+        )
 
         def run(shared: Shared | None) -> Answer:
             return self._run(request, operands, deadline, shared, unary=small)

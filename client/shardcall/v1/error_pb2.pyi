@@ -149,6 +149,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT: too many operands, too few, or a number that the kernel
     does not take.
     """
+    ERROR_REASON_TRANSFER_REQUIRED: _ErrorReason.ValueType  # 44
+    """INVALID_ARGUMENT: an operand lies on the mesh otherwise than the program takes
+    it, and the call forbids to move it. Reshard it first, or allow the transfer.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server carries a `google.rpc.ErrorInfo` whose domain is
@@ -285,5 +289,9 @@ string for an axis.
 ERROR_REASON_OPERAND_COUNT: ErrorReason.ValueType  # 43
 """INVALID_ARGUMENT: too many operands, too few, or a number that the kernel
 does not take.
+"""
+ERROR_REASON_TRANSFER_REQUIRED: ErrorReason.ValueType  # 44
+"""INVALID_ARGUMENT: an operand lies on the mesh otherwise than the program takes
+it, and the call forbids to move it. Reshard it first, or allow the transfer.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

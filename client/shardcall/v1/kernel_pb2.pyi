@@ -495,6 +495,53 @@ class StrategyTiming(_message.Message):
 Global___StrategyTiming: _TypeAlias = StrategyTiming  # noqa: Y015
 
 @_typing.final
+class Transfer(_message.Message):
+    """An operand that lies on the mesh otherwise than the program takes it, so that
+    the call moves it first. It lies as the program takes it where its devices are
+    the same ones in the same order and each has the same block.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERAND_FIELD_NUMBER: _builtins.int
+    MESH_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    THROUGH_HOST_FIELD_NUMBER: _builtins.int
+    operand: _builtins.int
+    """Which operand, by its index in the kernel's order."""
+    received_bytes: _builtins.int
+    """The bytes that all devices together receive: what each needs of its block
+    and does not hold; with `through_host` the blocks whole.
+    """
+    through_host: _builtins.bool
+    """Whether it goes by way of the host's memory: where it is padded otherwise."""
+    @_builtins.property
+    def mesh(self) -> _mesh_pb2.Mesh:
+        """The mesh that it lies on, with its device ids."""
+
+    @_builtins.property
+    def spec(self) -> _mesh_pb2.PartitionSpec:
+        """How it is partitioned over that mesh, one entry per axis."""
+
+    def __init__(
+        self,
+        *,
+        operand: _builtins.int = ...,
+        mesh: _mesh_pb2.Mesh | None = ...,
+        spec: _mesh_pb2.PartitionSpec | None = ...,
+        received_bytes: _builtins.int = ...,
+        through_host: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "operand", b"operand", "received_bytes", b"received_bytes", "spec", b"spec", "through_host", b"through_host"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Transfer: _TypeAlias = Transfer  # noqa: Y015
+
+@_typing.final
 class Plan(_message.Message):
     """What a call does: everything but the values."""
 
@@ -512,6 +559,7 @@ class Plan(_message.Message):
     KEY_DIGEST_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     STRATEGY_TIMINGS_FIELD_NUMBER: _builtins.int
+    TRANSFERS_FIELD_NUMBER: _builtins.int
     kernel: _builtins.str
     """The kernel's name."""
     strategy: _builtins.str
@@ -554,6 +602,14 @@ class Plan(_message.Message):
         strategy chosen first, then by time. Else empty.
         """
 
+    @_builtins.property
+    def transfers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transfer]:
+        """The operands that this call moves between devices before the program runs.
+        They belong to the call, not to the program: another call of the same
+        program may move none. Operands that do not lie on the mesh are placed
+        where they are needed, and are not among them.
+        """
+
     def __init__(
         self,
         *,
@@ -569,10 +625,11 @@ class Plan(_message.Message):
         key_digest: _builtins.str = ...,
         key: _abc.Iterable[Global___KeyPart] | None = ...,
         strategy_timings: _abc.Iterable[Global___StrategyTiming] | None = ...,
+        transfers: _abc.Iterable[Global___Transfer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "results", b"results", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "results", b"results", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings", "transfers", b"transfers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

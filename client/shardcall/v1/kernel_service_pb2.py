@@ -27,7 +27,7 @@ from shardcall.v1 import kernel_pb2 as shardcall_dot_v1_dot_kernel__pb2
 from shardcall.v1 import timing_pb2 as shardcall_dot_v1_dot_timing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall/v1/kernel_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a\x19shardcall/v1/timing.proto\"\x14\n\x12ListKernelsRequest\"G\n\x13ListKernelsResponse\x12\x30\n\x07kernels\x18\x01 \x03(\x0b\x32\x1f.shardcall.v1.KernelDescription\"\'\n\x15\x44\x65scribeKernelRequest\x12\x0e\n\x06kernel\x18\x01 \x01(\t\"I\n\x16\x44\x65scribeKernelResponse\x12/\n\x06kernel\x18\x01 \x01(\x0b\x32\x1f.shardcall.v1.KernelDescription\"`\n\x0bPlanRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\"\x80\x01\n\x0cPlanResponse\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.Timing\"y\n\x0e\x43ompileRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x14\n\x0cinclude_text\x18\x03 \x01(\x08\"\x9a\x01\n\x0f\x43ompileResponse\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.Timing\x12\x15\n\rcompiled_text\x18\x04 \x01(\t\"\x1c\n\x0cInlineTensor\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x10\n\x0eStreamedTensor\"3\n\rSegmentRegion\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"F\n\x0cSegmentSpace\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"\x1f\n\rResidentArray\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\"\xfb\x01\n\x07Operand\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12,\n\x06inline\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.InlineTensorH\x00\x12\x30\n\x08streamed\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.StreamedTensorH\x00\x12.\n\x07segment\x18\x04 \x01(\x0b\x32\x1b.shardcall.v1.SegmentRegionH\x00\x12/\n\x08resident\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.ResidentArrayH\x00\x42\x08\n\x06source\"\xfa\x01\n\x06Result\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12,\n\x06inline\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.InlineTensorH\x00\x12\x30\n\x08streamed\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.StreamedTensorH\x00\x12.\n\x07segment\x18\x04 \x01(\x0b\x32\x1b.shardcall.v1.SegmentRegionH\x00\x12/\n\x08resident\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.ResidentArrayH\x00\x42\x08\n\x06source\"\xbb\x01\n\x0e\x45xecuteRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12\'\n\x08operands\x18\x02 \x03(\x0b\x32\x15.shardcall.v1.Operand\x12\x14\n\x0ckeep_results\x18\x03 \x01(\x08\x12\x30\n\x0cresult_space\x18\x04 \x01(\x0b\x32\x1a.shardcall.v1.SegmentSpace\x12\x10\n\x08lease_id\x18\x05 \x01(\x0c\"\xaa\x01\n\x0f\x45xecuteResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Result\x12 \n\x04plan\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x03 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Timing\"}\n\x14\x45xecuteStreamRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.ExecuteRequestH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"\xa7\x01\n\x15\x45xecuteStreamResponse\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1d.shardcall.v1.ExecuteResponseH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12&\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.TimingH\x00\x42\t\n\x07message2\xed\x03\n\rKernelService\x12R\n\x0bListKernels\x12 .shardcall.v1.ListKernelsRequest\x1a!.shardcall.v1.ListKernelsResponse\x12[\n\x0e\x44\x65scribeKernel\x12#.shardcall.v1.DescribeKernelRequest\x1a$.shardcall.v1.DescribeKernelResponse\x12=\n\x04Plan\x12\x19.shardcall.v1.PlanRequest\x1a\x1a.shardcall.v1.PlanResponse\x12\x46\n\x07\x43ompile\x12\x1c.shardcall.v1.CompileRequest\x1a\x1d.shardcall.v1.CompileResponse\x12\x46\n\x07\x45xecute\x12\x1c.shardcall.v1.ExecuteRequest\x1a\x1d.shardcall.v1.ExecuteResponse\x12\\\n\rExecuteStream\x12\".shardcall.v1.ExecuteStreamRequest\x1a#.shardcall.v1.ExecuteStreamResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall/v1/kernel_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a\x19shardcall/v1/timing.proto\"\x14\n\x12ListKernelsRequest\"G\n\x13ListKernelsResponse\x12\x30\n\x07kernels\x18\x01 \x03(\x0b\x32\x1f.shardcall.v1.KernelDescription\"\'\n\x15\x44\x65scribeKernelRequest\x12\x0e\n\x06kernel\x18\x01 \x01(\t\"I\n\x16\x44\x65scribeKernelResponse\x12/\n\x06kernel\x18\x01 \x01(\x0b\x32\x1f.shardcall.v1.KernelDescription\"q\n\x0bPlanRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x0f\n\x07handles\x18\x03 \x03(\x0c\"\x80\x01\n\x0cPlanResponse\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\x8a\x01\n\x0e\x43ompileRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x14\n\x0cinclude_text\x18\x03 \x01(\x08\x12\x0f\n\x07handles\x18\x04 \x03(\x0c\"\x9a\x01\n\x0f\x43ompileResponse\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.Timing\x12\x15\n\rcompiled_text\x18\x04 \x01(\t\"\x1c\n\x0cInlineTensor\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x10\n\x0eStreamedTensor\"3\n\rSegmentRegion\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"F\n\x0cSegmentSpace\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"\x1f\n\rResidentArray\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\"\xfb\x01\n\x07Operand\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12,\n\x06inline\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.InlineTensorH\x00\x12\x30\n\x08streamed\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.StreamedTensorH\x00\x12.\n\x07segment\x18\x04 \x01(\x0b\x32\x1b.shardcall.v1.SegmentRegionH\x00\x12/\n\x08resident\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.ResidentArrayH\x00\x42\x08\n\x06source\"\xfa\x01\n\x06Result\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12,\n\x06inline\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.InlineTensorH\x00\x12\x30\n\x08streamed\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.StreamedTensorH\x00\x12.\n\x07segment\x18\x04 \x01(\x0b\x32\x1b.shardcall.v1.SegmentRegionH\x00\x12/\n\x08resident\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.ResidentArrayH\x00\x42\x08\n\x06source\"\xd5\x01\n\x0e\x45xecuteRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12\'\n\x08operands\x18\x02 \x03(\x0b\x32\x15.shardcall.v1.Operand\x12\x14\n\x0ckeep_results\x18\x03 \x01(\x08\x12\x30\n\x0cresult_space\x18\x04 \x01(\x0b\x32\x1a.shardcall.v1.SegmentSpace\x12\x10\n\x08lease_id\x18\x05 \x01(\x0c\x12\x18\n\x10refuse_transfers\x18\x06 \x01(\x08\"\xaa\x01\n\x0f\x45xecuteResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Result\x12 \n\x04plan\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x03 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Timing\"}\n\x14\x45xecuteStreamRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.ExecuteRequestH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"\xa7\x01\n\x15\x45xecuteStreamResponse\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1d.shardcall.v1.ExecuteResponseH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12&\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.TimingH\x00\x42\t\n\x07message2\xed\x03\n\rKernelService\x12R\n\x0bListKernels\x12 .shardcall.v1.ListKernelsRequest\x1a!.shardcall.v1.ListKernelsResponse\x12[\n\x0e\x44\x65scribeKernel\x12#.shardcall.v1.DescribeKernelRequest\x1a$.shardcall.v1.DescribeKernelResponse\x12=\n\x04Plan\x12\x19.shardcall.v1.PlanRequest\x1a\x1a.shardcall.v1.PlanResponse\x12\x46\n\x07\x43ompile\x12\x1c.shardcall.v1.CompileRequest\x1a\x1d.shardcall.v1.CompileResponse\x12\x46\n\x07\x45xecute\x12\x1c.shardcall.v1.ExecuteRequest\x1a\x1d.shardcall.v1.ExecuteResponse\x12\\\n\rExecuteStream\x12\".shardcall.v1.ExecuteStreamRequest\x1a#.shardcall.v1.ExecuteStreamResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,35 +43,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEKERNELRESPONSE']._serialized_start=267
   _globals['_DESCRIBEKERNELRESPONSE']._serialized_end=340
   _globals['_PLANREQUEST']._serialized_start=342
-  _globals['_PLANREQUEST']._serialized_end=438
-  _globals['_PLANRESPONSE']._serialized_start=441
-  _globals['_PLANRESPONSE']._serialized_end=569
-  _globals['_COMPILEREQUEST']._serialized_start=571
-  _globals['_COMPILEREQUEST']._serialized_end=692
-  _globals['_COMPILERESPONSE']._serialized_start=695
-  _globals['_COMPILERESPONSE']._serialized_end=849
-  _globals['_INLINETENSOR']._serialized_start=851
-  _globals['_INLINETENSOR']._serialized_end=879
-  _globals['_STREAMEDTENSOR']._serialized_start=881
-  _globals['_STREAMEDTENSOR']._serialized_end=897
-  _globals['_SEGMENTREGION']._serialized_start=899
-  _globals['_SEGMENTREGION']._serialized_end=950
-  _globals['_SEGMENTSPACE']._serialized_start=952
-  _globals['_SEGMENTSPACE']._serialized_end=1022
-  _globals['_RESIDENTARRAY']._serialized_start=1024
-  _globals['_RESIDENTARRAY']._serialized_end=1055
-  _globals['_OPERAND']._serialized_start=1058
-  _globals['_OPERAND']._serialized_end=1309
-  _globals['_RESULT']._serialized_start=1312
-  _globals['_RESULT']._serialized_end=1562
-  _globals['_EXECUTEREQUEST']._serialized_start=1565
-  _globals['_EXECUTEREQUEST']._serialized_end=1752
-  _globals['_EXECUTERESPONSE']._serialized_start=1755
-  _globals['_EXECUTERESPONSE']._serialized_end=1925
-  _globals['_EXECUTESTREAMREQUEST']._serialized_start=1927
-  _globals['_EXECUTESTREAMREQUEST']._serialized_end=2052
-  _globals['_EXECUTESTREAMRESPONSE']._serialized_start=2055
-  _globals['_EXECUTESTREAMRESPONSE']._serialized_end=2222
-  _globals['_KERNELSERVICE']._serialized_start=2225
-  _globals['_KERNELSERVICE']._serialized_end=2718
+  _globals['_PLANREQUEST']._serialized_end=455
+  _globals['_PLANRESPONSE']._serialized_start=458
+  _globals['_PLANRESPONSE']._serialized_end=586
+  _globals['_COMPILEREQUEST']._serialized_start=589
+  _globals['_COMPILEREQUEST']._serialized_end=727
+  _globals['_COMPILERESPONSE']._serialized_start=730
+  _globals['_COMPILERESPONSE']._serialized_end=884
+  _globals['_INLINETENSOR']._serialized_start=886
+  _globals['_INLINETENSOR']._serialized_end=914
+  _globals['_STREAMEDTENSOR']._serialized_start=916
+  _globals['_STREAMEDTENSOR']._serialized_end=932
+  _globals['_SEGMENTREGION']._serialized_start=934
+  _globals['_SEGMENTREGION']._serialized_end=985
+  _globals['_SEGMENTSPACE']._serialized_start=987
+  _globals['_SEGMENTSPACE']._serialized_end=1057
+  _globals['_RESIDENTARRAY']._serialized_start=1059
+  _globals['_RESIDENTARRAY']._serialized_end=1090
+  _globals['_OPERAND']._serialized_start=1093
+  _globals['_OPERAND']._serialized_end=1344
+  _globals['_RESULT']._serialized_start=1347
+  _globals['_RESULT']._serialized_end=1597
+  _globals['_EXECUTEREQUEST']._serialized_start=1600
+  _globals['_EXECUTEREQUEST']._serialized_end=1813
+  _globals['_EXECUTERESPONSE']._serialized_start=1816
+  _globals['_EXECUTERESPONSE']._serialized_end=1986
+  _globals['_EXECUTESTREAMREQUEST']._serialized_start=1988
+  _globals['_EXECUTESTREAMREQUEST']._serialized_end=2113
+  _globals['_EXECUTESTREAMRESPONSE']._serialized_start=2116
+  _globals['_EXECUTESTREAMRESPONSE']._serialized_end=2283
+  _globals['_KERNELSERVICE']._serialized_start=2286
+  _globals['_KERNELSERVICE']._serialized_end=2779
 # @@protoc_insertion_point(module_scope)

@@ -116,6 +116,7 @@ class PlanRequest(_message.Message):
 
     CALL_FIELD_NUMBER: _builtins.int
     OPERANDS_FIELD_NUMBER: _builtins.int
+    HANDLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def call(self) -> _kernel_pb2.KernelCall:
         """The call."""
@@ -124,15 +125,24 @@ class PlanRequest(_message.Message):
     def operands(self) -> _containers.RepeatedCompositeFieldContainer[_array_pb2.ArrayType]:
         """The operands' types; element type unspecified for one left out."""
 
+    @_builtins.property
+    def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The handles of those operands that are on the mesh, at their indices; empty
+        for the others, and those missing at the end. Such an operand decides on
+        mesh and specs that are unset as it does in Execute, and the plan tells
+        whether it moves.
+        """
+
     def __init__(
         self,
         *,
         call: _kernel_pb2.KernelCall | None = ...,
         operands: _abc.Iterable[_array_pb2.ArrayType] | None = ...,
+        handles: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "operands", b"operands"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "handles", b"handles", "operands", b"operands"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -183,6 +193,7 @@ class CompileRequest(_message.Message):
     CALL_FIELD_NUMBER: _builtins.int
     OPERANDS_FIELD_NUMBER: _builtins.int
     INCLUDE_TEXT_FIELD_NUMBER: _builtins.int
+    HANDLES_FIELD_NUMBER: _builtins.int
     include_text: _builtins.bool
     """Whether the compiled text is wanted."""
     @_builtins.property
@@ -193,16 +204,21 @@ class CompileRequest(_message.Message):
     def operands(self) -> _containers.RepeatedCompositeFieldContainer[_array_pb2.ArrayType]:
         """The operands' types; element type unspecified for one left out."""
 
+    @_builtins.property
+    def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The handles of those operands that are on the mesh, as PlanRequest's."""
+
     def __init__(
         self,
         *,
         call: _kernel_pb2.KernelCall | None = ...,
         operands: _abc.Iterable[_array_pb2.ArrayType] | None = ...,
         include_text: _builtins.bool = ...,
+        handles: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "include_text", b"include_text", "operands", b"operands"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "handles", b"handles", "include_text", b"include_text", "operands", b"operands"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -482,10 +498,17 @@ class ExecuteRequest(_message.Message):
     KEEP_RESULTS_FIELD_NUMBER: _builtins.int
     RESULT_SPACE_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
+    REFUSE_TRANSFERS_FIELD_NUMBER: _builtins.int
     keep_results: _builtins.bool
     """Leave the results on the mesh: each result is then resident."""
     lease_id: _builtins.bytes
     """Whose the results are that stay; as PutArray's. Needed with keep_results."""
+    refuse_transfers: _builtins.bool
+    """Refuse the call, TRANSFER_REQUIRED, where it would move an operand that lies
+    on the mesh, as a call of a program that was compiled ahead of time does
+    unless its caller allows it. Unset, such operands are moved, and
+    `Plan.transfers` tells which.
+    """
     @_builtins.property
     def call(self) -> _kernel_pb2.KernelCall:
         """The call."""
@@ -509,10 +532,11 @@ class ExecuteRequest(_message.Message):
         keep_results: _builtins.bool = ...,
         result_space: Global___SegmentSpace | None = ...,
         lease_id: _builtins.bytes = ...,
+        refuse_transfers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "result_space", b"result_space"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "keep_results", b"keep_results", "lease_id", b"lease_id", "operands", b"operands", "result_space", b"result_space"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "keep_results", b"keep_results", "lease_id", b"lease_id", "operands", b"operands", "refuse_transfers", b"refuse_transfers", "result_space", b"result_space"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

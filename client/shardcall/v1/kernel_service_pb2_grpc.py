@@ -148,13 +148,14 @@ class KernelServiceServicer(object):
     def Plan(self, request, context):
         """Tells what a call would do, without its values.
 
-        Before: nothing. A new key is compiled, since only the compiled program
-        tells its collectives and memory; `cache` says whether it had been.
+        Before: arrays whose handles are given are on the mesh. A new key is
+        compiled, since only the compiled program tells its collectives and memory;
+        `cache` says whether it had been.
         Promise: the same call executed now does what the plan says. May be
         repeated.
 
         Errors:
-        * NOT_FOUND: KERNEL_NOT_FOUND.
+        * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
         * INVALID_ARGUMENT: MALFORMED_REQUEST, UNKNOWN_PARAMETER,
         INVALID_PARAMETER, AXIS_OUT_OF_RANGE, INVALID_OPERAND, INVALID_SHAPE,
         UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH, NOT_ENOUGH_DEVICES,
@@ -175,7 +176,7 @@ class KernelServiceServicer(object):
     def Compile(self, request, context):
         """Compiles a call ahead of time.
 
-        Before: nothing. Promise: until the key is evicted or the mesh restarts, a
+        Before: as Plan. Promise: until the key is evicted or the mesh restarts, a
         call with this key finds its program. However many ask at once, one
         compilation runs. May be repeated.
 
@@ -194,8 +195,8 @@ class KernelServiceServicer(object):
         repetition leaves results of its own.
 
         Errors: as Plan, and
-        * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED.
-        * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
+        * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED.
+        * NOT_FOUND: SEGMENT_NOT_FOUND.
         * FAILED_PRECONDITION: STREAM_REQUIRED. Nothing was run.
         * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details where the message
         is over `Limits.max_message_bytes`.

@@ -80,13 +80,14 @@ class KernelServiceStub:
     Plan: _grpc.UnaryUnaryMultiCallable[_kernel_service_pb2.PlanRequest, _kernel_service_pb2.PlanResponse]
     """Tells what a call would do, without its values.
 
-    Before: nothing. A new key is compiled, since only the compiled program
-    tells its collectives and memory; `cache` says whether it had been.
+    Before: arrays whose handles are given are on the mesh. A new key is
+    compiled, since only the compiled program tells its collectives and memory;
+    `cache` says whether it had been.
     Promise: the same call executed now does what the plan says. May be
     repeated.
 
     Errors:
-    * NOT_FOUND: KERNEL_NOT_FOUND.
+    * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
     * INVALID_ARGUMENT: MALFORMED_REQUEST, UNKNOWN_PARAMETER,
       INVALID_PARAMETER, AXIS_OUT_OF_RANGE, INVALID_OPERAND, INVALID_SHAPE,
       UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH, NOT_ENOUGH_DEVICES,
@@ -103,7 +104,7 @@ class KernelServiceStub:
     Compile: _grpc.UnaryUnaryMultiCallable[_kernel_service_pb2.CompileRequest, _kernel_service_pb2.CompileResponse]
     """Compiles a call ahead of time.
 
-    Before: nothing. Promise: until the key is evicted or the mesh restarts, a
+    Before: as Plan. Promise: until the key is evicted or the mesh restarts, a
     call with this key finds its program. However many ask at once, one
     compilation runs. May be repeated.
 
@@ -118,8 +119,8 @@ class KernelServiceStub:
     repetition leaves results of its own.
 
     Errors: as Plan, and
-    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED.
-    * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
+    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED.
+    * NOT_FOUND: SEGMENT_NOT_FOUND.
     * FAILED_PRECONDITION: STREAM_REQUIRED. Nothing was run.
     * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details where the message
       is over `Limits.max_message_bytes`.
@@ -192,13 +193,14 @@ class KernelServiceAsyncStub(KernelServiceStub):
     Plan: _aio.UnaryUnaryMultiCallable[_kernel_service_pb2.PlanRequest, _kernel_service_pb2.PlanResponse]  # type: ignore[assignment]
     """Tells what a call would do, without its values.
 
-    Before: nothing. A new key is compiled, since only the compiled program
-    tells its collectives and memory; `cache` says whether it had been.
+    Before: arrays whose handles are given are on the mesh. A new key is
+    compiled, since only the compiled program tells its collectives and memory;
+    `cache` says whether it had been.
     Promise: the same call executed now does what the plan says. May be
     repeated.
 
     Errors:
-    * NOT_FOUND: KERNEL_NOT_FOUND.
+    * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
     * INVALID_ARGUMENT: MALFORMED_REQUEST, UNKNOWN_PARAMETER,
       INVALID_PARAMETER, AXIS_OUT_OF_RANGE, INVALID_OPERAND, INVALID_SHAPE,
       UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH, NOT_ENOUGH_DEVICES,
@@ -215,7 +217,7 @@ class KernelServiceAsyncStub(KernelServiceStub):
     Compile: _aio.UnaryUnaryMultiCallable[_kernel_service_pb2.CompileRequest, _kernel_service_pb2.CompileResponse]  # type: ignore[assignment]
     """Compiles a call ahead of time.
 
-    Before: nothing. Promise: until the key is evicted or the mesh restarts, a
+    Before: as Plan. Promise: until the key is evicted or the mesh restarts, a
     call with this key finds its program. However many ask at once, one
     compilation runs. May be repeated.
 
@@ -230,8 +232,8 @@ class KernelServiceAsyncStub(KernelServiceStub):
     repetition leaves results of its own.
 
     Errors: as Plan, and
-    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED.
-    * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
+    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED.
+    * NOT_FOUND: SEGMENT_NOT_FOUND.
     * FAILED_PRECONDITION: STREAM_REQUIRED. Nothing was run.
     * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details where the message
       is over `Limits.max_message_bytes`.
@@ -319,13 +321,14 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_kernel_service_pb2.PlanResponse, _abc.Awaitable[_kernel_service_pb2.PlanResponse]]:
         """Tells what a call would do, without its values.
 
-        Before: nothing. A new key is compiled, since only the compiled program
-        tells its collectives and memory; `cache` says whether it had been.
+        Before: arrays whose handles are given are on the mesh. A new key is
+        compiled, since only the compiled program tells its collectives and memory;
+        `cache` says whether it had been.
         Promise: the same call executed now does what the plan says. May be
         repeated.
 
         Errors:
-        * NOT_FOUND: KERNEL_NOT_FOUND.
+        * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
         * INVALID_ARGUMENT: MALFORMED_REQUEST, UNKNOWN_PARAMETER,
           INVALID_PARAMETER, AXIS_OUT_OF_RANGE, INVALID_OPERAND, INVALID_SHAPE,
           UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH, NOT_ENOUGH_DEVICES,
@@ -348,7 +351,7 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_kernel_service_pb2.CompileResponse, _abc.Awaitable[_kernel_service_pb2.CompileResponse]]:
         """Compiles a call ahead of time.
 
-        Before: nothing. Promise: until the key is evicted or the mesh restarts, a
+        Before: as Plan. Promise: until the key is evicted or the mesh restarts, a
         call with this key finds its program. However many ask at once, one
         compilation runs. May be repeated.
 
@@ -369,8 +372,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
         repetition leaves results of its own.
 
         Errors: as Plan, and
-        * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED.
-        * NOT_FOUND: ARRAY_LOST, SEGMENT_NOT_FOUND.
+        * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED.
+        * NOT_FOUND: SEGMENT_NOT_FOUND.
         * FAILED_PRECONDITION: STREAM_REQUIRED. Nothing was run.
         * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details where the message
           is over `Limits.max_message_bytes`.

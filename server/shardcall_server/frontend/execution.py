@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 
 from shardcall.blocks import device_label
-from shardcall.v1 import kernel_pb2, mesh_pb2
+from shardcall.v1 import kernel_pb2, kernel_service_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.memory.residents import Resident, array_lost
 from shardcall_server.frontend.memory.storage import Given, Storage
 from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
 from shardcall_server.frontend.programs.found import Found
+from shardcall_server.frontend.transfers import check_no_transfers, find_transfers
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_server.frontend.workers.supervisor import Mesh, MeshSupervisor
@@ -25,6 +27,7 @@ from shardcall_worker.v1 import link_pb2
 _LARGE_CALL_BYTES = 1 << 20
 _MOST_TOLD = 300
 _ONE_DEVICE = MeshAxes((("x", 1),))
+_NO_TRANSFERS = kernel_pb2.Plan()
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,39 @@ class Prepared:
         operands: the operands as given.
         mesh: the mesh that holds the program.
         found: the program.
+        refuse_transfers: whether operands on the mesh must lie as the program takes them.
     """
 
     call: kernel_pb2.KernelCall
     operands: tuple[Given, ...]
     mesh: Mesh
     found: Found
+    refuse_transfers: bool = False
+
+    @cached_property
+    def _transfers(self) -> kernel_pb2.Plan:
+        """What this call's plan has beside that of its program."""
+        if not any(operand.resident for operand in self.operands):
+            return _NO_TRANSFERS
+        return kernel_pb2.Plan(transfers=find_transfers(self.found.plan, self.operands, self.mesh.ready))
+
+    @property
+    def plan(self) -> kernel_pb2.Plan:
+        """The plan of this call, not to be changed."""
+        if not self._transfers.transfers:
+            return self.found.plan
+        plan = kernel_pb2.Plan()
+        plan.CopyFrom(self.found.plan)
+        plan.MergeFrom(self._transfers)
+        return plan
+
+    @property
+    def plan_field(self) -> bytes:
+        """The plan as the field of an `ExecuteResponse`, to be appended to the bytes of its other fields."""
+        if not self._transfers.transfers:
+            return self.found.plan_field
+        # A message that comes in two pieces is merged by its reader.
+        return self.found.plan_field + kernel_service_pb2.ExecuteResponse(plan=self._transfers).SerializeToString()
 
 
 class Execution:
@@ -58,8 +88,21 @@ class Execution:
         self._queue = queue
         self._settings = settings
 
-    def prepare(self, call: Call, kernel_call: kernel_pb2.KernelCall, operands: Sequence[Given]) -> Prepared:
+    def prepare(
+        self,
+        call: Call,
+        kernel_call: kernel_pb2.KernelCall,
+        operands: Sequence[Given],
+        *,
+        refuse_transfers: bool = False,
+    ) -> Prepared:
         """Finds the program of a call, compiled now if it has not been.
+
+        Args:
+            call: whose it is.
+            kernel_call: what is to run.
+            operands: as given.
+            refuse_transfers: whether operands on the mesh must lie as the program takes them.
 
         Raises:
             CallError: the call is wrong, or its deadline passed; the compilation then goes on.
@@ -91,7 +134,9 @@ class Execution:
             if not residents:
                 mesh.programs.remember(words, completed, types)
             call.found(found)
-            return Prepared(completed, tuple(operands), mesh, found)
+            if refuse_transfers:
+                check_no_transfers(found.plan, operands, mesh.ready)
+            return Prepared(completed, tuple(operands), mesh, found, refuse_transfers)
 
     def start(self, call: Call, prepared: Prepared, storage: Storage, *, tell_gathered: bool = False) -> Running:
         """Hands a call whose operands are in place to the mesh.
@@ -123,7 +168,8 @@ class Execution:
                 _send(prepared, link_pb2.FrontEndMessage(execute=command), storage, running, turn)
             except _ProgramGoneError:
                 again = True
-                prepared = self.prepare(call, prepared.call, prepared.operands)
+                refuse = prepared.refuse_transfers
+                prepared = self.prepare(call, prepared.call, prepared.operands, refuse_transfers=refuse)
                 continue
             return running
 

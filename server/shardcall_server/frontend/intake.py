@@ -10,13 +10,13 @@ import numpy as np
 from google.protobuf.message import Message
 
 from shardcall.rpc.chunk_codec import Chunk
-from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.memory.residents import Residents
 from shardcall_server.frontend.memory.storage import Given, Storage
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.wire import MAX_OPERANDS, check_counts, decode_array_type
+from shardcall_server.wire import MAX_OPERANDS, check_counts, decode_array_type, decode_operand_types
 
 _NO_BYTES = np.empty(0, np.uint8)
 _ALLOWED_BYTES = {
@@ -45,6 +45,36 @@ def check_operands(
     return tuple(
         check_operand(item, f"operand {i}", residents, owner, may_stream=may_stream) for i, item in enumerate(operands)
     )
+
+
+def check_types(
+    types: Sequence[array_pb2.ArrayType], handles: Sequence[bytes], residents: Residents, owner: str
+) -> tuple[Given, ...]:
+    """The operands of a call without its values.
+
+    Args:
+        types: theirs, as sent.
+        handles: of those that are on the mesh, at their indices; empty for the others.
+        residents: the arrays on the mesh.
+        owner: whose of these may be meant.
+
+    Raises:
+        CallError: what an operand says of itself cannot be.
+    """
+    kinds = decode_operand_types(types)
+    if len(handles) > len(kinds):
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"{len(handles)} handles came for {len(kinds)} operands; give at most one for each",
+            field="handles",
+        )
+    given = [Given(kind) for kind in kinds]
+    for i, handle in enumerate(handles):
+        if handle:
+            resident = kernel_service_pb2.ResidentArray(handle=handle)
+            operand = kernel_service_pb2.Operand(type=types[i] if kinds[i] else None, resident=resident)
+            given[i] = _resident(operand, f"operand {i}", residents, owner)
+    return tuple(given)
 
 
 def check_operand(

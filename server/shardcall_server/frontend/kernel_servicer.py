@@ -12,14 +12,13 @@ from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.execution import Execution, Prepared
-from shardcall_server.frontend.intake import Intake, check_operands, read_header
+from shardcall_server.frontend.intake import Intake, check_operands, check_types, read_header
 from shardcall_server.frontend.memory.residents import Reservation, Residents
 from shardcall_server.frontend.memory.storage import Given, Storage, Stores
 from shardcall_server.frontend.repeats import Repeats
 from shardcall_server.frontend.results import Results, commit, reserved
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
-from shardcall_server.wire import decode_operand_types
 
 _TEXT_RESERVE_BYTES = 64 << 10
 
@@ -75,23 +74,22 @@ class KernelServicer:
         self, request: kernel_service_pb2.PlanRequest, call: Call
     ) -> kernel_service_pb2.PlanResponse:
         """Tells what a call would do."""
-        operands = [Given(kind) for kind in decode_operand_types(request.operands)]
+        operands = check_types(request.operands, request.handles, self._residents, call.principal_name)
         prepared = self._execution.prepare(call, request.call, operands)
-        found = prepared.found
-        return kernel_service_pb2.PlanResponse(plan=found.plan, cache=found.answer, timing=call.finish())
+        return kernel_service_pb2.PlanResponse(plan=prepared.plan, cache=prepared.found.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
         self, request: kernel_service_pb2.CompileRequest, call: Call
     ) -> kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time."""
-        operands = [Given(kind) for kind in decode_operand_types(request.operands)]
+        operands = check_types(request.operands, request.handles, self._residents, call.principal_name)
         prepared = self._execution.prepare(call, request.call, operands)
         text = ""
         if request.include_text:
             limit_bytes = self._settings.max_message_bytes - _TEXT_RESERVE_BYTES
             text = self._execution.compiled_text(call, prepared, limit_bytes)
         return kernel_service_pb2.CompileResponse(
-            plan=prepared.found.plan,
+            plan=prepared.plan,
             cache=prepared.found.answer,
             timing=call.finish(),
             compiled_text=text,
@@ -110,7 +108,8 @@ class KernelServicer:
         with call.phase("receive"):
             operands = check_operands(request.operands, self._residents, call.principal_name, may_stream=False)
         self._refuse_large("operands", sum(operand.travelling_bytes for operand in operands))
-        prepared = self._execution.prepare(call, request.call, operands)
+        refuse = request.refuse_transfers
+        prepared = self._execution.prepare(call, request.call, operands, refuse_transfers=refuse)
         plan = prepared.found.plan
         with self._running(call, request, prepared) as (results, kept):
             self._refuse_large("results", results.travelling_bytes)
@@ -119,7 +118,7 @@ class KernelServicer:
             running = self._execution.start(call, prepared, results.storage)
             sent = commit(running, kept, plan) if kept else results.inline(running.finish().executed)
         answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.found.answer, timing=call.finish())
-        return answer.SerializeToString() + prepared.found.plan_field
+        return answer.SerializeToString() + prepared.plan_field
 
     def ExecuteStream(  # noqa: N802
         self, requests: Iterator[Chunk | kernel_service_pb2.ExecuteStreamRequest], call: Call
@@ -139,7 +138,8 @@ class KernelServicer:
         call: Call,
     ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
         operands = check_operands(header.operands, self._residents, call.principal_name, may_stream=True)
-        prepared = self._execution.prepare(call, header.call, operands)
+        refuse = header.refuse_transfers
+        prepared = self._execution.prepare(call, header.call, operands, refuse_transfers=refuse)
         with self._running(call, header, prepared) as (results, kept):
             intake = self._intake(call, operands, results.storage)
             with call.phase("receive"):
@@ -149,9 +149,7 @@ class KernelServicer:
             # What goes wrong in the kernel is said instead of the header.
             running.wait_for(1)
             sent = commit(running, kept, prepared.found.plan) if kept else results.announced()
-            answer = kernel_service_pb2.ExecuteResponse(
-                results=sent, plan=prepared.found.plan, cache=prepared.found.answer
-            )
+            answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=prepared.plan, cache=prepared.found.answer)
             with call.phase("send"):
                 yield kernel_service_pb2.ExecuteStreamResponse(header=answer)
                 if not kept:

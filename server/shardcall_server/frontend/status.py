@@ -66,6 +66,7 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.INVALID_VALUE: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.PARAMETER_TYPE: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.OPERAND_COUNT: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.TRANSFER_REQUIRED: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
 _QUOTAS = {

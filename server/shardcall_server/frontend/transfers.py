@@ -1,0 +1,67 @@
+"""Operands on the mesh that a call moves, since its program takes them placed otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardcall import mesh, plan, resharding
+from shardcall.resharding import Transfer
+from shardcall.v1 import kernel_pb2
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.frontend.memory.storage import Given
+from shardcall_worker.v1 import link_pb2
+
+_MOST_SHOWN = 150  # characters of a placement
+
+
+def find_transfers(
+    program: kernel_pb2.Plan, operands: Sequence[Given], ready: link_pb2.Ready
+) -> tuple[kernel_pb2.Transfer, ...]:
+    """Returns the transfers of a call, to be added to the plan of its program.
+
+    Args:
+        program: the plan of the program that the call runs.
+        operands: the call's.
+        ready: what the mesh said of itself.
+    """
+    return tuple(plan.transfer_to_proto(transfer) for transfer in _transfers(program, operands, ready))
+
+
+def check_no_transfers(program: kernel_pb2.Plan, operands: Sequence[Given], ready: link_pb2.Ready) -> None:
+    """Refuses a call that would move an operand.
+
+    Raises:
+        CallError: TRANSFER_REQUIRED; names the first such operand.
+    """
+    for moved in _transfers(program, operands, ready):
+        raise CallError(
+            Reason.TRANSFER_REQUIRED,
+            f"operand {moved.operand} is {shorten(str(moved.type))} placed as "
+            f"{_shown(moved.from_mesh, moved.from_spec)}, and the program takes it as "
+            f"{_shown(moved.to_mesh, moved.to_spec)}; reshard it first, or leave refuse_transfers unset to move "
+            f"{moved.received_bytes:,} bytes with the call",
+            field=f"operand {moved.operand}",
+            metadata={"bytes": str(moved.received_bytes)},
+        )
+
+
+def _transfers(program: kernel_pb2.Plan, operands: Sequence[Given], ready: link_pb2.Ready) -> list[Transfer]:
+    found = []
+    for index, (given, taken) in enumerate(zip(operands, program.operands, strict=False)):
+        resident = given.resident
+        # Most arrays lie as they are taken, and to compare the messages is a hundredth of the work.
+        if resident is None or (resident.mesh == program.mesh and resident.placement == taken):
+            continue
+        placed, wanted = plan.placement(resident.placement), plan.placement(taken)
+        assert placed is not None
+        assert wanted is not None
+        over, to = mesh.from_proto(resident.mesh), mesh.from_proto(program.mesh)
+        hosts = len({device.process_index for device in ready.devices}) > 1
+        transfer = resharding.find_transfer(index, over, placed, to, wanted, between_hosts=hosts)
+        if transfer is not None:
+            found.append(transfer)
+    return found
+
+
+def _shown(over: mesh.Mesh, spec: object) -> str:
+    return shorten(f"{spec} on {over}", _MOST_SHOWN)
