@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardcall.errors import InvalidOperandError, InvalidRequestError
+from shardcall.errors import InvalidOperandError, InvalidRequestError, OperandCountError
 from shardcall.specs import SpecLike
 from shardcall.spellings import SPELLINGS, Spelling
 
@@ -50,12 +50,12 @@ def check_given(kernel: str, operands: Sequence[object]) -> None:
     """Checks that no operand is None that a kernel needs.
 
     Raises:
-        InvalidOperandError: if one is; tells which.
+        OperandCountError: if one is; tells which.
     """
     spelling = SPELLINGS[kernel]
     for name, operand in zip(spelling.operands, operands, strict=False):
         if operand is None and name not in spelling.optional:
-            raise InvalidOperandError(f"{name} is None, and {kernel} needs it; give an array or a number", field=name)
+            raise OperandCountError(f"{name} is None, and {kernel} needs it; give an array or a number", field=name)
 
 
 class Spelled(NamedTuple):

@@ -131,6 +131,13 @@ def test_a_result_split_otherwise_is_left_to_the_compiler(run, values, same):
     same(run(CONVOLVE, x, v, **how), along(x, v, "full", 0))
 
 
+def test_modes_have_numpys_numbers(run, values):
+    x, v = values.normal((9,)), values.normal((4,))
+    for mode in (0, 1, 2):
+        named = run.resolve(CONVOLVE, x, v, mode=mode).problem.parameters["mode"]
+        np.testing.assert_array_equal(np.convolve(x, v, named), np.convolve(x, v, mode))
+
+
 def f64(*shape):
     return ArrayType(shape, np.dtype(np.float64))
 
@@ -145,7 +152,9 @@ def f64(*shape):
         (f64(9), f64(0), {}, Reason.INVALID_SHAPE, "v", ["empty", "at least one"]),
         (f64(9), f64(3), {"axis": 1}, Reason.AXIS_OUT_OF_RANGE, "axis", ["axis=1", "1 axes", "-1 to 0"]),
         (f64(9), f64(3), {"mode": "sane"}, Reason.INVALID_PARAMETER, "mode", ["'sane'", "did you mean 'same'"]),
-        (f64(9), f64(3), {"mode": 1}, Reason.INVALID_PARAMETER, "mode", ["mode=1", "a string"]),
+        (f64(9), f64(3), {"mode": 1.0}, Reason.PARAMETER_TYPE, "mode", ["mode=1", "a string"]),
+        (f64(9), f64(3), {"mode": True}, Reason.PARAMETER_TYPE, "mode", ["mode=True", "a string"]),
+        (f64(9), f64(3), {"mode": 3}, Reason.INVALID_PARAMETER, "mode", ["mode=3", "0, 1 or 2"]),
         (
             ArrayType((9,), np.dtype(ml_dtypes.float8_e5m2)),
             ArrayType((9,), np.dtype(ml_dtypes.float8_e4m3fn)),

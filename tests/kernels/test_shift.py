@@ -127,7 +127,7 @@ def test_equal_shifts_are_one_problem(run):
     [
         ([ArrayType((), F32)], {}, Reason.INVALID_OPERAND, "x", "a scalar"),
         ([MATRIX], {"axis": 2}, Reason.AXIS_OUT_OF_RANGE, "axis", "from -2 to 1"),
-        ([MATRIX], {"shift": 1.5}, Reason.INVALID_PARAMETER, "shift", "an integer"),
+        ([MATRIX], {"shift": 1.5}, Reason.PARAMETER_TYPE, "shift", "an integer"),
         ([MATRIX], {"mode": "wrap"}, Reason.INVALID_PARAMETER, "mode", "give 'fill' or 'periodic'"),
         ([MATRIX, ArrayType((2,), F32)], {}, Reason.INVALID_OPERAND, "fill", "give a scalar"),
         ([MATRIX, ArrayType((), F32)], {"mode": "periodic"}, Reason.INVALID_OPERAND, "fill", "leave one out"),

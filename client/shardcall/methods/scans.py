@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import SupportsIndex, Unpack
 
 import numpy.typing as npt
 
@@ -36,7 +36,7 @@ class Scans(Calling[Outcome]):
         self,
         x: OperandLike,
         v: OperandLike,
-        mode: str = "full",
+        mode: str | SupportsIndex = "full",
         axis: int = -1,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
@@ -45,7 +45,8 @@ class Scans(Calling[Outcome]):
         Args:
             x: [..., size, ...] the array.
             v: [length] the window; every device gets it whole.
-            mode: ``"full"``, ``"same"`` or ``"valid"``, which of the overlaps of ``x`` and ``v`` are returned.
+            mode: ``"full"``, ``"same"`` or ``"valid"``, which of the overlaps of ``x`` and ``v`` are returned; or 2, 1
+                or 0, NumPy's numbers of them.
             axis: along which axis.
             options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
         """

@@ -137,20 +137,27 @@ def _candidates(kernel: Kernel, problem: Problem, rules: str) -> tuple[str, ...]
     return (rules, *others)
 
 
+def without_trailing(operands: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
+    """Operands less those left out at the end."""
+    present = [i for i, operand in enumerate(operands) if operand is not None]
+    return operands[: present[-1] + 1] if present else ()
+
+
 def _check_operands(kernel: Kernel, given: Sequence[ArrayType | None]) -> tuple[ArrayType | None, ...]:
+    given = without_trailing(given)
     infos = kernel.operand_infos(len(given))
     if len(given) > len(infos):
         raise CallError(
-            Reason.INVALID_OPERAND,
+            Reason.OPERAND_COUNT,
             f"kernel {kernel.name!r} takes {len(infos)} operands "
             f"({', '.join(info.name for info in infos)}) and got {len(given)}; leave out the rest",
             field="operands",
         )
     operands = tuple(given) + (None,) * (len(infos) - len(given))
     for info, operand in zip(infos, operands, strict=True):
-        if operand is None and not info.optional:
+        if operand is None and (info.repeated or not info.optional):
             raise CallError(
-                Reason.INVALID_OPERAND,
+                Reason.OPERAND_COUNT,
                 f"kernel {kernel.name!r} needs operand {info.name!r}, which was left out; give an array",
                 field=info.name,
             )

@@ -32,6 +32,8 @@ from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_sha
 from shardcall_server.kernels.parameters import integer, text
 
 MODES = ("full", "same", "valid")
+NUMBERED = ("valid", "same", "full")
+"""The modes in the order of NumPy's numbers for them."""
 MAX_UNROLLED = 32
 """The longest window whose products are written out; a longer one is a loop, so that compile time is bounded."""
 
@@ -196,6 +198,23 @@ def _halo_refusal(problem: Problem) -> str | None:
     )
 
 
+def _mode(parameters: Mapping[str, ParameterValue]) -> str:
+    """A mode by its name, or by NumPy's number of it."""
+    given = parameters["mode"]
+    if isinstance(given, int) and not isinstance(given, bool):
+        if given in range(len(NUMBERED)):
+            return NUMBERED[given]
+        raise CallError(Reason.INVALID_PARAMETER, f"mode={given}; give 0, 1 or 2, or one of {MODES}", field="mode")
+    mode = text(parameters, "mode")
+    if mode not in MODES:
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"mode={shorten(mode)!r} is none that convolve has; {did_you_mean(mode, MODES)}",
+            field="mode",
+        )
+    return mode
+
+
 class Convolve(Kernel):
     """The convolution with a window along an axis, as `numpy.convolve` of every row.
 
@@ -221,7 +240,7 @@ class Convolve(Kernel):
         OperandInfo("v", "The window, of rank 1."),
     )
     parameters = (
-        ParameterInfo("mode", "Which sums are returned: 'full', 'same' or 'valid'.", "full"),
+        ParameterInfo("mode", "Which sums are returned: 'full', 'same' or 'valid'; or 2, 1 or 0, as in NumPy.", "full"),
         ParameterInfo("axis", "The axis of x; negative ones count from the last.", -1),
     )
     strategies = (
@@ -248,13 +267,7 @@ class Convolve(Kernel):
                 v without elements, and element types that do not meet.
         """
         x, v = (cast(ArrayType, operand) for operand in operands)
-        mode, axis = text(parameters, "mode"), axis_of(x, integer(parameters, "axis"), "convolve")
-        if mode not in MODES:
-            raise CallError(
-                Reason.INVALID_PARAMETER,
-                f"mode={shorten(mode)!r} is none that convolve has; {did_you_mean(mode, MODES)}",
-                field="mode",
-            )
+        mode, axis = _mode(parameters), axis_of(x, integer(parameters, "axis"), "convolve")
         if v.ndim != 1:
             raise CallError(
                 Reason.INVALID_OPERAND, f"v has shape {shorten(str(v.shape))}; give an array of one axis", field="v"

@@ -34,6 +34,7 @@ class OperandInfo:
         documentation: what it is.
         optional: whether it may be left out.
         repeated: whether it may come any number of times; only the last one may, at least once unless it is optional.
+            None of its times may be left out before another.
     """
 
     name: str

@@ -97,7 +97,7 @@ def element_type(parameters: Mapping[str, ParameterValue], name: str) -> np.dtyp
 def _refusal(name: str, value: ParameterValue, allowed: str) -> CallError:
     given = repr(shorten(value)) if isinstance(value, str) else shorten(value)
     return CallError(
-        Reason.INVALID_PARAMETER,
+        Reason.PARAMETER_TYPE,
         f"{name}={given} is of type {type(value).__name__}; {name} is {allowed}",
         field=name,
     )

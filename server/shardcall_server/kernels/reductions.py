@@ -56,7 +56,7 @@ class Reduce(Kernel):
         x, row = cast(ArrayType, operands[0]), self.reduction
         if row.index and isinstance(parameters["axis"], tuple):
             raise CallError(
-                Reason.INVALID_PARAMETER,
+                Reason.PARAMETER_TYPE,
                 f"axis={shorten(parameters['axis'])} is a tuple; {row.name} takes one axis, or None for all",
                 field="axis",
             )

@@ -49,8 +49,9 @@ def check_spacing(
     one_for_all = len(spacing) == 1 and not spacing[0].ndim
     if spacing and len(spacing) != len(named) and not one_for_all:
         raise CallError(
-            Reason.INVALID_OPERAND,
-            f"{len(spacing)} spacings are given for {len(named)} axes; give none, one scalar, or one for each axis",
+            Reason.OPERAND_COUNT,
+            f"{len(spacing)} spacing{'s are' if len(spacing) > 1 else ' is'} given for {len(named)} axes; give none, "
+            "one scalar, or one for each axis",
             field="spacing",
         )
     for i, (step, axis) in enumerate(zip(spacing, named, strict=False)):

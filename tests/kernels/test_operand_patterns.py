@@ -1,0 +1,101 @@
+"""Every kernel with every pattern of operands present, left out and scalar: a right answer or a refusal that names one.
+
+The parameters are those that a call of the kernel needs, and no more.
+"""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from shardcall_server.compilation.resolve import Request, resolve
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.kernels.kernel import REQUIRED
+from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+NEEDED = {"shift": 1, "subscripts": "ij,jk", "axis_name": "x", "shape": (3,)}
+NEED_OTHER_SHAPES = ("convolve", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
+MESH = {"x": 2}
+REPEATED = 3
+NAMED = (Reason.OPERAND_COUNT, Reason.INVALID_OPERAND, Reason.INVALID_SHAPE, Reason.UNSUPPORTED_ELEMENT_TYPE)
+ABOUT_OTHERS = (Reason.INVALID_PARAMETER, Reason.STRATEGY_UNSUPPORTED, Reason.AXIS_OUT_OF_RANGE)
+
+
+def patterns(kernel):
+    """Numbers of operands from none to one too many; each a matrix, a scalar or None."""
+    most = len(kernel.operands) + (REPEATED - 1 if kernel.operands and kernel.operands[-1].repeated else 1)
+    for count in range(most + 1):
+        yield from product(("array", "scalar", None), repeat=count)
+
+
+def types(pattern, dtype):
+    shapes = {"array": (4, 4), "scalar": ()}
+    return tuple(None if item is None else ArrayType(shapes[item], np.dtype(dtype)) for item in pattern)
+
+
+def needed(kernel):
+    return {info.name: NEEDED[info.name] for info in kernel.parameters if info.default is REQUIRED}
+
+
+def request(kernel, operands):
+    return Request(needed(kernel), operands, MeshAxes(tuple(MESH.items())), (), (), (), "auto")
+
+
+def understood(kernel, operands):
+    try:
+        return resolve(kernel, request(kernel, operands), range(8)).problem
+    except CallError as error:
+        return error
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_pattern_is_understood_or_refused_by_name(name):
+    kernel, served = KERNELS[name], 0
+    for pattern in patterns(kernel):
+        for dtype in ("float64", "int32"):
+            operands = types(pattern, dtype)
+            outcome = understood(kernel, operands)
+            if isinstance(outcome, CallError):
+                assert outcome.reason in (*NAMED, *ABOUT_OTHERS), (pattern, outcome)
+                assert outcome.field, (pattern, outcome)
+                continue
+            served, problem = served + 1, outcome
+            present = [operand for operand in operands if operand is not None]
+            assert [operand for operand in problem.operands if operand is not None] == present
+            assert all((o is None) == (s is None) for o, s in zip(problem.operands, problem.in_specs, strict=True))
+    assert served or name in NEED_OTHER_SHAPES
+
+
+@pytest.mark.parametrize("name", ["gradient", "laplacian"])
+def test_none_of_a_repeated_operand_is_left_out_before_another(name):
+    kernel, dtype = KERNELS[name], "float64"
+    with pytest.raises(CallError, match=r"'spacing\[0\]', which was left out") as refused:
+        resolve(kernel, request(kernel, types(("array", None, "scalar"), dtype)), range(8))
+    assert (refused.value.reason, refused.value.field) == (Reason.OPERAND_COUNT, "spacing[0]")
+    at_the_end = resolve(kernel, request(kernel, types(("array", None, None), dtype)), range(8))
+    assert at_the_end.problem.operands == types(("array",), dtype)
+
+
+def compile_all(run, name):
+    kernel = KERNELS[name]
+    for pattern in patterns(kernel):
+        operands = types(pattern, "float32")
+        if isinstance(understood(kernel, operands), CallError):
+            continue
+        program = run.program(kernel, *operands, mesh=MESH, **needed(kernel))
+        values = [None if kind is None else np.ones(kind.shape, kind.dtype) for kind in operands]
+        results = run.runner.run(run.call(kernel, *operands, mesh=MESH, **needed(kernel)), values)
+        assert [r.shape for r in results] == [r.shape for r in program.resolved.problem.results]
+
+
+@pytest.mark.parametrize("name", ["diff", "shift", "gradient", "laplacian", "clip", "where"])
+def test_what_is_understood_runs(run, name):
+    compile_all(run, name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KERNELS)
+def test_all_that_is_understood_runs(run, name):
+    compile_all(run, name)
