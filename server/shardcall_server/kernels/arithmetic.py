@@ -13,7 +13,48 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-_LN_2 = float(np.log(2))
+from shardcall_server.kernels.ordering import is_negative, is_positive, least_exponent, normalized, order_key
+
+_LN_2, _LOG10_2 = float(np.log(2)), float(np.log10(2))
+
+
+def floor(x: jax.Array) -> jax.Array:
+    """`numpy.floor` of floating-point numbers; XLA:CPU has 0 for negative subnormal ones."""
+    whole = jnp.floor(x)
+    return jnp.where((whole == 0) & is_negative(x), -jnp.ones_like(x), whole)
+
+
+def ceil(x: jax.Array) -> jax.Array:
+    """`numpy.ceil` of floating-point numbers."""
+    whole = jnp.ceil(x)
+    return jnp.where((whole == 0) & is_positive(x), jnp.ones_like(x), whole)
+
+
+def sqrt(x: jax.Array) -> jax.Array:
+    """`numpy.sqrt`, of subnormal numbers too."""
+    if x.dtype.kind == "c":
+        return jnp.sqrt(x)
+    number, subnormal = normalized(x)
+    return jnp.sqrt(number) * jnp.where(subnormal, 2.0 ** (least_exponent(x.dtype) // 2), 1.0).astype(x.dtype)
+
+
+def log(x: jax.Array) -> jax.Array:
+    """`numpy.log`, of subnormal numbers too."""
+    if x.dtype.kind == "c":
+        return jnp.log(x)
+    return _log_of_normal(x, jnp.log, _LN_2)
+
+
+def log10(x: jax.Array) -> jax.Array:
+    """`numpy.log10`, of subnormal numbers too."""
+    if x.dtype.kind == "c":
+        return jnp.log10(x)
+    return _log_of_normal(x, jnp.log10, _LOG10_2)
+
+
+def _log_of_normal(x: jax.Array, log_of: Callable[[jax.Array], jax.Array], of_two: float) -> jax.Array:
+    number, subnormal = normalized(x)
+    return log_of(number) + jnp.where(subnormal, least_exponent(x.dtype) * of_two, 0.0).astype(x.dtype)
 
 
 def _is_integer(x: jax.Array) -> bool:
@@ -124,6 +165,8 @@ def exp2(x: jax.Array) -> jax.Array:
 
 def sign(x: jax.Array) -> jax.Array:
     """`numpy.sign`; that of a complex infinity, one of whose parts is finite, is that of its infinite part."""
+    if x.dtype.kind == "f":
+        return jnp.where(jnp.isnan(x), x, jnp.sign(order_key(x)).astype(x.dtype))
     if x.dtype.kind != "c":
         return jnp.sign(x)
     real, imaginary = lax.real(x), lax.imag(x)
@@ -256,10 +299,12 @@ def log2(x: jax.Array) -> jax.Array:
     """`numpy.log2`, exact for powers of two."""
     if x.dtype.kind == "c":
         return _scaled(jnp.log(x), 1 / _LN_2)
+    x, subnormal = normalized(x)
     ordinary = (x > 0) & (x < np.inf)
     mantissa, exponent = jnp.frexp(jnp.where(ordinary, x, jnp.ones_like(x)))
     low = mantissa < np.sqrt(0.5)
     mantissa, exponent = jnp.where(low, mantissa * 2, mantissa), exponent - low
+    exponent = exponent + jnp.where(subnormal, least_exponent(x.dtype), 0)
     return jnp.where(ordinary, exponent.astype(x.dtype) + jnp.log(mantissa) / _LN_2, jnp.log(x))
 
 

@@ -12,22 +12,33 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shardcall_server.kernels.ordering import are_ordered, is_nonzero, order_key
+
 _Comparison = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def _compare(x: jax.Array, y: jax.Array, strict: _Comparison, whole: _Comparison) -> jax.Array:
     """Compares by order: ``strict`` decides where real parts differ, ``whole`` where they do not."""
     if x.dtype.kind == "c":
-        known = ~(jnp.isnan(jnp.imag(x)) | jnp.isnan(jnp.imag(y)))
-        tied = jnp.real(x) == jnp.real(y)
-        return (strict(jnp.real(x), jnp.real(y)) & known) | (tied & whole(jnp.imag(x), jnp.imag(y)))
+        (real, imaginary), (other_real, other_imaginary) = _parts(x), _parts(y)
+        above = _by_keys(real, other_real, strict) & are_ordered(imaginary, other_imaginary)
+        return above | (_by_keys(real, other_real, lax.eq) & _by_keys(imaginary, other_imaginary, whole))
     if x.dtype.kind == y.dtype.kind:
-        return whole(x, y)
+        return _by_keys(x, y, whole)
     # int64 and uint64: what is negative is below all of the other's; by then both are of one type.
     negative = (x < 0) if x.dtype.kind == "i" else (y < 0)
     lower, upper = (-1, 0) if x.dtype.kind == "i" else (0, -1)
     by_sign = whole(jnp.full_like(negative, lower, jnp.int8), jnp.full_like(negative, upper, jnp.int8))
     return jnp.where(negative, by_sign, whole(x.astype(jnp.uint64), y.astype(jnp.uint64)))
+
+
+def _by_keys(x: jax.Array, y: jax.Array, comparison: _Comparison) -> jax.Array:
+    compared = comparison(order_key(x), order_key(y))
+    return compared & are_ordered(x, y) if x.dtype.kind == "f" else compared
+
+
+def _parts(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return lax.real(x), lax.imag(x)
 
 
 def less(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -52,7 +63,9 @@ def greater_equal(x: jax.Array, y: jax.Array) -> jax.Array:
 
 def equal(x: jax.Array, y: jax.Array) -> jax.Array:
     """`numpy.equal`."""
-    return x == y if x.dtype == y.dtype else _compare(x, y, lax.eq, lax.eq)
+    if x.dtype.kind == "c":
+        return _by_keys(lax.real(x), lax.real(y), lax.eq) & _by_keys(lax.imag(x), lax.imag(y), lax.eq)
+    return _compare(x, y, lax.eq, lax.eq)
 
 
 def not_equal(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -80,6 +93,26 @@ def fmin(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.where(less_equal(x, y) | jnp.isnan(y), x, y)
 
 
+def logical_and(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`numpy.logical_and`."""
+    return is_nonzero(x) & is_nonzero(y)
+
+
+def logical_or(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`numpy.logical_or`."""
+    return is_nonzero(x) | is_nonzero(y)
+
+
+def logical_xor(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`numpy.logical_xor`."""
+    return is_nonzero(x) ^ is_nonzero(y)
+
+
+def logical_not(x: jax.Array) -> jax.Array:
+    """`numpy.logical_not`."""
+    return ~is_nonzero(x)
+
+
 def clip(x: jax.Array, low: jax.Array | None, high: jax.Array | None) -> jax.Array:
     """`numpy.clip`: the bound where x does not lie strictly inside it, and where the bound is NaN."""
     x = x if low is None else jnp.where(_is_above(x, low) | jnp.isnan(x), x, low)
@@ -90,5 +123,6 @@ def _is_above(x: jax.Array, y: jax.Array) -> jax.Array:
     """`greater`, which of complex numbers does not ask whether imaginary parts are known."""
     if x.dtype.kind != "c":
         return greater(x, y)
-    tied = jnp.real(x) == jnp.real(y)
-    return jnp.where(tied, jnp.imag(x) > jnp.imag(y), jnp.real(x) > jnp.real(y))
+    (real, imaginary), (other_real, other_imaginary) = _parts(x), _parts(y)
+    tied = _by_keys(real, other_real, lax.eq)
+    return jnp.where(tied, _by_keys(imaginary, other_imaginary, lax.gt), _by_keys(real, other_real, lax.gt))

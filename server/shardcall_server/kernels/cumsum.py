@@ -26,6 +26,7 @@ from shardcall_server.kernels.kernel import (
     Strategy,
 )
 from shardcall_server.kernels.layout import ArrayType, Spec, block_shape, format_spec
+from shardcall_server.kernels.ordering import is_nonzero
 from shardcall_server.kernels.parameters import element_type, integer
 from shardcall_server.kernels.scan import running_sum, total, tree_sum
 
@@ -36,7 +37,7 @@ MAX_UNROLLED = 64
 def _widen(x: jax.Array, dtype: np.dtype) -> jax.Array:
     """The array as the result's type has it, in the type in which it is summed up; a bool's trues are counted."""
     if dtype == np.bool_:
-        return x.astype(np.bool_).astype(np.int64)
+        return is_nonzero(element_types.widen(x, x.dtype)).astype(np.int64)
     return element_types.widen(x, dtype)
 
 
@@ -169,7 +170,7 @@ class CumSum(Kernel):
     """
 
     name = "cumsum"
-    version = 1
+    version = 2
     summary = "The running sum along an axis, as numpy.cumsum."
     operands = (OperandInfo("x", "The array, of any rank and element type."),)
     parameters = (

@@ -12,10 +12,11 @@ from jax import lax
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
-from shardcall_server.kernels.element_types import narrow, widen
+from shardcall_server.kernels.element_types import narrow, widen, working_type
 from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Kernel, ParameterValue, Problem, Program, Signature, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
+from shardcall_server.kernels.ordering import is_nonzero, to_double
 from shardcall_server.kernels.ufunc_types import Loop
 from shardcall_server.kernels.ufuncs import FUNCTIONS, Function, Refusal
 from shardcall_server.kernels.value_checks import any_element
@@ -25,10 +26,11 @@ class Elementwise(Kernel):
     """A function of one, two or three operands, element by element, as NumPy's ufunc of that name.
 
     ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Arithmetic, comparisons
-    and whatever else is exact is NumPy's bit for bit but for subnormals; types narrower than float32 are computed in
-    float32 and rounded once. Powers, roots, exponentials, logarithms and trigonometric functions are within a few
-    units in the last place; which side of a branch cut a complex number with a part of -0.0 is on, for ``sqrt``,
-    ``arcsin``, ``arccos``, ``arcsinh`` and ``arccosh``, is as JAX has it.
+    and whatever else is exact is NumPy's bit for bit; types narrower than float32 are computed in float32 and rounded
+    once. On CPU arithmetic takes subnormal numbers for zero; comparisons, ``where``, ``clip``, ``sign``, ``maximum``
+    and the like, logic, rounding, ``sqrt`` and logarithms do not. Powers, roots, exponentials, logarithms and
+    trigonometric functions are within a few units in the last place; which side of a branch cut a complex number with
+    a part of -0.0 is on, for ``sqrt``, ``arcsin``, ``arccos``, ``arcsinh`` and ``arccosh``, is as JAX has it.
 
     Sharding: any axis of any operand may be split. Nothing moves where the specs agree; where they do not, operands are
     brought to the first that has the result's shape, and the result goes from there, every bit of it.
@@ -37,7 +39,7 @@ class Elementwise(Kernel):
     """
 
     function: ClassVar[Function]
-    version = 4
+    version = 5
     parameters = ()
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
@@ -154,6 +156,16 @@ def _flags(function: Function, loop: Loop, problem: Problem, mesh: jax.sharding.
     return flags
 
 
+def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
+    """`widen`, also of subnormal numbers that the wider type has as normal ones."""
+    part, wide = (np.empty(0, of).real.dtype for of in (array.dtype, dtype))
+    if working_type(part) != np.float32 or wide != np.float64:
+        return widen(array, dtype)
+    if array.dtype.kind == "c":
+        return lax.complex(to_double(lax.real(array)), to_double(lax.imag(array)))
+    return widen(to_double(widen(array, array.dtype)), dtype)
+
+
 def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     loop, (result,) = _loop(function, problem.operands), problem.results
     own = _result_spec(result.shape, problem.operands, problem.in_specs)
@@ -173,7 +185,7 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
         behind = len(padded) - kind.ndim
         sizes = [padded[behind + i] if n == result.shape[behind + i] else n for i, n in enumerate(kind.shape)]
         array = placed(array, sizes, spec, _followed(kind, result.shape, here))
-        wide = widen(array, array.dtype) != 0 if dtype == np.bool_ else widen(array, dtype)
+        wide = is_nonzero(widen(array, array.dtype)) if dtype == np.bool_ else _widened(array, dtype)
         return lax.broadcast_in_dim(wide, padded, range(behind, len(padded)))
 
     flags = _flags(function, loop, problem, mesh)

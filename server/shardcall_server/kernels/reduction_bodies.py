@@ -19,6 +19,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import arithmetic
 from shardcall_server.kernels.blocks import index_type
 from shardcall_server.kernels.element_types import NAMED, widen, working_type
+from shardcall_server.kernels.ordering import is_nonzero
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:
 
 
 def _truth(x: jax.Array) -> jax.Array:
-    return widen(x, x.dtype) != 0
+    return is_nonzero(widen(x, x.dtype))
 
 
 def _any(x: jax.Array, over: Over, *_: object) -> jax.Array:

@@ -43,7 +43,7 @@ class Reduce(Kernel):
     """
 
     reduction: ClassVar[Reduction]
-    version = 3
+    version = 4
     operands = (OperandInfo("x", "The array, of any rank and element type."),)
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:

@@ -1,0 +1,74 @@
+"""Comparisons of floating-point numbers by their bits, exact for subnormal numbers too.
+
+XLA:CPU takes subnormal numbers for zero in floating-point comparisons as in arithmetic; integers it compares exactly.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+def order_key(x: jax.Array) -> jax.Array:
+    """Signed integers in the order of real floating-point numbers; 0 for both zeros.
+
+    The key of a NaN is beyond those of the infinities. An array of another type is its own key.
+    """
+    if x.dtype.kind != "f":
+        return x
+    bits = _bits(x)
+    # Sign and magnitude as two's complement: the bits of a negative number are the least integer plus its magnitude.
+    return jnp.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)
+
+
+def is_nonzero(x: jax.Array) -> jax.Array:
+    """``x != 0``: True for NaN, and for complex numbers one part of which is not zero."""
+    if x.dtype.kind == "c":
+        return is_nonzero(lax.real(x)) | is_nonzero(lax.imag(x))
+    if x.dtype.kind != "f":
+        return x != 0
+    bits = _bits(x)
+    return (bits & np.iinfo(bits.dtype).max) != 0
+
+
+def is_negative(x: jax.Array) -> jax.Array:
+    """``x < 0`` of real numbers: False for -0.0 and NaN."""
+    return (order_key(x) < 0) & ~jnp.isnan(x)
+
+
+def is_positive(x: jax.Array) -> jax.Array:
+    """``x > 0`` of real numbers: False for NaN."""
+    return (order_key(x) > 0) & ~jnp.isnan(x)
+
+
+def are_ordered(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Whether neither of two real numbers is NaN."""
+    return (x == x) & (y == y)  # noqa: PLR0124  # one instruction of the processor's
+
+
+def normalized(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Real floating-point numbers, subnormal ones divided by the smallest normal one; and which ones are subnormal."""
+    bits = _bits(x)
+    magnitude = bits & np.iinfo(bits.dtype).max
+    subnormal = (magnitude != 0) & (magnitude < np.finfo(x.dtype).smallest_normal.view(bits.dtype))
+    # With the exponent of 1 the digits of a subnormal number make 1 more than what is wanted.
+    one = np.ones((), x.dtype)
+    quotient = lax.bitcast_convert_type(magnitude | one.view(bits.dtype), x.dtype) - one
+    return jnp.where(subnormal, jnp.where(bits < 0, -quotient, quotient), x), subnormal
+
+
+def least_exponent(dtype: np.dtype) -> int:
+    """The smallest normal number of a type is two to this power, which is even."""
+    return int(np.finfo(dtype).minexp)
+
+
+def to_double(x: jax.Array) -> jax.Array:
+    """float32 as float64, which has a subnormal float32 as a normal number; XLA:CPU's conversion makes it zero."""
+    number, subnormal = normalized(x)
+    return number.astype(np.float64) * jnp.where(subnormal, 2.0 ** least_exponent(x.dtype), 1.0)
+
+
+def _bits(x: jax.Array) -> jax.Array:
+    return lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))

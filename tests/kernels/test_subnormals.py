@@ -1,0 +1,152 @@
+"""Functions that compare, choose or round are exact for subnormal numbers, which XLA:CPU otherwise takes for zero."""
+
+import itertools
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardcall_server.kernels.cumsum import CumSum
+from shardcall_server.kernels.elementwise import elementwise
+from shardcall_server.kernels.reductions import reductions
+
+KERNELS = {kernel.name: kernel for kernel in (*elementwise(), *reductions())}
+COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
+CHOICES = ("maximum", "minimum", "fmax", "fmin", "where", "clip")
+LOGICAL = ("logical_and", "logical_or", "logical_xor", "logical_not")
+OTHERS = ("sign", "absolute", "negative", "positive", "floor", "ceil", "trunc", "rint", "copysign", "sqrt")
+TESTS = ("signbit", "isnan", "isinf", "isfinite")
+EXACT = (*COMPARISONS, *CHOICES, *LOGICAL, *OTHERS, *TESTS)
+REDUCTIONS = ("max", "min", "argmax", "argmin", "any", "all")
+WIDE, NARROW = ("float32", "float64"), ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+def edges(dtype):
+    """Zeros, the smallest and largest subnormal numbers, the smallest normal one, 1 and NaN, of both signs."""
+    info = ml_dtypes.finfo(dtype)
+    least, normal = float(info.smallest_subnormal), float(info.smallest_normal)
+    some = np.array([0, least, 2 * least, normal - least, normal, 1])
+    return np.concatenate([some, -some, [np.nan]]).astype(dtype)
+
+
+def triples(dtype, count=4_099):
+    """All pairs of `edges`, and a third one, over and over."""
+    x, y, z = zip(*((x, y, z) for x, y in itertools.product(edges(dtype), repeat=2) for z in edges(dtype)), strict=True)
+    return [np.resize(np.array(some, dtype), count) for some in (x, y, z)]
+
+
+def expected(name, *operands, **how):
+    with np.errstate(all="ignore"):
+        return np.asarray(getattr(np, name)(*operands, **how))
+
+
+def together(run, names, operands):
+    """What each function makes of the operands, by its name, on one device: all in one program, compiled once."""
+    calls = {name: operands[: len(KERNELS[name].operands)] for name in names}
+    mesh, programs = jax.sharding.Mesh(jax.devices()[:1], ("x",)), {}
+    for name, given in calls.items():
+        resolved = run.resolve(KERNELS[name], *given, mesh={"x": 1})
+        programs[name] = resolved.strategy.build(resolved.problem, mesh)
+    made = jax.jit(lambda arrays: {name: program(*arrays[name])[0] for name, program in programs.items()})(calls)
+    return {name: np.asarray(array) for name, array in made.items()}
+
+
+def check(run, same, name, operands, mesh):
+    operands = operands[: len(KERNELS[name].operands)]
+    compare(same, run(KERNELS[name], *operands, mesh=mesh), expected(name, *operands))
+
+
+def compare(same, result, wanted):
+    if wanted.dtype == np.bool_:
+        same(result, wanted)
+        return
+    # Comparing NumPy compares exactly, and which zero it takes of two is the machine's choice.
+    same(result.astype(np.float64), wanted.astype(np.float64))
+    assert result.dtype == wanted.dtype
+
+
+def known(name, element_types):
+    return next(dtype for dtype in element_types if dtype.name == name)
+
+
+@pytest.mark.parametrize("dtype_", WIDE)
+def test_functions_are_exact_for_subnormal_numbers(run, same, dtype_):
+    operands = triples(np.dtype(dtype_))
+    for name, result in together(run, EXACT, operands).items():
+        compare(same, result, expected(name, *operands[: len(KERNELS[name].operands)]))
+
+
+@pytest.mark.parametrize("name", ["less", "maximum", "where", "sign", "logical_not"])
+def test_subnormal_numbers_of_narrow_types_are_told_apart(run, same, element_types, name):
+    for dtype in ("bfloat16", "float8_e5m2"):
+        check(run, same, name, triples(known(dtype, element_types)), {"x": 3})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [7, 4_099])
+@pytest.mark.parametrize("name", EXACT)
+def test_functions_are_exact_for_every_floating_point_type(run, same, element_types, name, count):
+    for dtype in (*WIDE, *NARROW):
+        operands = triples(known(dtype, element_types), count)
+        try:
+            expected(name, *operands[: len(KERNELS[name].operands)])
+        except TypeError:
+            continue
+        for mesh in ({"x": 1}, {"x": 3}, {"a": 4, "b": 2}):
+            check(run, same, name, operands, mesh)
+        run.programs.clear()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*COMPARISONS, "maximum", "minimum"])
+def test_every_pair_of_float8_values_is_compared_as_in_numpy(run, same, element_types, name):
+    for dtype in NARROW[2:]:
+        every = np.arange(256, dtype=np.uint8).view(known(dtype, element_types))
+        check(run, same, name, [a.ravel() for a in np.meshgrid(every, every)], {"x": 8})
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_are_exact_for_subnormal_numbers(run, same, name):
+    for dtype in WIDE:
+        x = np.stack(triples(np.dtype(dtype))[:2]).T  # rows of two
+        x = x[~np.isnan(x).any(axis=1)]
+        same(run(KERNELS[name], x, mesh={"x": 2}, axis=1), expected(name, x, axis=1))
+        column = x[np.isin(x[:, 0], edges(dtype)[1:3]), :1]
+        same(run(KERNELS[name], column, mesh={"x": 2}, axis=0), expected(name, column, axis=0))
+
+
+@pytest.mark.parametrize("name", ["less", "equal", "maximum", "logical_and", "where"])
+def test_parts_of_complex_numbers_may_be_subnormal(run, same, name):
+    for dtype in ("complex64", "complex128"):
+        parts = edges(np.empty(0, dtype).real.dtype)
+        every = np.array([complex(a, b) for a, b in itertools.product(parts, repeat=2)], dtype)
+        x, y = (a.ravel() for a in np.meshgrid(every, every))
+        operands = (x, y, x[::-1].copy())[: len(KERNELS[name].operands)]
+        result, wanted = run(KERNELS[name], *operands, mesh={"x": 1}), expected(name, *operands)
+        same(result.real, wanted.real)
+        same(result.imag, wanted.imag)
+
+
+@pytest.mark.parametrize("name", ["less", "equal", "fmin", "multiply"])
+def test_a_subnormal_float32_is_a_normal_float64(run, same, name):
+    x, y = triples(np.dtype(np.float32))[:2]
+    y = y.astype(np.float64) * (1 + 2**-30)
+    y = np.where(abs(y) < 1e-300, 0, y)
+    same(run(KERNELS[name], x, y, mesh={"x": 2}), expected(name, x, y))
+
+
+@pytest.mark.parametrize("name", ["log", "log2", "log10"])
+def test_logarithms_of_subnormal_numbers_are_numpys(run, name):
+    for dtype in WIDE:
+        x = np.random.default_rng(5).integers(1, 2**20, 4_099) * float(np.finfo(dtype).smallest_subnormal)
+        x = np.concatenate([x, -x[:5], edges(dtype)]).astype(dtype)
+        result, wanted = run(KERNELS[name], x, mesh={"x": 1}), expected(name, x)
+        np.testing.assert_allclose(result, wanted, rtol=4 * np.finfo(dtype).eps)
+
+
+def test_a_subnormal_number_is_true(run, same):
+    for dtype in WIDE:
+        x = np.full(5, np.finfo(dtype).smallest_subnormal, dtype)
+        same(run(KERNELS["sum"], x, mesh={"x": 2}, dtype="bool"), np.asarray(True))
+        same(run(CumSum(), x, mesh={"x": 2}, dtype="bool"), np.ones(5, bool))
