@@ -88,7 +88,7 @@ def test_steps_of_1_are_exact(run, values, same):
 def test_differences_over_one_step_are_exact(run, values, same, strategy):
     x = values.normal((61, 3), np.float64)
     result = run(GRADIENT, x, np.float64(0.3), axis=0, strategy=strategy, **X8)
-    same(result[1:-1], np.gradient(x, 0.3, axis=0)[1:-1])
+    same(result, np.gradient(x, 0.3, axis=0))
 
 
 def test_every_element_type_but_bool(run, values, refused, dtype):

@@ -89,8 +89,11 @@ class _Slopes:
 
     def _end(self, run: jax.Array, factors: jax.Array) -> jax.Array:
         factors, wide = factors.astype(self.step.dtype), self._wide(run)
-        parts = [rows(wide, i, 1, self.along.axis) * factors[i] for i in range(self.edge_order + 1)]
-        return sum(parts[1:], parts[0])
+        parts = [rows(wide, i, 1, self.along.axis) for i in range(self.edge_order + 1)]
+        if self.edge_order == 1:
+            return arithmetic.divide(parts[1] - parts[0], factors[0])
+        a, b, c = (part * factors[i] for i, part in enumerate(parts))
+        return a + b + c
 
     def _wide(self, array: jax.Array) -> jax.Array:
         return array.astype(element_types.working_type(self.dtype))
@@ -182,7 +185,7 @@ class Gradient(Kernel):
     """
 
     name = "gradient"
-    version = 3
+    version = 4
     summary = "The derivative along one or more axes, as numpy.gradient."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),

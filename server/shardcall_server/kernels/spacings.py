@@ -71,13 +71,14 @@ def check_spacing(
 class Weights:
     """What the rows of a derivative are made of, for edge order e.
 
-    Row i is ``inner[0, i] x[i - 1] + inner[1, i] x[i] + inner[2, i] x[i + 1]``, the first one the sum of
-    ``first[j] x[j]`` and the last one that of ``last[j] x[R - 1 - e + j]``, j from 0 to e.
+    Row i is ``inner[0, i] x[i - 1] + inner[1, i] x[i] + inner[2, i] x[i + 1]``. For e = 2 the first one is the sum of
+    ``first[j] x[j]`` and the last one that of ``last[j] x[R - 1 - e + j]``, j from 0 to e; for e = 1 they are the
+    differences of the two outermost rows, divided by the step between them.
 
     Attributes:
         inner: [3, R] for coordinates.
-        first: [e + 1].
-        last: [e + 1].
+        first: [3] for e = 2, [1] the first step for e = 1.
+        last: [3] for e = 2, [1] the last step for e = 1.
         even: [] whether all steps are one, so that x[i] is no part of an inner row: infinite, it would make NaN of its
             weight of 0.
     """
@@ -100,7 +101,7 @@ class Weights:
             ]
         )
         if edge_order == 1:
-            first, last = (jnp.stack([-1 / step, 1 / step]) for step in (steps[0], steps[-1]))
+            first, last = steps[:1], steps[-1:]
         else:
             first = _three_points(steps[0], steps[1])
             last = -_three_points(steps[-1], steps[-2])[::-1]
@@ -114,6 +115,8 @@ def _three_points(near: jax.Array, far: jax.Array) -> jax.Array:
 
 
 def even_ends(step: jax.Array, edge_order: int) -> tuple[jax.Array, jax.Array]:
-    """The weights of the first and of the last row for even steps, as `Weights` has them, in the step's type."""
-    first = jnp.asarray([-1.0, 1.0] if edge_order == 1 else [-1.5, 2.0, -0.5], step.dtype)
+    """What the first and the last row are made of for even steps, as `Weights` has it, in the step's type."""
+    if edge_order == 1:
+        return step[None], step[None]
+    first = jnp.asarray([-1.5, 2.0, -0.5], step.dtype)
     return first / step, -first[::-1] / step
