@@ -24,5 +24,8 @@ BINARY = COMPARISONS + _names(
 )
 """Those of two operands."""
 
-REDUCTIONS = _names("sum prod mean var std max min argmax argmin any all")
-"""Reductions over axes."""
+BEGUN = _names("sum prod max min")
+"""Reductions over axes that may begin with a value."""
+
+MASKED = BEGUN + _names("mean var std any all")
+"""Reductions over axes of all elements, or of some."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from shardcall.functions import BINARY, REDUCTIONS, UNARY
+from shardcall.functions import BEGUN, BINARY, MASKED, UNARY
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Spelling:
 
 
 _ARRAY = Spelling(operands=("x",), in_specs=("spec",))
+_MASKED = Spelling(operands=("x", "where"), in_specs=("spec", None), optional=("where",))
+_BEGUN = Spelling(operands=("x", "where", "initial"), in_specs=("spec", None, None), optional=("where", "initial"))
 _PAIR = Spelling(operands=("x", "y"), in_specs=("spec", "y_spec"))
 _PRODUCT = Spelling(operands=("lhs", "rhs"), in_specs=("lhs_spec", "rhs_spec"))
 
@@ -52,7 +54,9 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "normal": Spelling(operands=("seed", "loc", "scale"), in_specs=(), optional=("loc", "scale")),
         "randint": Spelling(operands=("seed", "low", "high"), in_specs=()),
         "permutation": Spelling(operands=("seed", "x"), in_specs=(None, "spec")),
-        **dict.fromkeys((*UNARY, *REDUCTIONS, "reshard", "copy", "transpose"), _ARRAY),
+        **dict.fromkeys((*UNARY, "argmax", "argmin", "reshard", "copy", "transpose"), _ARRAY),
+        **dict.fromkeys(MASKED, _MASKED),
+        **dict.fromkeys(BEGUN, _BEGUN),
         **dict.fromkeys(BINARY, _PAIR),
         "where": Spelling(operands=("condition", "x", "y"), in_specs=("spec", "x_spec", "y_spec")),
         "clip": Spelling(("x", "min", "max"), ("spec", "min_spec", "max_spec"), optional=("min", "max")),

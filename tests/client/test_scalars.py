@@ -4,7 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall.methods.scalars import typed
+from shardcall.errors import OperandOverflowError
+from shardcall.methods.scalars import begun, bounds, typed
 
 
 @pytest.mark.parametrize("name", ["add", "maximum", "where", "clip"])
@@ -19,3 +20,29 @@ def test_numbers_take_the_type_of_a_sum(name, of_array, number, dtype):
     array = np.ones(2, of_array)
     beside = np.asarray(typed(name, (array, number))[1])
     assert np.result_type(array, beside) == np.add(array, number).dtype == dtype
+
+
+def test_bounds_that_no_element_can_be_beyond_count_for_nothing():
+    assert bounds(np.ones(2, np.uint8), -1, 300) == (None, None)
+    assert bounds(np.ones(2, np.uint8), 1, 254) == (1, 254)
+    assert bounds(np.ones(2, ml_dtypes.int4), -9, 7) == (None, None)
+    assert bounds(np.ones(2, np.float32), -(2**200), None) == (-(2**200), None)
+    assert bounds([1, 2], -(2**70), 2**70) == (None, None)
+
+
+def test_integers_that_do_not_fit_are_told_by_their_size():
+    for number, told in ((300, "300"), (10**100, "of 333 bits")):
+        with pytest.raises(OverflowError, match=f"the integer {told} beside an array of uint8 does not fit uint8"):
+            typed("add", (np.ones(2, np.uint8), number))
+    with pytest.raises(OperandOverflowError, match="beside Python's numbers does not fit int64"):
+        typed("add", (2**63, 1.5))
+
+
+def test_reductions_begin_with_a_number_of_the_results_type():
+    assert begun("sum", np.ones(2, np.int8), None, 300).dtype == np.int64
+    assert begun("max", np.ones(2, np.float16), None, 3).dtype == np.float16
+    assert begun("sum", np.ones(2, ml_dtypes.bfloat16), "float32", 3).dtype == np.float32
+    assert begun("max", [True], None, True) is True
+    assert begun("max", 1, None, 2**70) == 2**70
+    with pytest.raises(OperandOverflowError, match="for a result of uint8"):
+        begun("max", np.ones(2, np.uint8), None, -1)

@@ -67,13 +67,44 @@ def test_every_element_type(run, values, name, dtype):
     check(run, name, x, ("a", None), "all_reduce", padding=1, axis=0)
 
 
+MASKED = [name for name, kernel in KERNELS.items() if len(kernel.operands) > 1]
+INITIAL = ("sum", "prod", "max", "min")
+
+
+@pytest.mark.parametrize("strategy", ["gspmd", "all_reduce"])
+@pytest.mark.parametrize(("name", "axis"), [(n, (None, 0, 1)[i % 3]) for i, n in enumerate(MASKED)])
+def test_elements_that_are_left_out_and_initial_values(run, values, name, axis, strategy):
+    dtype = ("float64", "complex64", "int16")[len(name) % 3]
+    x, mask = (
+        values.small((19, 5), np.dtype(dtype)),
+        values.small(((19, 5), (5,), (19, 1))[len(name) % 3], np.dtype(bool)),
+    )
+    begun = name in INITIAL
+    wanted = expected(name, x, axis=axis, where=mask, **({"initial": 3} if begun else {}))
+    operands = (x, mask, np.int8(3)) if begun else (x, mask)
+    how = {"mesh": MESH, "in_specs": [("a", "b")], "axis": axis, "strategy": strategy, "padding": -1}
+    actual = run(KERNELS[name], *operands, **how)
+    assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+
+
+def test_a_mask_split_otherwise_is_left_to_the_compiler(run, values, refused):
+    x, mask = values.normal((19, 5)), values.small((19, 5), np.dtype(bool))
+    how = {"mesh": MESH, "in_specs": [("a", "b"), ("b", None)], "axis": 0}
+    assert run.resolve(KERNELS["sum"], x, mask, **how).strategy.name == "gspmd"
+    np.testing.assert_allclose(run(KERNELS["sum"], x, mask, **how, padding=1), x.sum(0, where=mask), rtol=1e-5)
+    kinds = [ArrayType(array.shape, array.dtype) for array in (x, mask)]
+    assert "where is split as" in refused(KERNELS["sum"], *kinds, **how, strategy="all_reduce").message
+
+
 def test_results_have_numpys_type(element_types):
     for name, kernel in KERNELS.items():
         defaults = {info.name: info.default for info in kernel.parameters}
         for dtype in element_types:
             if name in ("mean", "var", "std") and dtype.name in ("int4", "uint4"):
                 continue
-            signature = kernel.validate([ArrayType((2,), dtype)], defaults)
+            others = [None] * (len(kernel.operands) - 1)
+            signature = kernel.validate([ArrayType((2,), dtype), *others], defaults)
             assert signature.results[0].dtype == expected(name, np.ones(2, dtype)).dtype, (name, dtype)
 
 

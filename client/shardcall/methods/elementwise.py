@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar, Unpack, cast, overload
 
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
-from shardcall.methods.scalars import typed
+from shardcall.methods.scalars import bounds, typed
 from shardcall.operands import OperandLike
 from shardcall.specs import SpecLike
 
@@ -209,8 +209,9 @@ class Elementwise(Calling[Outcome]):
 
         Args:
             x: an array or a scalar.
-            min: one that broadcasts with it, or None; a Python number takes x's element type, as in NumPy.
+            min: one that broadcasts with it, or None; a Python number takes x's element type, as in NumPy, and an
+                integer below all that it holds counts for nothing.
             max: likewise; where ``min`` is greater, it is the result.
             options: as of `shardcall.methods.elementwise.ClipOptions`; the result is split as ``x`` unless told.
         """
-        return self._named("clip", *typed("clip", (x, min, max)), options=options)
+        return self._named("clip", *typed("clip", (x, *bounds(x, min, max))), options=options)

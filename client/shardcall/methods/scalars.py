@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from ml_dtypes import iinfo
 
-from shardcall.element_types import DType
-from shardcall.errors import InvalidOperandError
+from shardcall.element_types import DType, parse_dtype
+from shardcall.errors import OperandOverflowError
 from shardcall.functions import COMPARISONS
 from shardcall.operands import OperandLike
+
+_INT64 = range(-(2**63), 2**63)
+_NIBBLES = ("int4", "uint4")
+_MOST_TOLD = 10**60
 
 
 def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLike | None, ...]:
@@ -19,12 +24,57 @@ def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLik
     Of what stands beside no array, or beside one whose type NumPy does not know, NumPy decides later.
 
     Raises:
-        InvalidOperandError: for an integer that the type does not hold; comparisons take it as it is.
+        OperandOverflowError: for an integer that the type does not hold; comparisons go by its value.
     """
     known = next((dtype for dtype in map(_dtype, operands) if dtype is not None), None)
     if known is None:
+        for item in operands:
+            if type(item) is int and item not in _INT64 and all(map(_is_number, operands)):
+                raise _overflow(name, item, np.dtype(np.int64), "beside Python's numbers")
         return tuple(operands)
-    return tuple(_typed(name, item, known) if type(item) in (int, float, complex) else item for item in operands)
+    return tuple(_typed(name, item, known) if _is_number(item) else item for item in operands)
+
+
+def bounds(
+    x: OperandLike, low: OperandLike | None, high: OperandLike | None
+) -> tuple[OperandLike | None, OperandLike | None]:
+    """Returns the bounds of `clip` without Python integers that no element of x can be beyond, as NumPy does."""
+    dtype = _dtype(x)
+    if dtype is None or not (dtype.kind in "iu" or dtype.name in _NIBBLES):
+        return low, high
+    info = iinfo(dtype)  # type: ignore[no-untyped-call]  # NumPy has none for int4
+    if type(low) is int and low <= info.min:
+        low = None
+    if type(high) is int and high >= info.max:
+        high = None
+    return low, high
+
+
+def begun(name: str, x: OperandLike, dtype: str | None, initial: OperandLike | None) -> OperandLike | None:
+    """Returns what a reduction begins with: an integer as one of the result's type, as NumPy converts it.
+
+    Args:
+        name: of the reduction.
+        x: what it reduces.
+        dtype: the result's type as asked for; None for NumPy's.
+        initial: as given.
+
+    Raises:
+        OperandOverflowError: for an integer that the result's type does not hold.
+    """
+    of_x = _dtype(x)
+    if of_x is None or isinstance(initial, bool) or not isinstance(initial, int | np.integer):
+        return initial
+    how = {} if dtype is None else {"dtype": parse_dtype(dtype)}
+    result = getattr(np, name)(np.ones(1, of_x), **how).dtype
+    try:
+        return np.asarray(int(initial), result)
+    except OverflowError:
+        raise _overflow(name, int(initial), result, f"for a result of {result.name}") from None
+
+
+def _is_number(item: object) -> bool:
+    return type(item) in (int, float, complex)
 
 
 def _dtype(operand: OperandLike | None) -> DType | None:
@@ -44,9 +94,19 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
     except TypeError:
         return np.asarray(number)
     except OverflowError:
-        if name in COMPARISONS:
-            return np.asarray(number)
-        raise InvalidOperandError(
-            f"{name}: the integer {number} beside an array of {beside.name} does not fit {dtype.name}; "
-            "give it as an array of a wider type, such as numpy.int64(…)"
-        ) from None
+        if name not in COMPARISONS:
+            raise _overflow(name, number, dtype, f"beside an array of {beside.name}") from None
+        # What no integer type holds is beyond all that they hold.
+        return np.asarray(number if -(2**63) <= number < 2**64 else np.copysign(np.inf, number))
+
+
+def _overflow(name: str, number: int, dtype: DType, where: str) -> OperandOverflowError:
+    return OperandOverflowError(
+        f"{name}: the integer {_shortened(number)} {where} does not fit {dtype.name}; "
+        "give it as an array of a wider type, such as numpy.int64(…)"
+    )
+
+
+def _shortened(number: int) -> str:
+    """An integer's digits, or how large it is where there are many."""
+    return str(number) if abs(number) < _MOST_TOLD else f"of {number.bit_length()} bits"

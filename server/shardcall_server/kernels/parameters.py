@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,6 +23,20 @@ def integer(parameters: Mapping[str, ParameterValue], name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _refusal(name, value, "an integer")
     return value
+
+
+def number(parameters: Mapping[str, ParameterValue], name: str) -> float:
+    """A parameter that must be a finite number; True and False are not. One that is whole is an integer.
+
+    Raises:
+        CallError: if it is anything else.
+    """
+    value = parameters[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _refusal(name, value, "a number")
+    if not math.isfinite(value):
+        raise CallError(Reason.INVALID_PARAMETER, f"{name}={value}; give a finite number", field=name)
+    return int(value) if value == int(value) else value
 
 
 def boolean(parameters: Mapping[str, ParameterValue], name: str) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels import arithmetic
+from shardcall_server.kernels import arithmetic, comparisons
 from shardcall_server.kernels.blocks import index_type
 from shardcall_server.kernels.element_types import NAMED, widen, working_type
 from shardcall_server.kernels.ordering import is_nonzero
@@ -43,9 +43,15 @@ class Size:
 
 @dataclass(frozen=True)
 class Over:
-    """Reduces over axes, and over the mesh axes that they are split over. The axes stay, of size 1."""
+    """Reduces over axes, and over the mesh axes that they are split over. The axes stay, of size 1.
+
+    Attributes:
+        sizes: the axes.
+        where: which elements count, of the shape of what is here; None where all do.
+    """
 
     sizes: tuple[Size, ...]
+    where: jax.Array | None = None
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -56,6 +62,10 @@ class Over:
     def count(self) -> int:
         """How many elements make one of the result."""
         return math.prod(size.size for size in self.sizes)
+
+    def counted(self) -> int | jax.Array:
+        """How many elements count for one of the result; with ``where`` an array of int64."""
+        return self.count if self.where is None else self.sum(jnp.ones(self.where.shape, np.int64))
 
     @property
     def _axis_names(self) -> tuple[str, ...]:
@@ -102,6 +112,8 @@ class Over:
         return here + lax.axis_index(size.axis_names).astype(dtype) * size.block if size.axis_names else here
 
     def _masked(self, x: jax.Array, fill: int) -> jax.Array:
+        if self.where is not None:
+            x = jnp.where(self.where, x, jnp.full((), fill, x.dtype))
         for size in self.sizes:
             if size.padded:
                 position = self._position(size, x.shape, index_type(size.size + size.block))
@@ -110,8 +122,8 @@ class Over:
         return x
 
 
-Body = Callable[[jax.Array, Over, np.dtype, int], jax.Array]
-"""Reduces an array to the working type of the result's type; the integer is ``ddof``."""
+Body = Callable[[jax.Array, Over, np.dtype, float], jax.Array]
+"""Reduces an array to the working type of the result's type; the number is ``ddof``."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +138,7 @@ class Reduction:
         parameters: what it takes besides the axis.
         index: whether it tells where something is.
         averages: whether it divides, so that its result is of real numbers.
+        combine: of two results the one of both, where it may begin with an initial value.
     """
 
     name: str
@@ -135,6 +148,7 @@ class Reduction:
     parameters: tuple[str, ...] = ()
     index: bool = False
     averages: bool = False
+    combine: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
     def result_type(self, x: np.dtype, dtype: np.dtype | None) -> np.dtype:
         """NumPy's element type of the result.
@@ -163,47 +177,49 @@ class Reduction:
         )
 
 
-def _sum(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
-    return over.any(_truth(x)) if dtype == np.bool_ else over.sum(widen(x, dtype))
+def _sum(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
+    return over.any(truth(x)) if dtype == np.bool_ else over.sum(widen(x, dtype))
 
 
-def _prod(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
-    return ~over.any(~_truth(x)) if dtype == np.bool_ else over.prod(widen(x, dtype))
+def _prod(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
+    return ~over.any(~truth(x)) if dtype == np.bool_ else over.prod(widen(x, dtype))
 
 
-def _mean(x: jax.Array, over: Over, dtype: np.dtype, _: int) -> jax.Array:
-    return arithmetic.divide(over.sum(widen(x, dtype)), over.count)
+def _mean(x: jax.Array, over: Over, dtype: np.dtype, _: float) -> jax.Array:
+    return arithmetic.divide(over.sum(widen(x, dtype)), over.counted())
 
 
-def _var(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:
+def _var(x: jax.Array, over: Over, dtype: np.dtype, ddof: float) -> jax.Array:
     wide = x if x.dtype.kind == "c" else widen(x, dtype)
-    distance = wide - arithmetic.divide(over.sum(wide), over.count)
+    count = over.counted()
+    distance = wide - arithmetic.divide(over.sum(wide), count)
     # The mean was rounded, which the sum of the distances makes good. Chan, Golub and LeVeque, "Algorithms for
     # computing the sample variance", eq. 1.7.
     left, squares = over.sums(distance, _squared_size(distance))
-    correction = _squared_size(arithmetic.divide(left, over.count)) * over.count
+    correction = _squared_size(arithmetic.divide(left, count)) * count
     squares = jnp.maximum(squares - jnp.where(jnp.isfinite(correction), correction, 0), 0)
-    return arithmetic.divide(squares, max(over.count - ddof, 0))
+    return arithmetic.divide(squares, jnp.maximum(count - ddof, 0))
 
 
 def _squared_size(x: jax.Array) -> jax.Array:
     return jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x)) if x.dtype.kind == "c" else jnp.square(x)
 
 
-def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: int) -> jax.Array:
+def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: float) -> jax.Array:
     return jnp.sqrt(_var(x, over, dtype, ddof))
 
 
-def _truth(x: jax.Array) -> jax.Array:
+def truth(x: jax.Array) -> jax.Array:
+    """Which elements are true or not 0."""
     return is_nonzero(widen(x, x.dtype))
 
 
 def _any(x: jax.Array, over: Over, *_: object) -> jax.Array:
-    return over.any(_truth(x))
+    return over.any(truth(x))
 
 
 def _all(x: jax.Array, over: Over, *_: object) -> jax.Array:
-    return ~over.any(~_truth(x))
+    return ~over.any(~truth(x))
 
 
 def _key(x: jax.Array, *, zeros_alike: bool) -> jax.Array:
@@ -264,13 +280,13 @@ def _place(*, largest: bool) -> Body:
 
 _NAN = float("nan")
 REDUCTIONS = (
-    Reduction("sum", "The sum", _sum, 0, ("dtype",)),
-    Reduction("prod", "The product", _prod, 1, ("dtype",)),
+    Reduction("sum", "The sum", _sum, 0, ("dtype",), combine=jnp.add),
+    Reduction("prod", "The product", _prod, 1, ("dtype",), combine=jnp.multiply),
     Reduction("mean", "The mean", _mean, _NAN, ("dtype",), averages=True),
     Reduction("var", "The mean of the squared distances from the mean", _var, _NAN, ("ddof",), averages=True),
     Reduction("std", "The square root of var", _std, _NAN, ("ddof",), averages=True),
-    Reduction("max", "The largest element", _extreme(largest=True)),
-    Reduction("min", "The smallest element", _extreme(largest=False)),
+    Reduction("max", "The largest element", _extreme(largest=True), combine=comparisons.maximum),
+    Reduction("min", "The smallest element", _extreme(largest=False), combine=comparisons.minimum),
     Reduction("argmax", "Where the first of the largest elements is", _place(largest=True), index=True),
     Reduction("argmin", "Where the first of the smallest elements is", _place(largest=False), index=True),
     Reduction("any", "Whether an element is true", _any, 0),

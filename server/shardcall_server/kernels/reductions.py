@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axes
 from shardcall_server.kernels.blocks import fit, partition_spec
-from shardcall_server.kernels.element_types import narrow
+from shardcall_server.kernels.element_types import narrow, widen
 from shardcall_server.kernels.kernel import (
     Kernel,
     OperandInfo,
@@ -22,13 +24,16 @@ from shardcall_server.kernels.kernel import (
     Signature,
     Strategy,
 )
-from shardcall_server.kernels.layout import ArrayType, Spec, block_shape, format_spec, padded_shape
-from shardcall_server.kernels.parameters import boolean, element_type, integer
-from shardcall_server.kernels.reduction_bodies import REDUCTIONS, Over, Reduction, Size
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
+from shardcall_server.kernels.parameters import boolean, element_type, number
+from shardcall_server.kernels.reduction_bodies import REDUCTIONS, Over, Reduction, Size, truth
 
 
 class Reduce(Kernel):
     """A reduction over some or all axes, as NumPy's function of that name, with its element type.
+
+    Where a call gives ``where``, the elements that it leaves out count for nothing; ``initial`` is combined with the
+    reduction of the others.
 
     ``sum``, ``prod``, ``mean``, ``var`` and ``std`` of floats of 16 bits and less are accumulated in float32 and
     rounded once. NaN is the ``max`` and the ``min`` of all that holds one; ``argmax`` and ``argmin`` tell the first
@@ -43,8 +48,7 @@ class Reduce(Kernel):
     """
 
     reduction: ClassVar[Reduction]
-    version = 4
-    operands = (OperandInfo("x", "The array, of any rank and element type."),)
+    version = 5
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
         """Checks a call and tells the result's type.
@@ -60,24 +64,42 @@ class Reduce(Kernel):
                 f"axis={shorten(parameters['axis'])} is a tuple; {row.name} takes one axis, or None for all",
                 field="axis",
             )
-        over = axes(parameters, "axis", x.ndim)
+        _, where, initial = _present(operands)
+        over = _checked_axes(row, parameters, x)
         keepdims = boolean(parameters, "keepdims")
         dtype = None if parameters.get("dtype") is None else element_type(parameters, "dtype")
         result = row.result_type(x.dtype, dtype)
         shape = tuple(1 if i in over else n for i, n in enumerate(x.shape) if keepdims or i not in over)
-        if row.of_none is None and 0 in [x.shape[i] for i in over] and (row.index or 0 not in shape):
+        starts = row.of_none is not None or initial is not None
+        _check_where(where, x, starts=starts)
+        _check_initial(initial, result)
+        if not starts and 0 in [x.shape[i] for i in over]:
             raise CallError(
                 Reason.INVALID_OPERAND,
                 f"x has shape {shorten(str(x.shape))}, and there is no {row.name} of no elements; "
-                "reduce over axes whose sizes are not 0",
+                "reduce over axes whose sizes are not 0" + (", or give initial" if row.combine else ""),
                 field="x",
             )
         normal: dict[str, ParameterValue] = {"axis": over, "keepdims": keepdims}
         if "ddof" in parameters:
-            normal["ddof"] = integer(parameters, "ddof")
+            normal["ddof"] = number(parameters, "ddof")
         if "dtype" in parameters:
             normal["dtype"] = result.name
         return Signature(normal, (ArrayType(shape, result),))
+
+    def default_in_specs(
+        self,
+        operands: Sequence[ArrayType | None],
+        parameters: Mapping[str, ParameterValue],
+        in_specs: Sequence[Spec | None],
+        mesh: MeshAxes,
+        strategy: str,
+    ) -> tuple[Spec | None, ...]:
+        """Fills in unset specs: x by rows over all mesh axes, ``where`` as x, ``initial`` on every device."""
+        x, (spec,) = cast(ArrayType, operands[0]), super().default_in_specs(operands[:1], {}, in_specs[:1], mesh, "")
+        unset = (None if o is None else _beside(o, x, cast(Spec, spec)) for o in operands[1:])
+        others = zip(operands[1:], in_specs[1:], unset, strict=True)
+        return (spec, *(None if o is None else own if own is not None else other for o, own, other in others))
 
     def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
         """Splits the result as x is, without the axes that are reduced."""
@@ -91,6 +113,59 @@ class Reduce(Kernel):
         if why := _all_reduce_refusal(problem):
             return "gspmd", f"all_reduce cannot: {why}"
         return "all_reduce", f"what is reduced is split over {', '.join(names)}; only the devices' parts move"
+
+
+def _present(operands: Sequence[ArrayType | None]) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
+    """x, ``where`` and ``initial``; None for those that a reduction does not take, too."""
+    x, where, initial = (*operands, None, None)[:3]
+    return cast(ArrayType, x), where, initial
+
+
+def _checked_axes(row: Reduction, parameters: Mapping[str, ParameterValue], x: ArrayType) -> tuple[int, ...]:
+    value = parameters["axis"]
+    # NumPy's ufuncs take axis 0 of a scalar for old times' sake; its averages do not.
+    if not x.ndim and value in (0, -1) and not isinstance(value, bool | float) and not row.averages:
+        return ()
+    return axes(parameters, "axis", x.ndim)
+
+
+def _check_where(where: ArrayType | None, x: ArrayType, *, starts: bool) -> None:
+    if where is None:
+        return
+    here = x.shape[x.ndim - where.ndim :]
+    if where.ndim > x.ndim or any(n not in (1, m) for n, m in zip(where.shape, here, strict=True)):
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            f"where has shape {shorten(str(where.shape))} and x {shorten(str(x.shape))}; give one that broadcasts to x",
+            field="where",
+        )
+    if not starts:
+        raise CallError(
+            Reason.INVALID_OPERAND,
+            "where may leave no element to choose from; give initial, which is the result then",
+            field="where",
+        )
+
+
+def _check_initial(initial: ArrayType | None, result: np.dtype) -> None:
+    if initial is None:
+        return
+    if initial.ndim:
+        raise CallError(
+            Reason.INVALID_OPERAND, f"initial has shape {shorten(str(initial.shape))}; give a scalar", field="initial"
+        )
+    if initial.dtype.kind == "c" and result.kind != "c":
+        raise CallError(
+            Reason.UNSUPPORTED_ELEMENT_TYPE,
+            f"initial is {initial.dtype.name} and the result {result.name}, which cannot hold it; give a real number",
+            field="initial",
+        )
+
+
+def _beside(operand: ArrayType, x: ArrayType, spec: Spec) -> Spec:
+    """How an operand lies that is broadcast to x: split as x where it is of x's size."""
+    behind = x.ndim - operand.ndim
+    return tuple(spec[behind + i] if n == x.shape[behind + i] else () for i, n in enumerate(operand.shape))
 
 
 def _axes(problem: Problem) -> tuple[int, ...]:
@@ -108,23 +183,60 @@ def _reduced_spec(problem: Problem) -> Spec:
     return tuple(() if i in over else names for i, names in enumerate(spec) if keepdims or i not in over)
 
 
-def _reduce(row: Reduction, problem: Problem, x: jax.Array, over: Over) -> jax.Array:
-    """What `over` covers of x, reduced; the axes stay, of size 1, if the call keeps them."""
-    (result,) = problem.results
-    reduced = row.body(x, over, result.dtype, cast(int, problem.parameters.get("ddof", 0)))
+def _reduce(row: Reduction, problem: Problem, over: Over, x: jax.Array, *others: jax.Array) -> jax.Array:
+    """What `over` covers of x, reduced; the axes stay, of size 1, if the call keeps them.
+
+    Args:
+        row: how.
+        problem: of which call.
+        over: which axes.
+        x: all of it, or a block.
+        others: ``where``, which broadcasts to x, and ``initial``, those that are present.
+    """
+    (result,), (_, where, initial) = problem.results, _present(problem.operands)
+    rest = iter(others)
+    if where is not None:
+        over = replace(over, where=jnp.broadcast_to(truth(next(rest)), x.shape))
+    reduced = row.body(x, over, result.dtype, cast(float, problem.parameters.get("ddof", 0)))
+    if initial is not None:
+        reduced = _begun(row, over, reduced, _initial(next(rest), result.dtype))
     if not problem.parameters["keepdims"]:
         reduced = jnp.squeeze(reduced, over.axes)
     return narrow(reduced, result.dtype)
 
 
-def _gspmd(row: Reduction, problem: Problem) -> Program:
-    x, (result,), padded = cast(ArrayType, problem.operands[0]), problem.results, problem.padded_result()
-    if 0 in x.shape:
-        return lambda _: (jnp.full(padded, cast(float, row.of_none), result.dtype),)
+def _begun(row: Reduction, over: Over, reduced: jax.Array, initial: jax.Array) -> jax.Array:
+    """A result and the value that it begins with, combined."""
+    assert row.combine is not None
+    initial = jnp.broadcast_to(initial, reduced.shape)
+    combined = row.combine(reduced, initial)
+    if over.where is None or row.of_none is not None:
+        return combined
+    return jnp.where(over.any(over.where), combined, initial)
 
-    def program(array: jax.Array) -> tuple[jax.Array]:
+
+def _initial(value: jax.Array, dtype: np.dtype) -> jax.Array:
+    return widen(value.astype(dtype), dtype)
+
+
+def _gspmd(row: Reduction, problem: Problem) -> Program:
+    (x, where, initial), (result,) = _present(problem.operands), problem.results
+    padded = problem.padded_result()
+    if 0 in x.shape:
+
+        def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
+            value = jnp.full((), cast(float, row.of_none), result.dtype) if initial is None else arrays[-1]
+            return (jnp.broadcast_to(value.astype(result.dtype), padded),)
+
+        return of_none
+
+    def program(array: jax.Array, *others: jax.Array) -> tuple[jax.Array]:
         sizes = tuple(Size(i, x.shape[i], array.shape[i], (), array.shape[i] > x.shape[i]) for i in _axes(problem))
-        return (fit(_reduce(row, problem, array, Over(sizes)), padded),)
+        if where is not None:
+            here = zip(where.shape, array.shape[x.ndim - where.ndim :], strict=True)
+            mask = fit(fit(others[0], where.shape), [n if n == 1 else m for n, m in here])
+            others = (mask, *others[1:])
+        return (fit(_reduce(row, problem, Over(sizes), array, *others), padded),)
 
     return program
 
@@ -134,19 +246,23 @@ def _all_reduce(row: Reduction, problem: Problem, mesh: jax.sharding.Mesh) -> Pr
     block = block_shape(x.shape, spec, problem.mesh)
     padded = padded_shape(x.shape, spec, problem.mesh)
     over = Over(tuple(Size(i, x.shape[i], block[i], spec[i], padded[i] > x.shape[i]) for i in _axes(problem)))
-    body: Callable[[jax.Array], jax.Array] = jax.shard_map(
-        lambda array: _reduce(row, problem, array, over),
+    body: Callable[..., jax.Array] = jax.shard_map(
+        lambda *arrays: _reduce(row, problem, over, *arrays),
         mesh=mesh,
-        in_specs=(partition_spec(spec),),
+        in_specs=tuple(partition_spec(given) for given in problem.in_specs if given is not None),
         out_specs=partition_spec(_reduced_spec(problem)),
         check_vma=False,  # what an all-gather makes, as for prod, is not known to be alike on all devices
     )
-    return lambda array: (body(array),)
+    return lambda *arrays: (body(*arrays),)
 
 
 def _all_reduce_refusal(problem: Problem) -> str | None:
-    if 0 in cast(ArrayType, problem.operands[0]).shape:
+    x, spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0])
+    if 0 in x.shape:
         return "x has no elements"
+    for operand, given in zip(problem.operands[1:], problem.in_specs[1:], strict=True):
+        if operand is not None and given != (wanted := _beside(operand, x, spec)):
+            return f"where is split as {format_spec(given or ())}, and beside this x it takes {format_spec(wanted)}"
     served, asked = _reduced_spec(problem), problem.out_specs[0]
     if asked is not None and asked != served:
         return f"the result is to be split as {format_spec(asked)}, and of this x it makes {format_spec(served)}"
@@ -161,6 +277,17 @@ _PARAMETERS = {
 }
 
 
+_X = OperandInfo("x", "The array, of any rank and element type.")
+_WHERE = OperandInfo("where", "Which elements count: true or not 0; broadcasts to x. All of them if left out.", True)
+_INITIAL = OperandInfo("initial", "A scalar that the reduction begins with, converted to the result's type.", True)
+
+
+def _operands(row: Reduction) -> tuple[OperandInfo, ...]:
+    if row.index:
+        return (_X,)
+    return (_X, _WHERE, _INITIAL) if row.combine else (_X, _WHERE)
+
+
 def _kernel(row: Reduction) -> Reduce:
 
     class Named(Reduce):
@@ -169,6 +296,7 @@ def _kernel(row: Reduction) -> Reduce:
         summary = f"{row.documentation}, as numpy.{row.name}."
         parameters = tuple(_PARAMETERS[name] for name in ("axis", "keepdims", *row.parameters))
         reduction = row
+        operands = _operands(row)
         strategies = (
             Strategy(
                 "gspmd",

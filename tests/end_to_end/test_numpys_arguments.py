@@ -1,0 +1,121 @@
+"""Arguments that NumPy takes and refuses: methods take them alike, and raise NumPy's builtin classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall import P
+
+MESH = {"mesh": sc.Mesh(a=4, b=2), "spec": P("a", "b")}
+X = np.arange(57.0).reshape(19, 3) % 7
+KINDS = (np.exceptions.AxisError, OverflowError, TypeError, ValueError)
+SMALL = np.arange(12, dtype=np.uint8)
+
+
+def check(client: sc.Client, name: str, *operands, on=None, **arguments) -> None:
+    """The method's result is that of NumPy's function; or both raise, and the client the class that NumPy raises."""
+    try:
+        with np.errstate(all="ignore"):
+            wanted = getattr(np, name)(*operands, **arguments)
+    except (ValueError, TypeError, OverflowError) as error:
+        kind = next(kind for kind in KINDS if isinstance(error, kind))
+        with pytest.raises(kind) as caught:
+            getattr(client, name)(*operands, **arguments, **(on or {}))
+        assert isinstance(caught.value, sc.ShardcallError)
+        return
+    actual = getattr(client, name)(*operands, **arguments, **(on or {})).array
+    np.testing.assert_allclose(actual, wanted, rtol=1e-14, strict=True)
+
+
+def test_reductions_of_some_elements(client):
+    mask = X % 2 > 0
+    check(client, "sum", X, axis=0, where=mask, initial=2.5, on=MESH)
+    check(client, "max", X, axis=0, where=mask[0], initial=-1, on=MESH)
+    check(client, "mean", X, axis=1, where=mask, keepdims=True, on=MESH)
+    check(client, "all", X, where=mask, on=MESH)
+    check(client, "sum", X, where=True)
+    check(client, "max", SMALL, initial=9.7)
+    check(client, "sum", SMALL.astype(np.int8), dtype="int16", initial=np.int64(300))
+    check(client, "std", X, ddof=0.5)
+
+
+def test_what_reductions_refuse(client):
+    for arguments in (
+        {"where": X > 2},
+        {"initial": 3, "where": np.ones((2, 19, 3), bool)},
+        {"initial": 3, "where": np.ones(2, bool)},
+        {"initial": 1j},
+        *({"axis": axis} for axis in ("invalid", 1.5, True, 2, (0, -2))),
+    ):
+        check(client, "max", X, **arguments)
+    for initial in (300, -1):
+        check(client, "min", SMALL, initial=initial)
+    check(client, "min", SMALL.astype(np.int8), initial=np.int64(300))
+    check(client, "argmax", X, axis=(0,))
+    check(client, "sum", X, dtype="nonsense")
+
+
+def test_reductions_of_nothing(client):
+    for shape, axis in (((0,), None), ((0, 3), 0), ((0, 3), 1), ((0, 3), (0, 1)), ((0, 0), 0), ((2, 0), 1)):
+        for name in ("max", "argmin"):
+            if name == "max" or not isinstance(axis, tuple):
+                check(client, name, np.zeros(shape), axis=axis)
+    check(client, "max", np.zeros((0, 3)), axis=0, initial=5)
+    check(client, "prod", np.zeros((0, 3)), axis=0, initial=5)
+    check(client, "sum", np.zeros((0, 3)), axis=0, where=[True, False, True])
+
+
+def test_reductions_of_scalars(client):
+    for name in ("max", "sum", "any", "argmax", "mean", "var"):
+        for axis in (0, -1, 1, None):
+            check(client, name, 1, axis=axis)
+    check(client, "min", 1, axis=(0,))
+    check(client, "argmin", np.float32(3), axis=-1, keepdims=True)
+
+
+def test_clips_beyond_the_type(client):
+    for bounds in ((-1, 129), (-1, 300), (-1, None), (None, 300), (300, 400), (-5, -1), (None, -1), (-1.5, 3)):
+        check(client, "clip", SMALL, *bounds)
+    check(client, "clip", SMALL, -1, np.arange(12))
+    check(client, "clip", SMALL > 3, -1, 3)
+    check(client, "clip", X.astype(np.float32), -(2**70), 2**70)
+
+
+def test_integers_beyond_the_type(client):
+    for number in (2**63, 2**64, -(2**63) - 1, 10**100):
+        check(client, "add", np.ones(2, np.int64), number)
+    for name, number in (("add", 300), ("multiply", -1), ("maximum", 300), ("left_shift", -3), ("power", -1)):
+        check(client, name, SMALL, number)
+    check(client, "add", 2**63, 1)
+    for name in ("less", "equal", "greater_equal"):
+        for number in (300, -1, 2**64 - 1, 2**70, -(2**70)):
+            check(client, name, SMALL, number)
+            check(client, name, SMALL.astype(np.int64), number)
+
+
+def test_shifts_by_any_integer_type(client):
+    kinds = [np.dtype(code) for code in "bBhHiIlL?"]
+    for x in kinds:
+        for y in (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.uint64)):
+            check(client, "left_shift", np.ones(2, x), np.ones(2, y))
+
+
+def test_operands_of_the_wrong_number(client):
+    for spacing in ([np.arange(5.0)], [1.0, 2.0, 3.0], [1.0, np.ones((2, 2))], [1.0, np.ones(3)]):
+        with pytest.raises((TypeError, ValueError)) as wanted:
+            np.gradient(np.ones((5, 5)), *spacing)
+        with pytest.raises(wanted.type) as caught:
+            client.gradient(np.ones((5, 5)), *spacing)
+        assert caught.value.field.startswith("spacing")
+    for name in ("gradient", "laplacian"):
+        with pytest.raises(sc.OperandCountError, match=r"needs operand 'spacing\[0\]', which was left out"):
+            client.call(name, np.ones((5, 5)), None, 1.0)
+    with pytest.raises(sc.OperandCountError, match="y is None"):
+        client.add(X, None)
+
+
+def test_modes_of_convolutions(client):
+    for mode in (0, 1, 2, 3, -1, 1.5, None, True, "same", "nonsense"):
+        check(client, "convolve", X[:, 0], np.array([1.0, 2.0, 4.0, 8.0]), mode=mode)
