@@ -37,9 +37,37 @@ class StrategyDescription:
     documentation: str
 
 
+REPRODUCIBILITY = {
+    kernel_pb2.REPRODUCIBILITY_ALWAYS: "always",
+    kernel_pb2.REPRODUCIBILITY_INTEGERS: "integers",
+    kernel_pb2.REPRODUCIBILITY_PER_CALL: "per call",
+    kernel_pb2.REPRODUCIBILITY_NOT_PROMISED: "not promised",
+}
+"""What `KernelDescription.reproducibility` is; empty where the server does not tell."""
+
+_REPRODUCIBLE = {
+    "always": "the same bits on every mesh",
+    "integers": "the same bits on every mesh of integers and bool; others may differ in the last bits",
+    "per call": "the same bits on every mesh for some calls, as their plans tell",
+    "not promised": "may differ from mesh to mesh in the last bits",
+}
+
+
 @dataclass(frozen=True)
 class KernelDescription:
-    """All there is to know about a kernel before calling it; ``print`` shows it as a page."""
+    """All there is to know about a kernel before calling it; ``print`` shows it as a page.
+
+    Attributes:
+        name: as `Client.call` takes it.
+        version: grows when the kernel's results or program change.
+        summary: one sentence.
+        operands: what it takes, by position.
+        parameters: what it takes by name.
+        strategies: the ways to do its work, besides ``"auto"``.
+        reproducibility: for which calls the results are the same bits on every mesh: ``"always"``, ``"integers"``
+            (operands and results of integers or bool), ``"per call"`` (`Plan.reproducible` tells) or ``"not
+            promised"``; empty where the server does not tell.
+    """
 
     name: str
     version: int
@@ -47,6 +75,7 @@ class KernelDescription:
     operands: tuple[OperandDescription, ...]
     parameters: tuple[ParameterDescription, ...]
     strategies: tuple[StrategyDescription, ...]
+    reproducibility: str = ""
 
     @property
     def signature(self) -> str:
@@ -67,6 +96,8 @@ class KernelDescription:
                 width = max(len(item.name) for item in items)
                 lines += ["", f"  {title}"]
                 lines += [f"    {item.name:<{width}}  {item.documentation}" for item in items]
+        if self.reproducibility:
+            lines += ["", f"  results: {_REPRODUCIBLE[self.reproducibility]}"]
         return "\n".join(lines)
 
 
@@ -103,4 +134,5 @@ def from_proto(message: kernel_pb2.KernelDescription) -> KernelDescription:
             for item in message.parameters
         ),
         strategies=tuple(StrategyDescription(item.name, item.documentation) for item in message.strategies),
+        reproducibility=REPRODUCIBILITY.get(message.reproducibility, ""),
     )

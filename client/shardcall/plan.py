@@ -91,6 +91,8 @@ class Plan:
         transfers: the operands that lie on the mesh otherwise than the program takes them, and are moved first. They
             are the call's and not the program's: an array that lies elsewhere moves otherwise. Arrays that come with
             the call are placed, not moved.
+        reproducible: whether this call's results are the same bits on every mesh, in every layout and by every
+            strategy; False where that is not promised.
     """
 
     kernel: str
@@ -109,6 +111,7 @@ class Plan:
     strategy_timings: Mapping[str, float] = field(default_factory=dict, hash=False)
     from_disk: bool = False
     transfers: tuple[Transfer, ...] = ()
+    reproducible: bool = False
 
     def visualize(self, which: int | str = 0) -> Drawing:
         """Draws the blocks of an operand or result, each with the devices that hold it.
@@ -158,6 +161,7 @@ class Plan:
             *(f"  result {i}     {_line(item)}" for i, item in enumerate(self.results)),
             *(f"  transfer     {transfer}" for transfer in self.transfers),
             *(f"  collectives  {c.count} × {c.kind}, {c.bytes_per_device:,} bytes a device" for c in self.collectives),
+            f"  bits         {'the same on every mesh' if self.reproducible else 'may differ from mesh to mesh'}",
             f"  work         {self.flops_per_device:.4g} FLOPs a device",
             f"  memory       {self.memory} a device",
             f"  key          {self.key_digest[:16]}, {told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)}",
@@ -192,6 +196,7 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
         explanation=cache.explanation,
         strategy_timings={timing.strategy: timing.seconds for timing in message.strategy_timings},
         transfers=tuple(_transfer(item, over, operands) for item in message.transfers),
+        reproducible=message.reproducible,
     )
 
 

@@ -67,6 +67,7 @@ def test_print_and_repr_are_for_people():
         "  operand 0    float64[3,4] P('x', None), blocks of (2, 4)",
         "  result 0     float64[3,4] P('x', None), blocks of (2, 4)",
         "  collectives  1 × collective-permute, 32,768 bytes a device",
+        "  bits         may differ from mesh to mesh",
         "  work         12 FLOPs a device",
         "  memory       64 + 65,536 + 0 bytes (operands + results + temporary) = 64.06 KiB a device",
         "  key          0123456789abcdef, compiled now",
@@ -96,3 +97,38 @@ def test_visualize_draws_the_blocks_of_operands_and_results(which):
 def test_what_is_not_in_the_plan_cannot_be_drawn(which):
     with pytest.raises(shardcall.InvalidOperandError, match=r"there are: operand 0, result 0"):
         plan.from_proto(MESSAGE, HIT).visualize(which)
+
+
+def test_a_plan_tells_whether_the_bits_are_the_same_on_every_mesh():
+    message = kernel_pb2.Plan()
+    message.CopyFrom(MESSAGE)
+    message.reproducible = True
+    assert not plan.from_proto(MESSAGE, HIT).reproducible
+    told = plan.from_proto(message, HIT)
+    assert told.reproducible
+    assert "  bits         the same on every mesh\n" in str(told)
+
+
+def test_a_plan_tells_which_operands_move():
+    message = kernel_pb2.Plan()
+    message.CopyFrom(MESSAGE)
+    there = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="a", size=2)], device_ids=[1, 0])
+    columns = mesh_pb2.PartitionSpec(entries=[entry(), entry("a")])
+    message.transfers.add(operand=0, mesh=there, spec=columns, received_bytes=1234, through_host=True)
+    told = plan.from_proto(message, HIT)
+    (transfer,) = told.transfers
+    assert (transfer.from_mesh, transfer.from_spec) == (Mesh(a=2, device_ids=[1, 0]), P(None, "a"))
+    assert (transfer.type, transfer.to_mesh, transfer.to_spec) == (told.operands[0].type, told.mesh, P("x", None))
+    assert plan.transfer_to_proto(transfer) == message.transfers[0]
+    line = "from P(None, 'a') on Mesh(a=2, device_ids=[1, 0]), 1,234 bytes by way of the host"
+    assert f"  transfer     operand 0 {line}\n" in str(told)
+    assert repr(told).endswith("cached, moves 1 operand (1,234 bytes)>")
+    assert told.visualize().caption == f"operand 0: float64[3,4] P('x', None) on Mesh(x=2), moved {line}"
+
+
+def test_a_transfer_of_what_the_plan_does_not_have_breaks_the_contract():
+    message = kernel_pb2.Plan()
+    message.CopyFrom(MESSAGE)
+    message.transfers.add(operand=1)
+    with pytest.raises(shardcall.errors.ProtocolError, match="no such operand"):
+        plan.from_proto(message, HIT)

@@ -214,3 +214,16 @@ def test_products_meet_numpy(client):
     ring = client.collective_matmul(lhs, rhs, mesh=MESH, axis_name="x", strategy="bidirectional_ring")
     for result in (plain, summed, ring):
         np.testing.assert_allclose(result.array, lhs @ rhs, rtol=1e-12, atol=1e-12)
+
+
+def test_a_kernel_and_its_plans_tell_whether_bits_are_the_same_on_every_mesh(client):
+    told = {name: client.kernel(name).reproducibility for name in ("diff", "matmul", "gradient", "mean")}
+    assert told == {"diff": "always", "matmul": "integers", "gradient": "per call", "mean": "not promised"}
+    assert "  results: the same bits on every mesh of integers and bool; others may differ" in str(
+        client.kernel("matmul")
+    )
+    floats, integers = sc.Array((4, 4), "float64"), sc.Array((4, 4), "int32")
+    assert client.plan("matmul", integers, integers).reproducible
+    assert not client.plan("matmul", floats, floats).reproducible
+    assert client.plan("gradient", floats).reproducible
+    assert not client.plan("gradient", floats, edge_order=2).reproducible

@@ -21,6 +21,41 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Reproducibility:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReproducibilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reproducibility.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REPRODUCIBILITY_UNSPECIFIED: _Reproducibility.ValueType  # 0
+    """Not told."""
+    REPRODUCIBILITY_ALWAYS: _Reproducibility.ValueType  # 1
+    """For all."""
+    REPRODUCIBILITY_INTEGERS: _Reproducibility.ValueType  # 2
+    """For those whose operands and results are integers or bool."""
+    REPRODUCIBILITY_PER_CALL: _Reproducibility.ValueType  # 3
+    """It depends on the call; `Plan.reproducible` tells."""
+    REPRODUCIBILITY_NOT_PROMISED: _Reproducibility.ValueType  # 4
+    """For none: the last bits may differ from mesh to mesh."""
+
+class Reproducibility(_Reproducibility, metaclass=_ReproducibilityEnumTypeWrapper):
+    """For which calls of a kernel the results are the same bits on every mesh, in
+    every layout and by every strategy, as long as the server, its compiler and
+    its kind of devices stay. A NaN is any NaN.
+    """
+
+REPRODUCIBILITY_UNSPECIFIED: Reproducibility.ValueType  # 0
+"""Not told."""
+REPRODUCIBILITY_ALWAYS: Reproducibility.ValueType  # 1
+"""For all."""
+REPRODUCIBILITY_INTEGERS: Reproducibility.ValueType  # 2
+"""For those whose operands and results are integers or bool."""
+REPRODUCIBILITY_PER_CALL: Reproducibility.ValueType  # 3
+"""It depends on the call; `Plan.reproducible` tells."""
+REPRODUCIBILITY_NOT_PROMISED: Reproducibility.ValueType  # 4
+"""For none: the last bits may differ from mesh to mesh."""
+Global___Reproducibility: _TypeAlias = Reproducibility  # noqa: Y015
+
 class _CacheOutcome:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -298,12 +333,15 @@ class KernelDescription(_message.Message):
     OPERANDS_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
     STRATEGIES_FIELD_NUMBER: _builtins.int
+    REPRODUCIBILITY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     version: _builtins.int
     """Grows when the kernel's results or program change."""
     summary: _builtins.str
     """One sentence."""
+    reproducibility: Global___Reproducibility.ValueType
+    """For which calls the results are the same bits on every mesh."""
     @_builtins.property
     def operands(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperandDescription]:
         """The operands, in order."""
@@ -325,10 +363,11 @@ class KernelDescription(_message.Message):
         operands: _abc.Iterable[Global___OperandDescription] | None = ...,
         parameters: _abc.Iterable[Global___ParameterDescription] | None = ...,
         strategies: _abc.Iterable[Global___StrategyDescription] | None = ...,
+        reproducibility: Global___Reproducibility.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "operands", b"operands", "parameters", b"parameters", "strategies", b"strategies", "summary", b"summary", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "operands", b"operands", "parameters", b"parameters", "reproducibility", b"reproducibility", "strategies", b"strategies", "summary", b"summary", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -560,6 +599,7 @@ class Plan(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     STRATEGY_TIMINGS_FIELD_NUMBER: _builtins.int
     TRANSFERS_FIELD_NUMBER: _builtins.int
+    REPRODUCIBLE_FIELD_NUMBER: _builtins.int
     kernel: _builtins.str
     """The kernel's name."""
     strategy: _builtins.str
@@ -572,6 +612,10 @@ class Plan(_message.Message):
     """
     key_digest: _builtins.str
     """SHA-256 over the key's parts, hexadecimal."""
+    reproducible: _builtins.bool
+    """Whether the same call has the same bits for its results on every mesh, as
+    `Reproducibility` tells; false where that is not promised.
+    """
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
         """The mesh, with its device ids."""
@@ -626,10 +670,11 @@ class Plan(_message.Message):
         key: _abc.Iterable[Global___KeyPart] | None = ...,
         strategy_timings: _abc.Iterable[Global___StrategyTiming] | None = ...,
         transfers: _abc.Iterable[Global___Transfer] | None = ...,
+        reproducible: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "results", b"results", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings", "transfers", b"transfers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "flops_per_device", b"flops_per_device", "kernel", b"kernel", "key", b"key", "key_digest", b"key_digest", "memory", b"memory", "mesh", b"mesh", "operands", b"operands", "reproducible", b"reproducible", "results", b"results", "strategy", b"strategy", "strategy_reason", b"strategy_reason", "strategy_timings", b"strategy_timings", "transfers", b"transfers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,6 +20,7 @@ from shardcall_server.kernels.kernel import (
     ValueCheck,
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, split
+from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.value_checks import any_element
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Program",
     "Reason",
     "Report",
+    "Reproducibility",
     "Signature",
     "Spec",
     "Strategy",

@@ -26,6 +26,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.parameters import text
+from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.rings import Ring
 
 _SCATTERING = ("psum_scatter", "psum_scatter_ring", "psum_scatter_bidirectional_ring")
@@ -93,6 +94,7 @@ class CollectiveMatMul(Kernel):
 
     name = "collective_matmul"
     version = 3
+    reproducibility = Reproducibility.INTEGERS
     summary = "The product of two matrices, multiplied while blocks travel along one mesh axis."
     operands = (
         OperandInfo("lhs", "The left factor, [M, K]."),

@@ -30,6 +30,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, replicated
 from shardcall_server.kernels.parameters import integer, text
+from shardcall_server.kernels.reproducibility import Reproducibility
 
 MODES = ("full", "same", "valid")
 NUMBERED = ("valid", "same", "full")
@@ -234,6 +235,7 @@ class Convolve(Kernel):
 
     name = "convolve"
     version = 1
+    reproducibility = Reproducibility.INTEGERS
     summary = "The convolution with a window along an axis, as numpy.convolve."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type."),

@@ -28,6 +28,7 @@ from shardcall_server.kernels.kernel import (
 from shardcall_server.kernels.layout import ArrayType, Spec, block_shape, format_spec
 from shardcall_server.kernels.ordering import is_nonzero
 from shardcall_server.kernels.parameters import element_type, integer
+from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.scan import running_sum, total, tree_sum
 
 MAX_UNROLLED = 64
@@ -171,6 +172,7 @@ class CumSum(Kernel):
 
     name = "cumsum"
     version = 2
+    reproducibility = Reproducibility.INTEGERS
     summary = "The running sum along an axis, as numpy.cumsum."
     operands = (OperandInfo("x", "The array, of any rank and element type."),)
     parameters = (

@@ -34,6 +34,7 @@ from shardcall_server.kernels.layout import (
     replicated,
 )
 from shardcall_server.kernels.parameters import integer
+from shardcall_server.kernels.reproducibility import Reproducibility
 
 MAX_ORDER = 1024
 """The highest order that is computed: above it a binomial coefficient exceeds float64's range."""
@@ -140,6 +141,7 @@ class Diff(Kernel):
 
     name = "diff"
     version = 3
+    reproducibility = Reproducibility.ALWAYS
     summary = "The n-th discrete difference along an axis, as numpy.diff."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type."),

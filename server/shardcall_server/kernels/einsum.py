@@ -12,6 +12,7 @@ from shardcall_server.kernels.contraction_kernel import ContractionKernel, defau
 from shardcall_server.kernels.kernel import OperandInfo, ParameterInfo, ParameterValue, Problem, Signature
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.parameters import text
+from shardcall_server.kernels.reproducibility import Reproducibility
 
 
 def _contraction(operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Contraction:
@@ -40,6 +41,7 @@ class Einsum(ContractionKernel):
 
     name = "einsum"
     version = 4
+    reproducibility = Reproducibility.INTEGERS
     summary = "Einstein's summation of one or two arrays, as numpy.einsum."
     operands = (
         OperandInfo("lhs", "The first array."),

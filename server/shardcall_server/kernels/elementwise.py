@@ -17,6 +17,7 @@ from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Kernel, ParameterValue, Problem, Program, Signature, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
 from shardcall_server.kernels.ordering import is_nonzero, to_double
+from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.ufunc_types import Loop
 from shardcall_server.kernels.ufuncs import FUNCTIONS, Function, Refusal
 from shardcall_server.kernels.value_checks import any_element
@@ -40,6 +41,7 @@ class Elementwise(Kernel):
 
     function: ClassVar[Function]
     version = 5
+    reproducibility = Reproducibility.ALWAYS
     parameters = ()
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:

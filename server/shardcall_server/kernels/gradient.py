@@ -28,6 +28,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
 from shardcall_server.kernels.parameters import integer
+from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.spacings import Weights, check_spacing, even_ends, inexact_type, named_axes
 
 
@@ -186,6 +187,7 @@ class Gradient(Kernel):
 
     name = "gradient"
     version = 4
+    reproducibility = Reproducibility.PER_CALL
     summary = "The derivative along one or more axes, as numpy.gradient."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),
@@ -257,6 +259,11 @@ class Gradient(Kernel):
         (x,) = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
         others = zip(operands[1:], in_specs[1:], strict=True)
         return (x, *(None if other is None else spec or replicated(other.ndim) for other, spec in others))
+
+    def is_reproducible(self, problem: Problem) -> bool:
+        """Where no product is rounded: the compiler may fuse one with a sum in a block, and not at its edge."""
+        has_coordinates = any(spacing is not None and spacing.ndim for spacing in problem.operands[1:])
+        return not has_coordinates and problem.parameters["edge_order"] == 1
 
     def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
         """Splits each result as x is."""

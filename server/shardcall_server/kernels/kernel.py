@@ -17,6 +17,7 @@ from typing import ClassVar
 import jax
 
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, rows_over_all
+from shardcall_server.kernels.reproducibility import Reproducibility, all_integers
 
 ParameterValue = bool | int | float | str | tuple[int, ...] | None
 """The value of a static parameter: one that changes the compiled program."""
@@ -139,7 +140,17 @@ class Strategy:
 
 
 class Kernel(ABC):
-    """One kernel. Instances hold no state: the same methods with the same arguments say the same."""
+    """One kernel. Instances hold no state: the same methods with the same arguments say the same.
+
+    Attributes:
+        name: as the caller names it.
+        version: grows when the kernel's results or program change.
+        summary: one sentence.
+        operands: what it takes, by position.
+        parameters: what it takes by name.
+        strategies: the ways to do its work.
+        reproducibility: for which calls the results are the same bits on every mesh; unless a kernel says so, for none.
+    """
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -147,6 +158,7 @@ class Kernel(ABC):
     operands: ClassVar[tuple[OperandInfo, ...]]
     parameters: ClassVar[tuple[ParameterInfo, ...]]
     strategies: ClassVar[tuple[Strategy, ...]]
+    reproducibility: ClassVar[Reproducibility] = Reproducibility.NOT_PROMISED
 
     def operand_infos(self, count: int) -> tuple[OperandInfo, ...]:
         """The operands of a call that gives ``count``, a repeated one as often as it is due: ``layers[0]``, …."""
@@ -197,6 +209,15 @@ class Kernel(ABC):
         As long as a kernel reads and writes its arrays a few times it is.
         """
         return True
+
+    def is_reproducible(self, problem: Problem) -> bool:
+        """Whether a call's results are the same bits on every mesh, in every layout and by every strategy.
+
+        To be overridden where `reproducibility` is ``PER_CALL``.
+        """
+        if self.reproducibility is Reproducibility.INTEGERS:
+            return all_integers((*problem.operands, *problem.results))
+        return self.reproducibility is Reproducibility.ALWAYS
 
     def choose(self, problem: Problem) -> tuple[str, str]:
         """The strategy that ``auto`` stands for where nothing was measured, and why, as a clause.

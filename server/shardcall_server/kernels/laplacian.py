@@ -24,6 +24,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
 from shardcall_server.kernels.parameters import choice
+from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.routes import Boundary
 from shardcall_server.kernels.spacings import check_spacing, inexact_type, named_axes
 
@@ -87,6 +88,7 @@ class Laplacian(Kernel):
 
     name = "laplacian"
     version = 3
+    reproducibility = Reproducibility.ALWAYS
     summary = "The sum of second differences along several axes, as scipy.ndimage.laplace."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type but bool."),

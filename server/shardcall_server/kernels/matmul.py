@@ -18,6 +18,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.parameters import boolean
+from shardcall_server.kernels.reproducibility import Reproducibility
 
 _ROW, _CONTRACTING, _COLUMN = "row", "contracting", "column"
 
@@ -63,6 +64,7 @@ class MatMul(ContractionKernel):
 
     name = "matmul"
     version = 3
+    reproducibility = Reproducibility.INTEGERS
     summary = "The product of two matrices, of stacks of them, or of a matrix and a vector, as numpy.matmul."
     operands = (
         OperandInfo("lhs", "The left factor, [K] or [..., M, K]."),

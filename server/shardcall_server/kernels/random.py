@@ -35,6 +35,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, rows_over_all
 from shardcall_server.kernels.parameters import integer, shape, text
+from shardcall_server.kernels.reproducibility import Reproducibility
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")
@@ -69,6 +70,7 @@ class _Drawn(Kernel):
     """Independent values of one distribution."""
 
     version = 1
+    reproducibility = Reproducibility.ALWAYS
     element_types: ClassVar[tuple[str, ...]]
     scalar_kinds: ClassVar[tuple[str, str]]
 
@@ -252,6 +254,7 @@ class Permutation(Kernel):
 
     name = "permutation"
     version = 2
+    reproducibility = Reproducibility.ALWAYS
     summary = "The rows of an array in random order, the same order on every mesh."
     operands = (_SEED, OperandInfo("x", "The array, of rank 1 or more and any element type."))
     parameters = (ParameterInfo("axis", "Along which axis; negative ones count from the last.", 0),)

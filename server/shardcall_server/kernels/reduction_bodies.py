@@ -20,6 +20,7 @@ from shardcall_server.kernels import arithmetic, comparisons
 from shardcall_server.kernels.blocks import index_type
 from shardcall_server.kernels.element_types import NAMED, widen, working_type
 from shardcall_server.kernels.ordering import is_nonzero
+from shardcall_server.kernels.reproducibility import Reproducibility
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class Reduction:
         index: whether it tells where something is.
         averages: whether it divides, so that its result is of real numbers.
         combine: of two results the one of both, where it may begin with an initial value.
+        reproducibility: as `Kernel.reproducibility`, where it does not average.
     """
 
     name: str
@@ -149,6 +151,7 @@ class Reduction:
     index: bool = False
     averages: bool = False
     combine: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    reproducibility: Reproducibility = Reproducibility.ALWAYS
 
     def result_type(self, x: np.dtype, dtype: np.dtype | None) -> np.dtype:
         """NumPy's element type of the result.
@@ -280,8 +283,10 @@ def _place(*, largest: bool) -> Body:
 
 _NAN = float("nan")
 REDUCTIONS = (
-    Reduction("sum", "The sum", _sum, 0, ("dtype",), combine=jnp.add),
-    Reduction("prod", "The product", _prod, 1, ("dtype",), combine=jnp.multiply),
+    Reduction("sum", "The sum", _sum, 0, ("dtype",), combine=jnp.add, reproducibility=Reproducibility.INTEGERS),
+    Reduction(
+        "prod", "The product", _prod, 1, ("dtype",), combine=jnp.multiply, reproducibility=Reproducibility.INTEGERS
+    ),
     Reduction("mean", "The mean", _mean, _NAN, ("dtype",), averages=True),
     Reduction("var", "The mean of the squared distances from the mean", _var, _NAN, ("ddof",), averages=True),
     Reduction("std", "The square root of var", _std, _NAN, ("ddof",), averages=True),

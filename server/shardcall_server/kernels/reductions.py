@@ -27,6 +27,7 @@ from shardcall_server.kernels.kernel import (
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
 from shardcall_server.kernels.parameters import boolean, element_type, number
 from shardcall_server.kernels.reduction_bodies import REDUCTIONS, Over, Reduction, Size, truth
+from shardcall_server.kernels.reproducibility import Reproducibility
 
 
 class Reduce(Kernel):
@@ -297,6 +298,7 @@ def _kernel(row: Reduction) -> Reduce:
         parameters = tuple(_PARAMETERS[name] for name in ("axis", "keepdims", *row.parameters))
         reduction = row
         operands = _operands(row)
+        reproducibility = Reproducibility.NOT_PROMISED if row.averages else row.reproducibility
         strategies = (
             Strategy(
                 "gspmd",

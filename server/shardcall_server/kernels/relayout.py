@@ -28,6 +28,7 @@ from shardcall_server.kernels.kernel import (
     Strategy,
 )
 from shardcall_server.kernels.layout import ArrayType, Spec, format_spec
+from shardcall_server.kernels.reproducibility import Reproducibility
 
 _X = (OperandInfo("x", "The array, of any rank and element type."),)
 
@@ -94,6 +95,7 @@ class _Relayout(Kernel):
     operands = _X
     strategies = (_ALL_GATHER, _GSPMD)
     version = 2
+    reproducibility = Reproducibility.ALWAYS
 
 
 class Copy(_Relayout):

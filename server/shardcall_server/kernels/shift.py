@@ -29,6 +29,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
 from shardcall_server.kernels.parameters import choice, integer
+from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.routes import Boundary
 
 MODES = ("fill", "periodic")
@@ -118,6 +119,7 @@ class Shift(Kernel):
 
     name = "shift"
     version = 3
+    reproducibility = Reproducibility.ALWAYS
     summary = "Rows moved along an axis, as numpy.roll, or with a value where nothing moves to."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type."),

@@ -8,8 +8,16 @@ from shardcall_server.compilation.keys import KernelKey
 from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.kernel import REQUIRED, Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
+from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.mesh.requests import encode_parameter
 from shardcall_server.wire import encode_array_type, encode_mesh, encode_spec
+
+_REPRODUCIBILITY = {
+    Reproducibility.ALWAYS: kernel_pb2.REPRODUCIBILITY_ALWAYS,
+    Reproducibility.INTEGERS: kernel_pb2.REPRODUCIBILITY_INTEGERS,
+    Reproducibility.PER_CALL: kernel_pb2.REPRODUCIBILITY_PER_CALL,
+    Reproducibility.NOT_PROMISED: kernel_pb2.REPRODUCIBILITY_NOT_PROMISED,
+}
 
 
 def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Plan:
@@ -47,6 +55,7 @@ def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Pla
         ),
         key_digest=key.digest(),
         key=[kernel_pb2.KeyPart(label=label, value=value) for label, value in key.parts()],
+        reproducible=resolved.kernel.is_reproducible(problem),
     )
 
 
@@ -102,4 +111,5 @@ def describe_kernel(kernel: Kernel) -> kernel_pb2.KernelDescription:
             kernel_pb2.StrategyDescription(name=strategy.name, documentation=strategy.documentation)
             for strategy in kernel.strategies
         ],
+        reproducibility=_REPRODUCIBILITY[kernel.reproducibility],
     )

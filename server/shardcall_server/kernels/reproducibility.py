@@ -1,0 +1,40 @@
+"""Whether results are the same bits on every mesh.
+
+The promise is for one server: its version, its compiler and its kind of devices. It holds for every mesh, spec and
+strategy that a call may have. A NaN is any NaN: which of its bits come out of arithmetic the processors leave open.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import numpy as np
+
+from shardcall_server.kernels.element_types import working_type
+from shardcall_server.kernels.layout import ArrayType
+
+
+class Reproducibility(enum.Enum):
+    """For which calls of a kernel the results are the same bits on every mesh.
+
+    Attributes:
+        ALWAYS: for all.
+        INTEGERS: for those whose operands and results are integers or bool, which add and multiply exactly.
+        PER_CALL: for some others; a call's plan tells.
+        NOT_PROMISED: for none.
+    """
+
+    ALWAYS = "always"
+    INTEGERS = "integers"
+    PER_CALL = "per call"
+    NOT_PROMISED = "not promised"
+
+
+def all_integers(arrays: Iterable[ArrayType | None]) -> bool:
+    """Whether all arrays are of integers or bool, those left out not counted."""
+    return all(_is_integer(array.dtype) for array in arrays if array is not None)
+
+
+def _is_integer(dtype: np.dtype) -> bool:
+    return working_type(dtype).kind in "biu"

@@ -1,0 +1,189 @@
+"""What a kernel promises of its bits, it keeps on every mesh: on one device, and on blocks of other sizes.
+
+Blocks of 4097, 1366 and 513 elements leave a vector's remainder each another, which must not be computed otherwise.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shardcall_server.authoring.runner import Call, call
+from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
+from shardcall_server.errors import CallError
+from shardcall_server.kernels.elementwise import Elementwise
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.layout import padded_shape
+from shardcall_server.kernels.library import kernels
+from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.mesh.placement import Copier, gather, place
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+PROMISING = {
+    name: kernel for name, kernel in KERNELS.items() if kernel.reproducibility is not Reproducibility.NOT_PROMISED
+}
+MESHES = ({"x": 3}, {"x": 8}, {"x": 2, "y": 4})
+TYPES = ("float32", "float64", "bfloat16", "complex64", "float16", "complex128", "int32", "uint8", "bool")
+SHAPE = (131, 67)
+SEED = np.int64(7)
+
+
+class Draw:
+    """Operands of a kernel."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+
+    def array(self, shape: tuple[int, ...], name: str) -> np.ndarray:
+        dtype = np.dtype(getattr(ml_dtypes, name, name))
+        if dtype.kind == "b":
+            return self._random.integers(0, 2, shape).astype(bool)
+        if dtype.kind in "iu":
+            return np.frombuffer(self._random.bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape).copy()
+        if dtype.kind == "c":
+            return (self.array(shape, "float64") + 1j * self.array(shape, "float64")).astype(dtype)
+        # From 1e-6 to 1e6, and as many between -3 and 3.
+        size = np.exp(self._random.normal(size=shape) * 4 * self._random.integers(0, 2, shape))
+        with np.errstate(over="ignore"):
+            return (self._random.normal(size=shape) * size).astype(dtype)
+
+    def of(self, kernel: Kernel, name: str) -> Iterator[tuple[tuple[np.ndarray | None, ...], dict[str, object]]]:
+        """The operands and parameters of some calls that compute in an element type."""
+        x = self.array(SHAPE, name)
+        if isinstance(kernel, Elementwise):
+            yield tuple(self.array((4097,), name) for _ in kernel.operands), {}
+        elif kernel.name == "diff":
+            yield (x, None, None), {"axis": 0, "n": 2}
+            yield (x, self.array((), name), x[:2]), {"axis": 0}
+        elif kernel.name == "gradient":
+            yield (x, np.float64(0.3)), {"axis": 0}
+        elif kernel.name == "shift":
+            yield (x, None), {"axis": 0, "shift": 5}
+        elif kernel.name == "laplacian":
+            yield (x,), {}
+            yield (x, np.float64(0.3), np.float64(0.7)), {"boundary": "edge"}
+        elif kernel.name in ("uniform", "normal"):
+            yield (SEED, np.float64(-1.3), np.float64(2.7)), {"shape": (4097,), "dtype": name}
+        elif kernel.name == "randint":
+            yield (SEED, np.int64(3), np.int64(100)), {"shape": (4097,), "dtype": name}
+        elif kernel.name == "permutation":
+            yield (SEED, x), {}
+        elif kernel.name == "convolve":
+            yield (x, self.array((5,), name)), {"axis": 0}
+        elif kernel.name in ("matmul", "collective_matmul"):
+            yield (x, self.array((67, 41), name)), {"axis_name": "x"} if "collective" in kernel.name else {}
+        elif kernel.name == "einsum":
+            yield (x, self.array((67, 41), name)), {"subscripts": "ij,jk->ki"}
+        else:  # one array
+            yield (x,), {"axis": 0} if any(info.name == "axis" for info in kernel.parameters) else {}
+
+
+def promised(kernel: Kernel, name: str) -> Iterator[tuple[Call, tuple[np.ndarray | None, ...]]]:
+    """The calls of an element type whose bits are promised, on one device."""
+    for operands, parameters in Draw(sum(kernel.name.encode())).of(kernel, name):
+        wanted = call(kernel, *operands, mesh={"x": 1}, parameters=parameters)
+        try:
+            problem = wanted.resolve().problem
+        except CallError:  # not of this element type
+            continue
+        if kernel.is_reproducible(problem):
+            yield wanted, operands
+
+
+def run_together(calls: Sequence[Call], operands: Sequence[Sequence[np.ndarray | None]]) -> list[list[np.ndarray]]:
+    """The results of calls on one mesh, compiled as one program: each by itself takes several times as long."""
+    resolved, copier = [wanted.resolve() for wanted in calls], Copier()
+    mesh = build_mesh(resolved[0].problem.mesh, resolved[0].device_ids)
+    bodies = [item.strategy.build(item.problem, mesh) for item in resolved]
+    placed = []
+    for item, given in zip(resolved, operands, strict=True):
+        problem = item.problem
+        for array, spec in zip(given, problem.in_specs, strict=True):
+            if array is not None and spec is not None:
+                placement = Placement(padded_shape(array.shape, spec, problem.mesh), named_sharding(mesh, spec))
+                placed.append(place(np.asarray(array), placement, copier, may_alias=True))
+
+    def together(*arrays: jax.Array) -> list[tuple[jax.Array, ...]]:
+        left = iter(arrays)
+        made = [
+            body(*[next(left) for array in given if array is not None])
+            for body, given in zip(bodies, operands, strict=True)
+        ]
+        return [results[: len(item.problem.results)] for results, item in zip(made, resolved, strict=True)]
+
+    shardings = [
+        tuple(None if spec is None else named_sharding(mesh, spec) for spec in item.problem.out_specs)
+        for item in resolved
+    ]
+    everything = jax.jit(together, out_shardings=shardings)(*placed)
+    found = [[np.zeros(kind.shape, kind.dtype) for kind in item.problem.results] for item in resolved]
+    for made, results in zip(everything, found, strict=True):
+        for array, result in zip(made, results, strict=True):
+            gather(array, result, copier, lambda _: None)
+    return found
+
+
+def differing(one: np.ndarray, other: np.ndarray) -> int:
+    """How many elements have other bits; a NaN is any NaN."""
+    if one.dtype.kind == "c":
+        one, other = (array.reshape(-1).view(one.real.dtype) for array in (one, other))
+    bits = np.dtype(f"u{one.dtype.itemsize}")
+    nan = (one != one) & (other != other)  # noqa: PLR0124
+    return int(((one.view(bits) != other.view(bits)) & ~nan).sum())
+
+
+def check_bits(cases: Sequence[tuple[Call, Sequence[np.ndarray | None]]], meshes: Sequence[dict[str, int]]) -> None:
+    calls, operands = [wanted for wanted, _ in cases], [given for _, given in cases]
+    expected = run_together(calls, operands)
+    for mesh in meshes:
+        results = run_together([replace(wanted, mesh=tuple(mesh.items())) for wanted in calls], operands)
+        wrong = {
+            f"{wanted.kernel.name} of {given[-1] if given[-1] is None else given[-1].dtype}": count
+            for wanted, given, made, of_one in zip(calls, operands, results, expected, strict=True)
+            if (count := sum(map(differing, made, of_one)))
+        }
+        assert not wrong, f"on mesh {mesh} other bits than on one device: {wrong}"
+
+
+def test_promised_bits_are_the_same_on_one_device_and_on_three():
+    cases = []
+    for i, kernel in enumerate(PROMISING.values()):
+        turned = [*TYPES[i % len(TYPES) :], *TYPES[: i % len(TYPES)]]  # each kernel computes in one type, in turns
+        of_types = (list(promised(kernel, name)) for name in turned)
+        found = next(filter(None, of_types), [])
+        assert found, f"{kernel.name} promises something and none of these calls shows it"
+        cases += found
+    check_bits(cases, MESHES[:1])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TYPES)
+def test_promised_bits_are_the_same_on_every_mesh(name):
+    cases = [case for kernel in PROMISING.values() for case in promised(kernel, name)]
+    check_bits(cases, MESHES)
+
+
+def test_a_kernel_promises_nothing_unless_it_says_so():
+    assert Kernel.reproducibility is Reproducibility.NOT_PROMISED
+    assert not Kernel.is_reproducible(KERNELS["mlp_loss"], None)
+
+
+def test_the_documentation_tells_what_each_kernel_promises():
+    words = {
+        Reproducibility.ALWAYS: "always",
+        Reproducibility.INTEGERS: "of integers and bool",
+        Reproducibility.PER_CALL: "per call",
+        Reproducibility.NOT_PROMISED: "not promised",
+    }
+    page = Path(__file__).parents[2] / "docs" / "reproducibility.md"
+    rows = [line.split("|")[1:3] for line in page.read_text().splitlines() if line.startswith("| ")][1:]
+    told = {name: promise.strip() for names, promise in rows for name in re.findall(r"`(\w+)`", names)}
+    (functions,) = (promise.strip() for names, promise in rows if "elementwise" in names)
+    for name, kernel in KERNELS.items():
+        promise = functions if isinstance(kernel, Elementwise) else told[name]
+        assert promise.startswith(words[kernel.reproducibility]), name
