@@ -103,7 +103,7 @@ def run_together(calls: Sequence[Call], operands: Sequence[Sequence[np.ndarray |
     placed = []
     for item, given in zip(resolved, operands, strict=True):
         problem = item.problem
-        for array, spec in zip(given, problem.in_specs, strict=True):
+        for array, spec in zip(given, problem.in_specs, strict=False):  # those at the end may be left out
             if array is not None and spec is not None:
                 placement = Placement(padded_shape(array.shape, spec, problem.mesh), named_sharding(mesh, spec))
                 placed.append(place(np.asarray(array), placement, copier, may_alias=True))
