@@ -54,7 +54,15 @@ def test_the_demo_answers_the_first_question(server, monkeypatch, capsys):
     monkeypatch.setattr(demo, "COLUMNS", 6)
     monkeypatch.setattr(sys, "argv", ["demo.py", server.address])
     assert demo.main() == 0
-    assert "result equals np.diff, bit for bit" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "result equals np.diff, bit for bit" in said
+    compared = said.partition("The best of 10 each, taken in turns:\n")[2].splitlines()
+    assert [line.split("  ")[1] for line in compared[:4]] == [
+        "np.diff",
+        "halo, the kernel",
+        "gspmd, the kernel",
+        "halo, the call",
+    ]
 
 
 @pytest.mark.parametrize("size", [64, 43], ids=["divided by 8", "not divided"])
