@@ -25,7 +25,7 @@ venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-under-load test-all test-hosts fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
@@ -55,6 +55,10 @@ test-all: $(venv) ## run every test, the long ones too
 test-hosts: $(venv) ## run every kernel's tests on 2 hosts of 4 devices and on 4 of 2 (ARGS=--hosts-relayed)
 	@$(run) -m pytest tests/kernels -n auto --dist loadfile --hosts 2 $(ARGS)
 	@$(run) -m pytest tests/kernels -n auto --dist loadfile --hosts 4 --hosts-apart $(ARGS)
+
+# The classes of NumPy's tests are shared out one by one: its files are few and long.
+test-numpy: $(venv) ## run NumPy's own tests of the functions that the client has, over sharded arrays
+	@$(run) -m pytest tests/numpy_suite $(in_parallel) --dist loadscope $(ARGS)
 
 fuzz: $(venv) ## send the server thousands of wrong requests
 	@$(run) -m pytest $(in_parallel) -m fuzz $(full) $(ARGS)

@@ -1,0 +1,78 @@
+"""NumPy's own tests against the service: what each case called, what was left out by which rule, and the totals."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy_suite import scope
+from numpy_suite.service import NAMES, SERVICE
+
+import shardcall as sc
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The markers of NumPy's tests are known."""
+    os.environ["NPY_AVAILABLE_MEM"] = "1 GB"  # cases that need more are NumPy's to skip
+    for marker in ("slow", "leaks_references", "thread_unsafe", "valgrind_error"):
+        config.addinivalue_line("markers", f"{marker}: of NumPy's own tests")
+
+
+@pytest.hookimpl(tryfirst=True)  # before cases are chosen by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks as long all but the first case of each class that is named after a function."""
+    taken: set[str] = set()
+    for item in sorted(_own(items), key=lambda item: item.location):
+        subject = item.cls.__name__.removeprefix("Test").lower() if item.cls else ""
+        if subject in taken or subject not in NAMES:
+            item.add_marker(pytest.mark.long)
+        taken.add(subject)
+
+
+def _own(items: list[pytest.Item]) -> list[pytest.Function]:
+    return [item for item in items if isinstance(item, pytest.Function) and item.path.parent == Path(__file__).parent]
+
+
+@pytest.fixture(autouse=True)
+def _client(client: sc.Client) -> sc.Client:
+    return client
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object]:
+    """Runs a case with remote functions; one that called none of them counts as skipped, with the rules as reason."""
+    if rule := scope.rule_of_source(item.function):
+        pytest.skip(rule)
+    np.random.seed(0)  # NumPy's tests draw from the global generator
+    try:
+        with SERVICE.running(item.funcargs["client"], whole=item.config.getoption("--full")):
+            result = yield
+    finally:
+        item.user_properties.append(("remote", dict(SERVICE.remote)))
+        item.user_properties.append(("local", dict(SERVICE.local)))
+    if not SERVICE.remote:
+        pytest.skip("; ".join(sorted(SERVICE.local)) or "calls no function that the client has")
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints how many calls were remote, and how many each rule left to NumPy."""
+    calls: dict[str, Counter[str]] = {"remote": Counter(), "local": Counter()}
+    classes = set()
+    for outcome in ("passed", "failed", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for key, counts in report.user_properties if report.when == "call" else ():
+                calls[key].update(counts)
+                if key == "remote" and counts:
+                    classes.add(report.nodeid.rpartition("::")[0])
+    line = terminalreporter.line
+    terminalreporter.section("NumPy's own tests")
+    line(
+        f"{calls['remote'].total():6} calls of {len(calls['remote'])} functions were remote, in {len(classes)} classes"
+    )
+    for rule, count in calls["local"].most_common():
+        line(f"{count:6} calls were left to NumPy: {rule}")

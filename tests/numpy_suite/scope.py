@@ -1,0 +1,125 @@
+"""The rules by which a call of NumPy's tests is outside of what the service promises.
+
+A call that one of them covers is answered by NumPy itself, and the rest of its case goes on; the rules know calls and
+values, never the names of tests.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from shardcall.functions import COMPARISONS
+
+ELEMENT_TYPES = "element types that the service does not have: object, text, time, long double, structured"
+METHODS = "methods of ufuncs: reduce, accumulate, reduceat, outer, at"
+OUT = "out="
+UFUNC_KEYWORDS = "keywords that all ufuncs have: where=, casting=, order=, subok=, dtype=, signature=, axes="
+SUBCLASSES = "subclasses of ndarray and objects with __array_ufunc__, __array_function__ or __array_wrap__"
+WARNINGS = "floating-point warnings: under errstate(…='raise') or where a warning is expected"
+SUBNORMAL = "arithmetic on subnormal numbers"
+VIEWS = "views and memory order of results"
+OTHER_FORMS = "forms that are another function: where(condition)"
+KEYWORDS = "keywords that the client's function does not have"
+SAMPLED = "more of what a case has called already, in other sizes or with other values (--full calls them too)"
+REFUSED = "arguments that Python itself refuses"
+
+_PROTOCOLS = ("__array_ufunc__", "__array_function__", "__array_wrap__", "__array_priority__")
+_SELECTION = ("where", "clip", "maximum", "minimum", "fmax", "fmin", "max", "min", "argmax", "argmin")
+_TRUTH = ("any", "all", "logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite")
+_SIGN = ("sign", "signbit", "absolute", "negative", "positive", "copysign", "conjugate", "real", "imag")
+_EXACT = frozenset((*COMPARISONS, *_SELECTION, *_TRUTH, *_SIGN, "copy", "transpose", "roll"))
+"""Functions that select, compare or move numbers, and so are exact for subnormal ones too."""
+
+
+_MEMORY = re.compile(r"\.(flags|strides|base|ctypes)\b|(shares|share)_memory\(")
+"""What only a test of memory reads of an array."""
+
+
+class OutOfScopeError(Exception):
+    """A call that a rule covers; its text is the rule."""
+
+
+def check_operands(name: str, operands: Iterable[Any]) -> None:
+    """Checks the operands of a call.
+
+    Raises:
+        OutOfScopeError: if the service does not promise NumPy's answer for one.
+    """
+    for operand in operands:
+        if _has_protocol(operand):
+            raise OutOfScopeError(SUBCLASSES)
+        try:
+            array = np.asarray(operand)
+        except Exception:  # noqa: BLE001  # the service is to refuse what NumPy refuses
+            continue
+        if not isinstance(operand, int):  # one that fits no integer type is to be refused as by NumPy
+            check_dtype(array.dtype)
+        if name not in _EXACT and has_subnormals(array):
+            raise OutOfScopeError(SUBNORMAL)
+
+
+def check_dtype(dtype: Any) -> None:
+    """Checks an element type; what NumPy does not take for one, the service is to refuse.
+
+    Raises:
+        OutOfScopeError: if the service does not have it.
+    """
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        return
+    if found.kind in "OSUTMmV" or found.char in "gG":
+        raise OutOfScopeError(ELEMENT_TYPES)
+
+
+def rule_of_source(function: Callable[..., Any]) -> str:
+    """Returns the rule that covers a whole case, by its code; empty where none does."""
+    return VIEWS if _MEMORY.search(inspect.getsource(inspect.unwrap(function))) else ""
+
+
+def check_result(name: str, result: Any, operands: Iterable[Any]) -> None:
+    """Checks what NumPy itself answers.
+
+    Raises:
+        OutOfScopeError: if the service does not promise the same.
+    """
+    if any(result is operand for operand in operands):
+        raise OutOfScopeError(VIEWS)
+    if name in _EXACT:
+        return
+    for array in result if isinstance(result, tuple | list) else [result]:
+        if has_subnormals(np.asarray(array)):
+            raise OutOfScopeError(SUBNORMAL)
+
+
+def check_error_state() -> None:
+    """Checks what happens at a floating-point error.
+
+    Raises:
+        OutOfScopeError: if it is more than a warning.
+    """
+    if not {"ignore", "warn"}.issuperset(np.geterr().values()):
+        raise OutOfScopeError(WARNINGS)
+
+
+def has_subnormals(array: np.ndarray) -> bool:
+    """Returns whether a number of 32 or 64 bits is subnormal; shorter ones are not flushed to zero."""
+    if array.dtype.char not in "fdFD":
+        return False
+    if array.dtype.kind == "c":
+        return has_subnormals(array.real) or has_subnormals(array.imag)
+    size = np.abs(array)
+    return bool(((size > 0) & (size < np.finfo(array.dtype).smallest_normal)).any())
+
+
+def _has_protocol(operand: Any) -> bool:
+    if type(operand) is np.ndarray or isinstance(operand, np.generic):
+        return False
+    if isinstance(operand, list | tuple):
+        return any(map(_has_protocol, operand))
+    return isinstance(operand, np.ndarray) or any(hasattr(operand, name) for name in _PROTOCOLS)

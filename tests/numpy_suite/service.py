@@ -1,0 +1,167 @@
+"""NumPy's functions, answered by the service while a test runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy._core.umath
+from numpy_suite import scope
+from numpy_suite.sampling import Sampling
+from numpy_suite.scope import OutOfScopeError
+from numpy_suite.spelling import Call, placement, spell_function, spell_ufunc
+
+import shardcall as sc
+from shardcall.functions import BINARY, MASKED, UNARY
+from shardcall.spelling import spec_names
+
+
+class Service:
+    """Where the functions run, and what became of a test's calls.
+
+    Attributes:
+        client: where calls go; None where no test runs, and NumPy answers.
+        remote: how often each function was called remotely.
+        local: how often each rule left a call to NumPy.
+        sampling: which calls are sent of a case that makes many.
+        warnings_expected: whether a test expects a warning at this moment.
+    """
+
+    def __init__(self) -> None:
+        self.client: sc.Client | None = None
+        self.remote: Counter[str] = Counter()
+        self.local: Counter[str] = Counter()
+        self.sampling = Sampling(whole=True)
+        self.warnings_expected = False
+
+    @contextmanager
+    def running(self, client: sc.Client, *, whole: bool) -> Iterator[None]:
+        """Sends calls to a client during a test, all of them or a sample."""
+        self.client, self.remote, self.local = client, Counter(), Counter()
+        self.sampling = Sampling(whole=whole)
+        try:
+            yield
+        finally:
+            self.client = None
+
+    @contextmanager
+    def expecting_warnings(self) -> Iterator[None]:
+        """Leaves calls to NumPy, whose warnings are what is tested."""
+        before, self.warnings_expected = self.warnings_expected, True
+        try:
+            yield
+        finally:
+            self.warnings_expected = before
+
+
+SERVICE = Service()
+
+
+class RemoteFunction:
+    """One of NumPy's functions; what is asked of it besides calls, NumPy's own answers."""
+
+    def __init__(self, name: str, function: Any) -> None:
+        self._name = name
+        self._function = function
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """That of the function, for `isinstance`."""
+        return type(self._function)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._function, name)
+        if name not in ("reduce", "accumulate", "reduceat", "outer", "at"):
+            return value
+
+        def method(*args: Any, **keywords: Any) -> Any:
+            SERVICE.local[scope.METHODS] += 1
+            return value(*args, **keywords)
+
+        return method
+
+    def __repr__(self) -> str:
+        return repr(self._function)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        if SERVICE.client is None:
+            return self._function(*args, **keywords)
+        try:
+            call = self._call(args, keywords)
+        except OutOfScopeError as rule:
+            SERVICE.local[str(rule)] += 1
+            return self._function(*args, **keywords)
+        SERVICE.remote[self._name] += 1
+        options = frozenset(spec_names("shift" if self._name == "roll" else self._name))
+        arrays = call.operands[1:] if self._name == "einsum" else call.operands
+        result = self._method()(*call.operands, **call.keywords, **placement(arrays, options))
+        if len(result.arrays) > 1:
+            return tuple(result.arrays)
+        return call.finish(result.array)
+
+    def _method(self) -> Callable[..., sc.Result]:
+        method: Callable[..., sc.Result] = getattr(SERVICE.client, "shift" if self._name == "roll" else self._name)
+        return method
+
+    def _call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Call:
+        scope.check_error_state()
+        if SERVICE.warnings_expected:
+            raise OutOfScopeError(scope.WARNINGS)
+        if isinstance(self._function, np.ufunc):
+            call = spell_ufunc(self._function, self._name, args, keywords)
+        else:
+            call = spell_function(self._function, self._name, args, keywords, self._method())
+        arrays = call.operands[1:] if self._name == "einsum" else call.operands
+        chosen = (call.keywords.get(word) for word in ("where", "initial"))
+        scope.check_operands(self._name, (array for array in (*arrays, *chosen) if array is not None))
+        if not SERVICE.sampling.takes(*self._form(call, arrays)):
+            raise OutOfScopeError(scope.SAMPLED)
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                expected = self._function(*args, **keywords)
+        except Exception:  # noqa: BLE001  # the service is to refuse it too
+            return call
+        scope.check_result(self._name, expected, arrays)
+        return call
+
+    def _form(self, call: Call, arrays: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]]:
+        types = []
+        for array in arrays:
+            try:
+                types.append(np.asarray(array))
+            except Exception:  # noqa: BLE001  # the service is to refuse it
+                types.append(np.zeros(0))
+        subscripts = repr(call.operands[0]) if self._name == "einsum" else ""
+        form = (self._name, subscripts, repr(call.keywords), *((each.dtype, each.ndim) for each in types))
+        return form, [each.shape for each in types]
+
+
+_OTHERS = ("argmax", "argmin", "where", "clip", "diff", "gradient", "cumsum", "convolve", "roll", "matmul", "einsum")
+_OTHERS = (*_OTHERS, "transpose", "copy")
+NAMES = frozenset((*UNARY, *BINARY, *MASKED, *_OTHERS))
+"""The functions that are remote."""
+
+
+def _functions() -> dict[int, tuple[Any, RemoteFunction]]:
+    """The functions by their identity; each is held, so that no other object takes its identity."""
+    named = [(name, getattr(np, name)) for name in (*UNARY, *BINARY, *MASKED, *_OTHERS)]
+    named += [("max", np.amax), ("min", np.amin), ("clip", np._core.umath.clip)]
+    return {id(function): (function, RemoteFunction(name, function)) for name, function in reversed(named)}
+
+
+_FUNCTIONS = _functions()
+
+
+def replaced(value: Any) -> Any:
+    """Returns what stands for a value of NumPy's in its tests: a remote function for a function that the client has."""
+    return _FUNCTIONS.get(id(value), (None, value))[1]
+
+
+def is_remote(value: Any) -> bool:
+    """Returns whether a value is a remote function."""
+    return type(value) is RemoteFunction

@@ -1,0 +1,159 @@
+"""NumPy's arguments as those of the client's methods."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy_suite import scope
+from numpy_suite.scope import OutOfScopeError
+
+import shardcall as sc
+from shardcall import P
+
+
+@dataclass
+class Call:
+    """A call of a client's method.
+
+    Attributes:
+        operands: the arrays, in the method's order.
+        keywords: the rest.
+        finish: what makes NumPy's result of the client's.
+    """
+
+    operands: Sequence[Any]
+    keywords: dict[str, Any] = field(default_factory=dict)
+    finish: Callable[[Any], Any] = lambda array: array
+
+
+_OPERANDS = {"convolve": ("a", "v"), "where": ("condition", "x", "y"), "clip": ("a", "a_min", "a_max")}
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase
+_RENAMED = {"a_min": "min", "a_max": "max"}
+
+
+def spell_ufunc(ufunc: np.ufunc, name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Call:
+    """Returns the call of a method that a ufunc's call is.
+
+    Raises:
+        OutOfScopeError: for keywords that the service does not have.
+    """
+    if len(args) < ufunc.nin:
+        raise OutOfScopeError(scope.REFUSED)
+    if args[ufunc.nin :] or keywords.get("out") is not None:
+        raise OutOfScopeError(scope.OUT)
+    defaults = {"out": None, "where": True, "casting": "same_kind", "order": "K", "subok": True, "dtype": None}
+    if any(word not in defaults or value is not defaults[word] for word, value in keywords.items()):
+        raise OutOfScopeError(scope.UFUNC_KEYWORDS)
+    return Call(args[: ufunc.nin], finish=_scalar)
+
+
+def spell_function(
+    function: Callable[..., Any], name: str, args: Sequence[Any], keywords: Mapping[str, Any], method: Any
+) -> Call:
+    """Returns the call of a method that a function's call is.
+
+    Raises:
+        OutOfScopeError: for arguments that the service does not have.
+    """
+    if name == "where" and len(args) == 1:
+        raise OutOfScopeError(scope.OTHER_FORMS)
+    try:
+        bound = inspect.signature(function).bind(*args, **keywords).arguments
+    except TypeError:
+        raise OutOfScopeError(scope.REFUSED) from None
+    given = {word: value for word, value in bound.items() if value is not np._NoValue}
+    if given.pop("out", None) is not None:
+        raise OutOfScopeError(scope.OUT)
+    given |= given.pop("kwargs", {})
+    if given.pop("order", "K") not in ("K", "C") or given.pop("subok", False):
+        raise OutOfScopeError(scope.VIEWS)
+    if name == "einsum":
+        return _einsum(given)
+    if name == "roll":
+        return _roll(given)
+    if name == "clip" and ("a_min" in given) != ("a_max" in given):
+        raise OutOfScopeError(scope.REFUSED)
+    names = _OPERANDS.get(name, (next(iter(inspect.signature(function).parameters)),))
+    operands = [given.pop(word, given.pop(_RENAMED.get(word, word), None)) for word in names]
+    operands += given.pop("varargs", ())
+    allowed = set(inspect.signature(method).parameters)
+    defaults = {word: each.default for word, each in inspect.signature(function).parameters.items()}
+    given = {word: value for word, value in given.items() if word in allowed or value is not defaults.get(word)}
+    if not allowed.issuperset(given):
+        raise OutOfScopeError(scope.KEYWORDS)
+    if "dtype" in given:
+        scope.check_dtype(given["dtype"])
+    reduces = "keepdims" in allowed
+    return Call(operands, given, _scalar if reduces else lambda array: array)
+
+
+def _einsum(given: dict[str, Any]) -> Call:
+    operands = list(given.pop("operands", ()))
+    given.pop("optimize", None)
+    dtype = given.pop("dtype", None)
+    if given.pop("casting", "safe") not in ("safe", "unsafe"):
+        raise OutOfScopeError(scope.KEYWORDS)
+    if len(operands) < 2 or given:
+        raise OutOfScopeError(scope.REFUSED)
+    if not isinstance(operands[0], str):
+        operands = _with_subscripts(operands)
+    if dtype is not None:
+        scope.check_dtype(dtype)
+        types = [np.asarray(operand).dtype for operand in operands[1:]]
+        if not all(np.can_cast(each, dtype) for each in types):
+            raise OutOfScopeError(scope.KEYWORDS)
+        given["preferred_element_type"] = dtype
+    return Call(operands, given, _scalar)
+
+
+def _with_subscripts(given: Sequence[Any]) -> list[Any]:
+    """The operands of a sum whose labels are lists of integers, after its subscripts."""
+    arrays, labels = list(given[: len(given) // 2 * 2 : 2]), list(given[1::2])
+    result = given[-1] if len(given) % 2 else None
+    try:
+        texts = ["".join("..." if each is Ellipsis else _LETTERS[operator.index(each)] for each in of) for of in labels]
+        if result is not None:
+            to = "".join("..." if each is Ellipsis else _LETTERS[operator.index(each)] for each in result)
+    except (TypeError, IndexError):
+        raise OutOfScopeError(scope.REFUSED) from None
+    return [",".join(texts) + ("" if result is None else f"->{to}"), *arrays]
+
+
+def _roll(given: dict[str, Any]) -> Call:
+    array, shift, axis = given["a"], given["shift"], given.get("axis")
+    if np.ndim(shift) or np.ndim(axis):
+        raise OutOfScopeError(scope.KEYWORDS)
+    array = np.asarray(array)
+    if axis is None:
+        keywords = {"shift": shift, "axis": 0, "mode": "periodic"}
+        return Call([array.ravel()], keywords, lambda rolled: rolled.reshape(array.shape))
+    return Call([array], {"shift": shift, "axis": axis, "mode": "periodic"})
+
+
+def _scalar(array: np.ndarray) -> Any:
+    return array[()]
+
+
+def placement(operands: Sequence[Any], options: frozenset[str]) -> dict[str, Any]:
+    """Returns the mesh that a call is split over, and its spec.
+
+    Matrices are split along both axes, over 2 and 4 devices; vectors over 8, or over 3 where they have fewer rows:
+    most sizes of NumPy's tests divide by neither.
+    """
+    shape = _shape(operands[0]) if operands else ()
+    if len(shape) >= 2:
+        return {"mesh": sc.Mesh(a=2, b=4), **({"spec": P("a", "b")} if "spec" in options else {})}
+    return {"mesh": sc.Mesh(x=8 if shape and shape[0] >= 8 else 3)}
+
+
+def _shape(operand: Any) -> tuple[int, ...]:
+    try:
+        return np.shape(operand)
+    except Exception:  # noqa: BLE001  # what is no array is for the client to refuse
+        return ()
