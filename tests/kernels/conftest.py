@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
 from kernels.wire_calls import WireCalls, wire_calls
 
 from shardcall_server.authoring.runner import Call, Runner, call, use_virtual_devices
-from shardcall_server.compilation.program import Program
+from shardcall_server.compilation.program import Program, build_mesh
 from shardcall_server.compilation.resolve import AUTO, Resolved
 from shardcall_server.errors import CallError
 from shardcall_server.kernels.kernel import Kernel, ParameterValue
@@ -75,6 +76,16 @@ class Kernels:
         else:
             results = self.runner.run(wanted, operands, padding)
         return results[0] if len(results) == 1 else results
+
+    def together(self, calls: Sequence[tuple[Kernel, *tuple[np.ndarray, ...]]]) -> dict[str, np.ndarray]:
+        """The results of several kernels on one device, by their names: of one program, which is compiled once."""
+        programs, operands = {}, {}
+        for kernel, *operands[kernel.name] in calls:
+            resolved = self.resolve(kernel, *operands[kernel.name])
+            mesh = build_mesh(resolved.problem.mesh, resolved.device_ids)
+            programs[kernel.name] = resolved.strategy.build(resolved.problem, mesh)
+        made = jax.jit(lambda given: {name: programs[name](*arrays)[0] for name, arrays in given.items()})(operands)
+        return {name: np.asarray(array) for name, array in made.items()}
 
 
 def _call(

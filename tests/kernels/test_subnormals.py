@@ -2,7 +2,6 @@
 
 import itertools
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -41,17 +40,6 @@ def expected(name, *operands, **how):
         return np.asarray(getattr(np, name)(*operands, **how))
 
 
-def together(run, names, operands):
-    """What each function makes of the operands, by its name, on one device: all in one program, compiled once."""
-    calls = {name: operands[: len(KERNELS[name].operands)] for name in names}
-    mesh, programs = jax.sharding.Mesh(jax.devices()[:1], ("x",)), {}
-    for name, given in calls.items():
-        resolved = run.resolve(KERNELS[name], *given, mesh={"x": 1})
-        programs[name] = resolved.strategy.build(resolved.problem, mesh)
-    made = jax.jit(lambda arrays: {name: program(*arrays[name])[0] for name, program in programs.items()})(calls)
-    return {name: np.asarray(array) for name, array in made.items()}
-
-
 def check(run, same, name, operands, mesh):
     operands = operands[: len(KERNELS[name].operands)]
     compare(same, run(KERNELS[name], *operands, mesh=mesh), expected(name, *operands))
@@ -73,8 +61,9 @@ def known(name, element_types):
 @pytest.mark.parametrize("dtype_", WIDE)
 def test_functions_are_exact_for_subnormal_numbers(run, same, dtype_):
     operands = triples(np.dtype(dtype_))
-    for name, result in together(run, EXACT, operands).items():
-        compare(same, result, expected(name, *operands[: len(KERNELS[name].operands)]))
+    calls = {name: operands[: len(KERNELS[name].operands)] for name in EXACT}
+    for name, result in run.together([(KERNELS[name], *given) for name, given in calls.items()]).items():
+        compare(same, result, expected(name, *calls[name]))
 
 
 @pytest.mark.parametrize("name", ["less", "maximum", "where", "sign", "logical_not"])

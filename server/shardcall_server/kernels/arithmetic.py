@@ -32,23 +32,17 @@ def ceil(x: jax.Array) -> jax.Array:
 
 def sqrt(x: jax.Array) -> jax.Array:
     """`numpy.sqrt`, of subnormal numbers too."""
-    if x.dtype.kind == "c":
-        return jnp.sqrt(x)
     number, subnormal = normalized(x)
     return jnp.sqrt(number) * jnp.where(subnormal, 2.0 ** (least_exponent(x.dtype) // 2), 1.0).astype(x.dtype)
 
 
 def log(x: jax.Array) -> jax.Array:
     """`numpy.log`, of subnormal numbers too."""
-    if x.dtype.kind == "c":
-        return jnp.log(x)
     return _log_of_normal(x, jnp.log, _LN_2)
 
 
 def log10(x: jax.Array) -> jax.Array:
     """`numpy.log10`, of subnormal numbers too."""
-    if x.dtype.kind == "c":
-        return jnp.log10(x)
     return _log_of_normal(x, jnp.log10, _LOG10_2)
 
 
@@ -133,9 +127,6 @@ def power(x: jax.Array, y: jax.Array) -> jax.Array:
 
     Integers wrap; to a negative power, which NumPy refuses, their result is of no account.
     """
-    if x.dtype.kind == "c":
-        # XLA has NaN for 0 to a power with an imaginary part.
-        return jnp.where((x == 0) & (lax.real(y) > 0), jnp.zeros_like(x), lax.pow(x, y))
     if not _is_integer(x):
         return lax.pow(x, y)
     bits = x.dtype.itemsize * 8
@@ -149,15 +140,8 @@ def power(x: jax.Array, y: jax.Array) -> jax.Array:
     return result
 
 
-def _scaled(x: jax.Array, factor: float) -> jax.Array:
-    # A complex array times a number, which JAX would take for a complex one: infinity times its 0i is NaN.
-    return lax.complex(lax.real(x) * factor, lax.imag(x) * factor)
-
-
 def exp2(x: jax.Array) -> jax.Array:
     """`numpy.exp2`, exact for integers; ``exp(x * ln 2)`` alone errs by up to |x| roundings."""
-    if x.dtype.kind == "c":
-        return jnp.exp(_scaled(x, _LN_2))
     whole = jnp.where(jnp.isfinite(x), jnp.rint(x), jnp.zeros_like(x))
     whole = jnp.clip(whole, -2000, 2000)
     return jnp.ldexp(jnp.exp((x - whole) * _LN_2), whole.astype(np.int32))
@@ -185,15 +169,11 @@ def arctan(x: jax.Array) -> jax.Array:
     with every version, and with vectors of 512 bits it reads its operand from the wrong place:
     https://github.com/jax-ml/jax/issues/39352.
     """
-    if x.dtype.kind == "c":
-        return jnp.arctan(x)
     return jnp.arctan2(x, _beside(x, 1.0))  # of a constant the compiler would make the function of one operand
 
 
 def arcsin(x: jax.Array) -> jax.Array:
     """`numpy.arcsin`; XLA's own halves x, which for the smallest normal numbers is zero."""
-    if x.dtype.kind == "c":
-        return jnp.arcsin(x)
     # x**3 / 6 is below a fifth of a unit in the last place.
     return jnp.where(jnp.abs(x) < np.sqrt(np.finfo(x.dtype).eps), x, jnp.arcsin(x))
 
@@ -213,8 +193,6 @@ _TANH_DENOMINATOR = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.
 
 def tanh(x: jax.Array) -> jax.Array:
     """`numpy.tanh`; XLA's own errs by 7 units in the last place."""
-    if x.dtype.kind == "c":
-        return jnp.tanh(x)
     # In neither branch may what the other one gives be infinite: its derivative would be NaN.
     size = jnp.where(jnp.abs(x) > 20, jnp.full_like(x, 20), jnp.abs(x))
     is_small = size < 0.625
@@ -278,8 +256,6 @@ def _of_finite(exact: jax.Array, limit: jax.Array) -> jax.Array:
 
 def log1p(x: jax.Array) -> jax.Array:
     """`numpy.log1p`; XLA's own loses 7 bits of a float64."""
-    if x.dtype.kind == "c":
-        return jnp.log1p(x)
     # The select keeps XLA from making log1p of log(1 + x) again.
     above = jnp.where(x < np.inf, 1 + x, x)
     # The rounding of 1 + x is made good: log(u) / (u - 1) hardly changes between 1 + x and u. Kahan, HP-15C manual.
@@ -289,16 +265,12 @@ def log1p(x: jax.Array) -> jax.Array:
 
 def arctanh(x: jax.Array) -> jax.Array:
     """`numpy.arctanh`."""
-    if x.dtype.kind == "c":
-        return jnp.arctanh(x)
     size = jnp.abs(x)
     return jnp.copysign(log1p(2 * size / (1 - size)) / 2, x)
 
 
 def log2(x: jax.Array) -> jax.Array:
     """`numpy.log2`, exact for powers of two."""
-    if x.dtype.kind == "c":
-        return _scaled(jnp.log(x), 1 / _LN_2)
     x, subnormal = normalized(x)
     ordinary = (x > 0) & (x < np.inf)
     mantissa, exponent = jnp.frexp(jnp.where(ordinary, x, jnp.ones_like(x)))

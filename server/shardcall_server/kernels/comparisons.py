@@ -114,9 +114,22 @@ def logical_not(x: jax.Array) -> jax.Array:
 
 
 def clip(x: jax.Array, low: jax.Array | None, high: jax.Array | None) -> jax.Array:
-    """`numpy.clip`: the bound where x does not lie strictly inside it, and where the bound is NaN."""
-    x = x if low is None else jnp.where(_is_above(x, low) | jnp.isnan(x), x, low)
-    return x if high is None else jnp.where(_is_above(high, x) | jnp.isnan(x), x, high)
+    """`numpy.clip`: the bound where x does not lie strictly inside it, and where the bound is NaN.
+
+    Where both bounds are scalars, which may be given without x's axes, x itself stays where it ties with one: of zeros
+    the sign.
+    """
+    scalars = x.dtype.kind != "c" and low is not None and high is not None and low.ndim == high.ndim == 0
+    shape = jnp.broadcast_shapes(*(bound.shape for bound in (x, low, high) if bound is not None))
+    x = jnp.broadcast_to(x, shape)
+    low, high = (None if bound is None else jnp.broadcast_to(bound, shape) for bound in (low, high))
+
+    def stays(lower: jax.Array, upper: jax.Array, bound: jax.Array) -> jax.Array:
+        inside = ~(_is_above(lower, upper) | jnp.isnan(bound)) if scalars else _is_above(upper, lower)
+        return inside | jnp.isnan(x)
+
+    x = x if low is None else jnp.where(stays(low, x, low), x, low)
+    return x if high is None else jnp.where(stays(x, high, high), x, high)
 
 
 def _is_above(x: jax.Array, y: jax.Array) -> jax.Array:

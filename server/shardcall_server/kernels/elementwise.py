@@ -30,8 +30,8 @@ class Elementwise(Kernel):
     and whatever else is exact is NumPy's bit for bit; types narrower than float32 are computed in float32 and rounded
     once. On CPU arithmetic takes subnormal numbers for zero; comparisons, ``where``, ``clip``, ``sign``, ``maximum``
     and the like, logic, rounding, ``sqrt`` and logarithms do not. Powers, roots, exponentials, logarithms and
-    trigonometric functions are within a few units in the last place; which side of a branch cut a complex number with
-    a part of -0.0 is on, for ``sqrt``, ``arcsin``, ``arccos``, ``arcsinh`` and ``arccosh``, is as JAX has it.
+    trigonometric functions are within a few units in the last place; infinities, NaN and zeros' signs of complex
+    numbers, which choose the side of a branch cut, are NumPy's.
 
     Sharding: any axis of any operand may be split. Nothing moves where the specs agree; where they do not, operands are
     brought to the first that has the result's shape, and the result goes from there, every bit of it.
@@ -40,7 +40,7 @@ class Elementwise(Kernel):
     """
 
     function: ClassVar[Function]
-    version = 5
+    version = 6
     reproducibility = Reproducibility.ALWAYS
     parameters = ()
 
@@ -188,6 +188,8 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
         sizes = [padded[behind + i] if n == result.shape[behind + i] else n for i, n in enumerate(kind.shape)]
         array = placed(array, sizes, spec, _followed(kind, result.shape, here))
         wide = is_nonzero(widen(array, array.dtype)) if dtype == np.bool_ else _widened(array, dtype)
+        if function.tells_scalars and not kind.ndim:
+            return wide
         return lax.broadcast_in_dim(wide, padded, range(behind, len(padded)))
 
     flags = _flags(function, loop, problem, mesh)

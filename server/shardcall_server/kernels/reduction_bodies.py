@@ -261,21 +261,34 @@ def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tupl
     return found, candidates
 
 
+def _first(x: jax.Array, over: Over, *, largest: bool) -> tuple[jax.Array, jax.Array]:
+    """Where each element stands, and where the first NaN does, or else the first of the largest or smallest."""
+    _keys, candidates = _best(x, over, largest=largest, zeros_alike=True)
+    index = over.index(x.shape)
+    return index, ~over.max(jnp.where(candidates, ~index, np.iinfo(index.dtype).min))
+
+
 def _extreme(*, largest: bool) -> Body:
     def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
         wide = widen(x, x.dtype)
-        keys, _candidates = _best(wide, over, largest=largest, zeros_alike=False)
-        parts = [_from_key(key, jnp.real(wide).dtype) for key in keys]
-        return lax.complex(*parts) if len(parts) > 1 else parts[0]
+        if x.dtype.kind == "c":  # NaN has another part, which tells it from others
+            index, first = _first(wide, over, largest=largest)
+            return lax.complex(*(_chosen(part, index == first, over) for part in (lax.real(x), lax.imag(x))))
+        (key,), _candidates = _best(wide, over, largest=largest, zeros_alike=False)
+        return _from_key(key, wide.dtype)
 
     return body
 
 
+def _chosen(x: jax.Array, choice: jax.Array, over: Over) -> jax.Array:
+    """The one element of floats that is chosen, bit for bit."""
+    bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
+    return lax.bitcast_convert_type(over.max(jnp.where(choice, bits, np.iinfo(bits.dtype).min)), x.dtype)
+
+
 def _place(*, largest: bool) -> Body:
     def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
-        _keys, candidates = _best(widen(x, x.dtype), over, largest=largest, zeros_alike=True)
-        index = over.index(x.shape)
-        first = ~over.max(jnp.where(candidates, ~index, np.iinfo(index.dtype).min))
+        _index, first = _first(widen(x, x.dtype), over, largest=largest)
         return first.astype(np.int64)
 
     return body

@@ -37,19 +37,19 @@ class Reduce(Kernel):
     reduction of the others.
 
     ``sum``, ``prod``, ``mean``, ``var`` and ``std`` of floats of 16 bits and less are accumulated in float32 and
-    rounded once. NaN is the ``max`` and the ``min`` of all that holds one; ``argmax`` and ``argmin`` tell the first
-    NaN, else the first of equals.
+    rounded once. NaN, of complex numbers the first, is the ``max`` and ``min`` of all that holds one; ``argmax`` and
+    ``argmin`` tell the first NaN, else the first of equals.
 
     Sharding: every layout is served. Over axes that are not split nothing moves. Over axes that are,
     ``all_reduce`` has every device reduce its block, and one all-reduce of a device's part of the result finishes it: a
-    psum or pmax (``prod``: an all-gather of the parts; ``var`` and ``argmax``: two all-reduces; three for a complex
-    ``argmax``). ``gspmd`` is what the compiler makes of the whole.
+    psum or pmax (``prod``: an all-gather of the parts; ``var`` and ``argmax``: two all-reduces; of complex numbers
+    three for ``argmax`` and five for ``max``). ``gspmd`` is what the compiler makes of the whole.
 
     Source: the NumPy reference, Mathematical functions and Statistics; the JAX notebook shard_map, section "psum".
     """
 
     reduction: ClassVar[Reduction]
-    version = 5
+    version = 6
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
         """Checks a call and tells the result's type.

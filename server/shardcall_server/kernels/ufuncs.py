@@ -13,7 +13,7 @@ from types import MappingProxyType
 import jax
 import jax.numpy as jnp
 
-from shardcall_server.kernels import arithmetic, comparisons
+from shardcall_server.kernels import arithmetic, comparisons, complex_functions
 from shardcall_server.kernels import ufunc_types as types
 from shardcall_server.kernels.kernel import OperandInfo, ValueCheck
 from shardcall_server.kernels.ufunc_types import Loop
@@ -46,6 +46,7 @@ class Function:
         loop: which element types it computes with; raises TypeError where NumPy does.
         operands: what it takes.
         refusals: values that it does not take.
+        tells_scalars: whether the body is given operands without axes as they are; others are broadcast before.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Function:
     loop: Callable[..., Loop]
     operands: tuple[OperandInfo, ...]
     refusals: tuple[Refusal, ...] = ()
+    tells_scalars: bool = False
 
 
 def _unary(name: str, body: Callable[..., jax.Array], loop: Callable[..., Loop] | None = None) -> Function:
@@ -61,6 +63,13 @@ def _unary(name: str, body: Callable[..., jax.Array], loop: Callable[..., Loop] 
 
 def _binary(name: str, body: Callable[..., jax.Array], *refusals: Refusal) -> Function:
     return Function(name, body, types.of_ufunc(name), (_X, _Y), refusals)
+
+
+def _by_kind(on_reals: Callable[..., jax.Array], on_complex: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def on_numbers(x: jax.Array, *others: jax.Array) -> jax.Array:
+        return on_complex(x, *others) if x.dtype.kind == "c" else on_reals(x, *others)
+
+    return on_numbers
 
 
 def _identity(x: jax.Array) -> jax.Array:
@@ -82,36 +91,36 @@ _NEGATIVE_POWER = Refusal(
 )
 
 _UNARY = (
-    _unary("sin", jnp.sin),
-    _unary("cos", jnp.cos),
-    _unary("tan", jnp.tan),
-    _unary("arcsin", arithmetic.arcsin),
-    _unary("arccos", jnp.arccos),
-    _unary("arctan", arithmetic.arctan),
-    _unary("sinh", arithmetic.sinh),
-    _unary("cosh", arithmetic.cosh),
-    _unary("tanh", arithmetic.tanh),
-    _unary("arcsinh", jnp.arcsinh),
-    _unary("arccosh", jnp.arccosh),
-    _unary("arctanh", arithmetic.arctanh),
+    _unary("sin", _by_kind(jnp.sin, complex_functions.sin)),
+    _unary("cos", _by_kind(jnp.cos, complex_functions.cos)),
+    _unary("tan", _by_kind(jnp.tan, complex_functions.tan)),
+    _unary("arcsin", _by_kind(arithmetic.arcsin, complex_functions.arcsin)),
+    _unary("arccos", _by_kind(jnp.arccos, complex_functions.arccos)),
+    _unary("arctan", _by_kind(arithmetic.arctan, complex_functions.arctan)),
+    _unary("sinh", _by_kind(arithmetic.sinh, complex_functions.sinh)),
+    _unary("cosh", _by_kind(arithmetic.cosh, complex_functions.cosh)),
+    _unary("tanh", _by_kind(arithmetic.tanh, complex_functions.tanh)),
+    _unary("arcsinh", _by_kind(jnp.arcsinh, complex_functions.arcsinh)),
+    _unary("arccosh", _by_kind(jnp.arccosh, complex_functions.arccosh)),
+    _unary("arctanh", _by_kind(arithmetic.arctanh, complex_functions.arctanh)),
     _unary("degrees", jnp.degrees),
     _unary("radians", jnp.radians),
-    _unary("exp", jnp.exp),
-    _unary("exp2", arithmetic.exp2),
-    _unary("expm1", jnp.expm1),
-    _unary("log", arithmetic.log),
-    _unary("log2", arithmetic.log2),
-    _unary("log10", arithmetic.log10),
-    _unary("log1p", arithmetic.log1p),
-    _unary("sqrt", arithmetic.sqrt),
+    _unary("exp", _by_kind(jnp.exp, complex_functions.exp)),
+    _unary("exp2", _by_kind(arithmetic.exp2, complex_functions.exp2)),
+    _unary("expm1", _by_kind(jnp.expm1, complex_functions.expm1)),
+    _unary("log", _by_kind(arithmetic.log, complex_functions.log)),
+    _unary("log2", _by_kind(arithmetic.log2, complex_functions.log2)),
+    _unary("log10", _by_kind(arithmetic.log10, complex_functions.log10)),
+    _unary("log1p", _by_kind(arithmetic.log1p, complex_functions.log1p)),
+    _unary("sqrt", _by_kind(arithmetic.sqrt, complex_functions.sqrt)),
     _unary("cbrt", arithmetic.cbrt),
-    _unary("square", jnp.square),
-    _unary("reciprocal", arithmetic.reciprocal),
-    _unary("absolute", jnp.abs),
-    _unary("abs", jnp.abs),
+    _unary("square", _by_kind(jnp.square, complex_functions.square)),
+    _unary("reciprocal", _by_kind(arithmetic.reciprocal, complex_functions.reciprocal)),
+    _unary("absolute", _by_kind(jnp.abs, complex_functions.absolute)),
+    _unary("abs", _by_kind(jnp.abs, complex_functions.absolute)),
     _unary("negative", jnp.negative),
     _unary("positive", _identity),
-    _unary("sign", arithmetic.sign),
+    _unary("sign", _by_kind(arithmetic.sign, complex_functions.sign)),
     _unary("floor", arithmetic.on_floats(arithmetic.floor)),
     _unary("ceil", arithmetic.on_floats(arithmetic.ceil)),
     _unary("trunc", arithmetic.on_floats(jnp.trunc)),
@@ -131,14 +140,14 @@ _BINARY = (
     _binary("add", jnp.add),
     _binary("subtract", jnp.subtract),
     _binary("multiply", jnp.multiply),
-    _binary("divide", arithmetic.divide),
-    _binary("true_divide", arithmetic.divide),
+    _binary("divide", _by_kind(arithmetic.divide, complex_functions.divide)),
+    _binary("true_divide", _by_kind(arithmetic.divide, complex_functions.divide)),
     _binary("floor_divide", arithmetic.floor_divide),
     _binary("remainder", arithmetic.remainder),
     _binary("mod", arithmetic.remainder),
     _binary("fmod", arithmetic.fmod),
-    _binary("power", arithmetic.power, _NEGATIVE_POWER),
-    _binary("float_power", arithmetic.power),
+    _binary("power", _by_kind(arithmetic.power, complex_functions.power), _NEGATIVE_POWER),
+    _binary("float_power", _by_kind(arithmetic.power, complex_functions.power)),
     _binary("arctan2", jnp.arctan2),
     _binary("hypot", jnp.hypot),
     _binary("logaddexp", jnp.logaddexp),
@@ -183,6 +192,7 @@ _OTHERS = (
             OperandInfo("min", "The least value of the result, an array or a scalar; left out, there is none.", True),
             OperandInfo("max", "The greatest, likewise; where min is greater, max it is.", True),
         ),
+        tells_scalars=True,
     ),
 )
 
