@@ -25,7 +25,7 @@ venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy accuracy gpu fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
@@ -59,6 +59,12 @@ test-hosts: $(venv) ## run every kernel's tests on 2 hosts of 4 devices and on 4
 # The classes of NumPy's tests are shared out one by one: its files are few and long.
 test-numpy: $(venv) ## run NumPy's own tests of the functions that the client has, over sharded arrays
 	@$(run) -m pytest tests/numpy_suite $(in_parallel) --dist loadscope $(ARGS)
+
+accuracy: $(venv) ## measure every kernel against extended precision and write docs/accuracy.md (ARGS=--quick: few sizes)
+	@cd tests && ../$(run) -m accuracy $(ARGS)
+
+gpu: $(venv) ## on a machine with a GPU: the accuracy table and the first question there; skips elsewhere
+	@cd tests && ../$(run) -m accuracy --gpu $(ARGS)
 
 fuzz: $(venv) ## send the server thousands of wrong requests
 	@$(run) -m pytest $(in_parallel) -m fuzz $(full) $(ARGS)

@@ -103,7 +103,11 @@ def ensure_environment_early(words: Sequence[str]) -> None:
 def _is_gpu(platforms: str) -> bool:
     if platforms:
         return platforms.partition(",")[0] in _GPU_PLATFORMS
-    # As JAX decides: one of its plugins for GPUs is installed, and there is a device for it.
+    return gpu_is_present()
+
+
+def gpu_is_present() -> bool:
+    """Whether JAX will find a GPU, as it decides itself: by an installed plugin for one, and a device for that."""
     return bool(gpu_platforms()) and any(Path(node).exists() for node in _GPU_NODES)
 
 

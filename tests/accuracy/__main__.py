@@ -1,0 +1,40 @@
+"""Measures every kernel on a server of its own and writes docs/accuracy.md; see the document itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from functools import partial
+
+import numpy as np
+from accuracy import document, gpu, measuring
+
+import shardcall as sc
+
+_DEVICES = 8
+
+
+def main() -> int:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(prog="accuracy", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"few sizes: {measuring.SOME_SIZES}")
+    parser.add_argument("--gpu", action="store_true", help="on a GPU, into docs/accuracy-gpu.md; skips without one")
+    options = parser.parse_args()
+    sizes = partial(measuring.sizes_of, quick=options.quick)
+    if options.gpu:
+        return gpu.main(sizes)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SHARDCALL_CACHE_DIR"] = folder
+        with sc.local(devices=_DEVICES, strategy="fixed", progress=False) as client:
+            conditions = document.conditions(client.server_info(), sizes)
+            table = measuring.measured(client, measuring.all_cases(sizes, _DEVICES))
+    document.write(document.PATH, document.generated(table, conditions))
+    print(f"{document.PATH.name}: {len(table)} pairs of kernel and element type")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""Cases of the kernels that are not elementwise: differences, sums, products, networks, moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from accuracy import points
+from accuracy.elementwise import Case
+from accuracy.networks import network_cases
+from accuracy.references import widened, wrapped
+
+_SPECIAL_ROWS = ((), (np.nan,), (np.inf,), (-np.inf, np.inf), (-0.0,))
+_MOST = 4099
+
+
+class Values:
+    """Arrays of one element type, the same in every run."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
+        self._random = np.random.default_rng(sum(dtype.name.encode()))
+
+    def normal(self, *shape: int, center: float = 0.0) -> np.ndarray:
+        """Normal values; whole numbers from -4 to 4, from 0 on for the unsigned."""
+        if points.is_inexact(self.dtype):
+            parts = self._random.normal(center, size=(2, *shape))
+            return (parts[0] + 1j * parts[1] if self.dtype.kind == "c" else parts[0]).astype(self.dtype)
+        low = 0 if self.dtype.name.startswith("u") or self.dtype == np.bool_ else -4
+        return self._random.integers(low, 2 if self.dtype == np.bool_ else 5, shape).astype(self.dtype)
+
+    def rows(self, n: int) -> np.ndarray:
+        """Rows of n normal values, of numbers far from zero, of both signs by turns, and with NaN and infinities."""
+        if not points.is_inexact(self.dtype):
+            return self.normal(3, n)
+        far = min(10_000.0, float(points.finfo(self.dtype).max) / 8)
+        rows = [
+            self.normal(n),
+            self.normal(n, center=far),
+            (self.normal(n).real * (-1.0) ** np.arange(n)).astype(self.dtype),
+        ]
+        for special in _SPECIAL_ROWS[1:]:
+            row = self.normal(n)
+            row[np.arange(len(special)) * (n // 2)] = special if n > 1 else special[:1] * len(special)
+            rows.append(row)
+        return np.stack(rows)
+
+    def bits(self, n: int) -> np.ndarray:
+        """Values of all bit patterns."""
+        every = points.every_value(self.dtype)
+        if every is not None:
+            return np.resize(every, n)
+        return np.frombuffer(self._random.bytes(n * self.dtype.itemsize), self.dtype)
+
+
+def _magnitude(x: np.ndarray) -> np.ndarray:
+    """The size, in extended precision."""
+    wide = widened(x)
+    return abs(wide) if wide.dtype != object else abs(wide).astype(np.longdouble)
+
+
+def _sum_of_sizes(x: np.ndarray, **how: Any) -> np.ndarray:
+    return np.sum(_magnitude(x), **how)
+
+
+def differences(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """`diff` of orders 1 and 3, and where the type has a derivative `gradient` and `laplacian`."""
+    name, x = values.dtype.name, values.normal(n)
+    for order in (1, 3):
+        if n > order:
+            reference = widened(x) if x.dtype == np.bool_ else _wrapped(np.diff(widened(x), order), x.dtype)
+            if x.dtype == np.bool_:
+                reference = np.diff(x, order)
+            weights = np.array([1.0], np.longdouble)
+            for _ in range(order):
+                weights = np.convolve(weights, np.ones(2, np.longdouble))
+            terms = [w * _magnitude(x)[i : n - order + i] for i, w in enumerate(weights)]
+            yield Case(
+                f"diff, order {order}", name, "diff", (x,), (reference,), (np.max(terms, 0),), {"n": order}, (), devices
+            )
+    if not points.is_inexact(x.dtype) or n < 3:
+        return
+    yield from _gradients(values, x, devices)
+    around = [np.roll(widened(x), 1), -2 * widened(x), np.roll(widened(x), -1)]
+    scale = np.max([abs(term) for term in around], 0)
+    yield Case("laplacian", name, "laplacian", (x,), (sum(around),), (scale,), {}, (), devices)
+
+
+def _gradients(values: Values, x: np.ndarray, devices: int) -> Iterator[Case]:
+    n, wide = len(x), widened(x)
+    uneven = np.cumsum(np.random.default_rng(n).uniform(0.01, 2, n))
+    for label, spacing in (("steps of 0.3", np.float64(0.3)), ("coordinates", uneven)):
+        steps = np.diff(uneven.astype(np.longdouble)) if spacing.ndim else np.full(n - 1, np.longdouble(0.3))
+        before, after = steps[:-1], steps[1:]
+        inner = [
+            -after / (before * (before + after)) * wide[:-2],
+            (after - before) / (before * after) * wide[1:-1],
+            before / (after * (before + after)) * wide[2:],
+        ]
+        ends = [(wide[[1, -1]] / steps[[0, -1]]), (-wide[[0, -2]] / steps[[0, -1]])]
+        reference, scale = (
+            np.concatenate([end[:1], middle, end[1:]])
+            for end, middle in (
+                (sum(ends), sum(inner)),
+                (np.max([abs(term) for term in ends], 0), np.max([abs(term) for term in inner], 0)),
+            )
+        )
+        row = f"gradient, {label}"
+        yield Case(row, values.dtype.name, "gradient", (x, spacing), (reference,), (scale,), {}, (), devices)
+
+
+def sums(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """Reductions and running sums along rows; over several devices along the axis that is split."""
+    dtype, x = values.dtype, values.rows(n)
+    for name in ("sum", "prod", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "cumsum"):
+        if dtype.name.endswith("int4") and name in ("mean", "var", "std"):
+            continue
+        given = _near_one(values, x) if name == "prod" else x
+        found = _reduced(name, given)
+        if found is not None:
+            axis = {"axis": 0} if devices > 1 else {"axis": 1}
+            operand, reference, scale = given, *found
+            if devices > 1:  # rows over devices, and what is reduced with them
+                operand = np.ascontiguousarray(given.T)
+                reference = reference.T if name == "cumsum" else reference
+                scale = scale.T if scale is not None and name == "cumsum" else scale
+            yield Case(name, dtype.name, name, (operand,), (reference,), (scale,), axis, (), devices)
+
+
+def _near_one(values: Values, x: np.ndarray) -> np.ndarray:
+    if not points.is_inexact(x.dtype):
+        return np.where(x == 0, np.ones((), x.dtype), x)
+    wide = x.astype(np.float64) if x.dtype.kind != "c" else x.astype(complex)
+    with np.errstate(all="ignore"):
+        return np.where(np.isfinite(wide), 1 + wide / (1 + abs(wide)) / x.shape[1], wide).astype(x.dtype)
+
+
+def _reduced(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray | None] | None:
+    function, wide = getattr(np, name), widened(x)
+    with np.errstate(all="ignore"):
+        result = function(np.ones((1, 1), x.dtype), axis=1).dtype
+        if not points.is_inexact(x.dtype):
+            return _reduced_integers(name, x, result)
+        if name in ("argmax", "argmin", "any", "all"):
+            return function(wide, axis=1), None
+        if name in ("var", "std"):
+            apart = wide - wide.mean(axis=1, keepdims=True)
+            variance = np.mean(apart.real**2 + apart.imag**2, axis=1)
+            return (variance if name == "var" else np.sqrt(variance)), None
+        scale = {
+            "sum": _sum_of_sizes(x, axis=1),
+            "mean": np.mean(_magnitude(x), axis=1),
+            "cumsum": np.cumsum(_magnitude(x), axis=1),
+        }
+        return function(wide, axis=1), scale.get(name)
+
+
+def _reduced_integers(name: str, x: np.ndarray, result: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
+    if name in ("mean", "var", "std"):
+        found = _reduced(name, x.astype(np.float64))
+        assert found is not None
+        return found[0], None
+    if name in ("sum", "prod", "cumsum"):
+        return _wrapped(
+            getattr(np, name)(widened(x.astype(np.int64) if x.dtype == np.bool_ else x), axis=1), result
+        ), None
+    return getattr(np, name)(x.astype(np.int64) if x.dtype.itemsize == 1 else x, axis=1).astype(result), None
+
+
+def products(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """Products whose contracting axis has n elements, and convolutions of n with a window of 5."""
+    name, dtype = values.dtype.name, values.dtype
+    lhs, rhs = values.normal(8, n), values.normal(n, 8)
+    reference, scale = _product(lhs, rhs, np.matmul)
+    yield Case("matmul", name, "matmul", (lhs, rhs), (reference,), (scale,), {}, (), devices)
+    how = {"subscripts": "ij,jk->ik"}
+    yield Case("einsum", name, "einsum", (lhs, rhs), (reference,), (scale,), how, (), devices)
+    if devices > 1:
+        how = {"axis_name": "x"}
+        yield Case("collective_matmul", name, "collective_matmul", (lhs, rhs), (reference,), (scale,), how, (), devices)
+    x, window = values.normal(n), values.normal(5)
+    reference, scale = _product(x, window, np.convolve)
+    yield Case("convolve", name, "convolve", (x, window), (reference,), (scale,), {}, (), devices)
+    del dtype
+
+
+def _product(lhs: np.ndarray, rhs: np.ndarray, function: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray]:
+    sizes = function(_magnitude(lhs), _magnitude(rhs))
+    if lhs.dtype == np.bool_:
+        return np.asarray(sizes > 0), sizes
+    return _wrapped(np.asarray(function(widened(lhs), widened(rhs))), lhs.dtype), sizes
+
+
+def _wrapped(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return wrapped(values, dtype) if values.dtype == object else values
+
+
+def moves(values: Values, n: int, devices: int) -> Iterator[Case]:
+    """What only moves elements, of all bit patterns, compared as bits."""
+    name, x = values.dtype.name, values.bits(2 * n).reshape(n, 2)
+    for kernel, parameters, expected in (
+        ("copy", {}, x),
+        ("reshard", {}, x),
+        ("transpose", {}, x.T),
+        ("shift", {"shift": 3, "axis": 0, "mode": "periodic"}, np.roll(x, 3, 0)),
+    ):
+        yield Case(kernel, name, kernel, (x,), (np.ascontiguousarray(expected),), (None,), parameters, (), devices)
+
+
+def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
+    """The cases of all these kernels for one element type: one a size, and one over several devices."""
+    several = [(_MOST, devices)] if devices > 1 else []
+    for size, among in [*((size, 1) for size in sizes), *several]:
+        values = Values(dtype)
+        for family in (differences, sums, products, moves):
+            yield from family(values, size, among)
+        if dtype.name in ("bfloat16", "float16", "float32", "float64"):
+            yield from network_cases(values, size, among)
+
+
+ROWS_OF_BITS = ("copy", "reshard", "transpose", "shift")
+"""Rows whose results are compared as bits."""

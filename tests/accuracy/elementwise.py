@@ -1,0 +1,91 @@
+"""Cases of elementwise functions: operands and references by function and element type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from accuracy import points, references
+
+from shardcall_server.kernels.element_types import NAMED
+from shardcall_server.kernels.ufuncs import FUNCTIONS
+
+FLOATS = ("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+INTEGERS = tuple(name for name in NAMED if name not in FLOATS)
+
+_LOGARITHMS = ("logaddexp", "logaddexp2")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call, what its results are, and how large the terms of its sums are.
+
+    Attributes:
+        row: the table's row that it belongs to.
+        column: the table's column: an element type.
+        kernel: its name.
+        operands: of the call; None for one left out.
+        references: of each result, in extended precision or as whole numbers.
+        scales: for each result the sizes of its largest terms; None where its own size counts.
+        parameters: of the call.
+        elements: the operands broadcast to the result's shape, where each result is of elements of its own.
+        devices: of the mesh, over which the first axis is split.
+    """
+
+    row: str
+    column: str
+    kernel: str
+    operands: tuple[np.ndarray | None, ...]
+    references: tuple[np.ndarray, ...]
+    scales: tuple[np.ndarray | None, ...] = (None,)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    elements: tuple[np.ndarray, ...] = ()
+    devices: int = 1
+
+
+def cases(name: str, dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[Case]:
+    """The cases of one function and type: one a size, one over several devices; none where NumPy refuses it."""
+    function = FUNCTIONS[name]
+    dtypes = [dtype] * len(function.operands)
+    try:
+        loop = function.loop(*dtypes)
+    except TypeError:
+        return
+    pool = points.operands(name, dtypes)
+    if name == "power" and not points.is_inexact(dtype):
+        pool[1] = np.abs(pool[1].astype(np.int64) % 8).astype(dtype)
+    if name == "reciprocal" and not points.is_inexact(dtype):
+        pool[0] = np.where(pool[0] == 0, np.ones((), dtype), pool[0])
+    if name in ("remainder", "mod") and points.is_inexact(dtype):
+        # What is left by a smaller divisor may be subnormal, and zero before the divisor is added.
+        least = np.ldexp(np.float64(points.finfo(np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)).tiny), 24)
+        size = abs(pool[1].astype(np.float64))
+        pool[1] = np.where((size > 0) & (size < least), np.ones((), dtype), pool[1])
+    converted = [converted_to(x, to) for x, to in zip(pool, loop.operands, strict=True) if to is not None]
+    expected = references.reference(name, converted, loop.result)
+    scale = np.maximum(*(abs(references.widened(x)) for x in converted)) if name in _LOGARITHMS else None
+    # Narrower types are computed in float32: over several devices too, then.
+    several = [(max(sizes[-1], points.COUNT) + 1, devices)] if devices > 1 and dtype.itemsize >= 4 else []
+    for size, among in [*((size, 1) for size in sizes), *several]:
+        which = np.resize(np.arange(len(pool[0])), size)
+        taken = tuple(x[which] for x in pool)
+        yield Case(
+            name,
+            dtype.name,
+            name,
+            taken,
+            (expected[which],),
+            (None if scale is None else scale[which],),
+            elements=taken,
+            devices=among,
+        )
+
+
+def converted_to(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The operand as a loop's type has it."""
+    with np.errstate(all="ignore"):
+        if dtype == np.bool_ and x.dtype != np.bool_:
+            return np.asarray(references.widened(x) != 0)
+        return x.astype(dtype)

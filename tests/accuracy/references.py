@@ -1,0 +1,128 @@
+"""Elementwise functions in extended precision: 64 bits of mantissa and 15 of exponent, or whole numbers of any size.
+
+glibc's functions of `long double` err by a few units of it at most, of which 2,048 make one of a float64. NumPy calls
+them. Where it does not, or where its own formula for complex numbers loses digits, mpmath computes the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mpmath
+import numpy as np
+
+_DIGITS = mpmath.mp.clone()
+_DIGITS.prec = 200
+_Function = Callable[..., Any]
+
+_BY_MPMATH: dict[str, _Function] = {
+    "log1p": _DIGITS.log1p,
+    "expm1": _DIGITS.expm1,
+    "exp2": lambda z: _DIGITS.power(2, z),
+    "power": _DIGITS.power,
+    "float_power": _DIGITS.power,
+}
+"""Functions of complex numbers that NumPy has by formulas of its own."""
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """The array in extended precision, or as whole numbers of any size."""
+    if array.dtype.kind == "c":
+        return array.astype(np.clongdouble)
+    if array.dtype.kind == "f" or "float" in array.dtype.name:
+        return array.astype(np.float64 if array.dtype.itemsize < 4 else np.longdouble).astype(np.longdouble)
+    if array.dtype == np.bool_:
+        return array
+    return (array.astype(np.int64) if array.dtype.itemsize == 1 else array).astype(object)
+
+
+def wrapped(whole: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Whole numbers of any size as a type of integers has them, modulo 2 to the power of its bits."""
+    if dtype == np.bool_:
+        return np.asarray(whole != 0)
+    bits = 4 if dtype.name.endswith("int4") else 8 * dtype.itemsize
+    low = 0 if dtype.name.startswith("u") else -(2 ** (bits - 1))
+    return np.array((whole - low) % 2**bits + low, np.uint64 if not low else np.int64).astype(dtype)
+
+
+def reference(name: str, operands: Sequence[np.ndarray], result: np.dtype) -> np.ndarray:
+    """What a function is of operands that have been converted to the types that it computes with.
+
+    Args:
+        name: NumPy's.
+        operands: of one shape.
+        result: the type of its result; integers wrap.
+    """
+    with np.errstate(all="ignore"):
+        if all(operand.dtype.kind in "biu" or "int" in operand.dtype.name for operand in operands):
+            return _of_integers(name, operands, result)
+        values = np.asarray(getattr(np, name)(*map(widened, operands)))
+        if operands[0].dtype.kind == "c" and name in _BY_MPMATH:
+            return _by_mpmath(_BY_MPMATH[name], operands, values)
+        return values
+
+
+def _by_mpmath(function: _Function, operands: Sequence[np.ndarray], limits: np.ndarray) -> np.ndarray:
+    """The function's values; those of NumPy where an operand is infinite, NaN or zero, or there is no value."""
+    result = limits.copy()
+    ordinary = np.logical_and.reduce([np.isfinite(operand) & (operand != 0) for operand in operands])
+    for i in np.flatnonzero(ordinary):
+        value = function(*(_DIGITS.mpc(complex(operand[i])) for operand in operands))
+        result[i] = complex_of(value)
+    return result
+
+
+def complex_of(value: Any) -> np.clongdouble:
+    """A number of mpmath's in extended precision."""
+    parts = np.array([_extended(value.real), _extended(value.imag)], np.longdouble)
+    return parts.view(np.clongdouble)[0]
+
+
+def _extended(x: Any) -> np.longdouble:
+    if not _DIGITS.isfinite(x) or x == 0:
+        return np.longdouble(float(x))
+    mantissa, exponent = _DIGITS.frexp(x)
+    # Beyond the exponents of extended precision it is infinite or zero in any case.
+    exponent = max(-20_000, min(20_000, int(exponent)))
+    return np.ldexp(np.longdouble(int(_DIGITS.nint(mantissa * 2**64))), exponent - 64)
+
+
+def _of_integers(name: str, operands: Sequence[np.ndarray], result: np.dtype) -> np.ndarray:
+    if name in _WHOLE:
+        bits = 8 * operands[0].dtype.itemsize
+        rule = _WHOLE[name]
+        values = [rule(bits, *map(int, items)) for items in zip(*operands, strict=True)]
+        return wrapped(np.array(values, object), result)
+    if result == np.bool_ or all(operand.dtype == np.bool_ for operand in operands) or name in ("where", "clip"):
+        return np.asarray(getattr(np, name)(*operands))
+    return wrapped(np.asarray(getattr(np, name)(*map(widened, operands))), result)
+
+
+def _shifted(bits: int, x: int, y: int) -> int:
+    return x << y if 0 <= y < bits else 0
+
+
+def _power(bits: int, x: int, y: int) -> int:
+    return pow(x, y, 2**bits)
+
+
+_WHOLE: dict[str, Callable[..., int]] = {
+    "floor_divide": lambda _, x, y: x // y if y else 0,
+    "remainder": lambda _, x, y: x % y if y else 0,
+    "mod": lambda _, x, y: x % y if y else 0,
+    "fmod": lambda _, x, y: (abs(x) % abs(y)) * (1 if x > 0 else -1) if y else 0,
+    "power": _power,
+    "square": lambda _, x: x * x,
+    "reciprocal": lambda _, x: x if abs(x) == 1 else 0,
+    "left_shift": _shifted,
+    "right_shift": lambda bits, x, y: x >> (y if 0 <= y < bits else bits),
+    "sign": lambda _, x: (x > 0) - (x < 0),
+    **dict.fromkeys(("absolute", "abs"), lambda _, x: abs(x)),
+    **dict.fromkeys(("floor", "ceil", "trunc", "rint", "positive", "conjugate", "real"), lambda _, x: x),
+    "imag": lambda _, _x: 0,
+    "signbit": lambda _, x: x < 0,
+    **dict.fromkeys(("isnan", "isinf"), lambda _, _x: False),
+    "isfinite": lambda _, _x: True,
+}
+"""Functions of whole numbers that Python's and NumPy's operators are not; the first argument is the type's bits."""

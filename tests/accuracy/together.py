@@ -1,0 +1,46 @@
+"""Runs many cases as one program in this process: compiling them one by one would take several times as long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from accuracy.elementwise import Case
+
+from shardcall_server.authoring.runner import call
+from shardcall_server.compilation.program import build_mesh
+from shardcall_server.kernels.element_types import convert, held_type
+from shardcall_server.kernels.library import kernels
+
+_KERNELS = {kernel.name: kernel for kernel in kernels()}
+_MESH = {"x": 1}
+
+
+def run_together(cases: Sequence[Case]) -> list[tuple[np.ndarray, ...]]:
+    """The results of each case's kernel on one device, with the flags that XLA has in this process."""
+    resolved = [
+        call(_KERNELS[case.kernel], *case.operands, mesh=_MESH, parameters=case.parameters).resolve() for case in cases
+    ]
+    programs = [
+        found.strategy.build(found.problem, build_mesh(found.problem.mesh, found.device_ids)) for found in resolved
+    ]
+
+    def together(held: list[list[jax.Array]]) -> list[list[jax.Array]]:
+        made = []
+        for case, found, program, given in zip(cases, resolved, programs, held, strict=True):
+            arrays = [convert(x, operand.dtype) for x, operand in zip(given, _present(case), strict=True)]
+            # What a program returns beside its results are flags.
+            results = program(*arrays)[: len(found.problem.results)]
+            made.append([array.astype(held_type(array.dtype)) for array in results])
+        return made
+
+    made = jax.jit(together)([[x.astype(held_type(x.dtype)) for x in _present(case)] for case in cases])
+    return [
+        tuple(np.asarray(a).astype(kind.dtype) for a, kind in zip(arrays, found.problem.results, strict=True))
+        for arrays, found in zip(made, resolved, strict=True)
+    ]
+
+
+def _present(case: Case) -> list[np.ndarray]:
+    return [np.asarray(operand) for operand in case.operands if operand is not None]

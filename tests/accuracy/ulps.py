@@ -1,0 +1,197 @@
+"""Errors in units in the last place, and what becomes of subnormals, infinities, NaN and the sign of zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from accuracy.points import finfo, is_inexact
+
+_EXAMPLES = 3
+_ON_EDGE = 2
+"""By how many times the worst error elsewhere a result on a branch cut may be wrong before it is another value."""
+
+
+@dataclass
+class Accuracy:
+    """How results compare with their references.
+
+    Attributes:
+        worst: the largest error in units in the last place, subnormals left out; infinite for a wrong whole number.
+        worst_at: the operands that have it, the result and the reference.
+        operands_flushed: whether subnormal operands count as zero.
+        results_flushed: whether subnormal results are zero.
+        differ: how many NaN, infinities and zeros are not the reference's, in value or sign.
+        differ_at: some of them, as ``worst_at``.
+    """
+
+    worst: float = 0.0
+    worst_at: str = ""
+    operands_flushed: bool = False
+    results_flushed: bool = False
+    differ: int = 0
+    differ_at: tuple[str, ...] = ()
+
+    def __or__(self, other: Accuracy) -> Accuracy:
+        """The worse of two."""
+        worse = max(self, other, key=lambda accuracy: accuracy.worst)
+        return Accuracy(
+            worse.worst,
+            worse.worst_at,
+            self.operands_flushed or other.operands_flushed,
+            self.results_flushed or other.results_flushed,
+            max(self.differ, other.differ),
+            self.differ_at or other.differ_at,
+        )
+
+
+def spacing(size: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The distance between numbers of a type at a size, in extended precision."""
+    info = finfo(dtype)
+    with np.errstate(all="ignore"):
+        exponent = np.clip(np.frexp(size)[1] - 1, info.minexp, info.maxexp - 1)
+    return np.ldexp(np.longdouble(1), exponent - info.nmant)
+
+
+def errors(actual: np.ndarray, reference: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray:
+    """The distance in units in the last place of the reference, or of ``scale`` where that is larger.
+
+    The units of a complex number are those of its larger part; a part of 0 in place of a subnormal one is no error.
+    Where a result is not finite, there is none.
+
+    Args:
+        actual: results, of the type whose units count.
+        reference: in extended precision.
+        scale: the sizes of the largest terms of sums that cancel.
+    """
+    with np.errstate(all="ignore"):
+        wide = _extended(actual)
+        size = _size(reference) if scale is None else np.fmax(_size(reference), abs(scale))
+        apart = [abs(got - wanted) for got, wanted in _parts(wide, reference)]
+        if actual.dtype.kind == "c":
+            apart = [np.where(flushed, 0, d) for d, flushed in zip(apart, _flushed(actual, reference), strict=True)]
+        in_units = np.max(apart, axis=0) / spacing(size, actual.dtype)
+        finite = np.isfinite(wide) & np.isfinite(_extended(_rounded(reference, actual.dtype)))
+    return np.where(finite, in_units, 0)
+
+
+def _parts(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+    if all(array.dtype.kind != "c" for array in arrays):
+        return [arrays]
+    return [tuple(array.real for array in arrays), tuple(array.imag for array in arrays)]
+
+
+def _flushed(actual: np.ndarray, reference: np.ndarray) -> list[np.ndarray]:
+    """Where a part is 0 and the reference's is subnormal."""
+    least = finfo(actual.dtype).tiny
+    return [(got == 0) & (wanted != 0) & (abs(wanted) < least) for got, wanted in _parts(actual, reference)]
+
+
+def measure(
+    actual: np.ndarray,
+    reference: np.ndarray,
+    elements: Sequence[np.ndarray] = (),
+    scale: np.ndarray | None = None,
+) -> Accuracy:
+    """Compares results with their references.
+
+    Args:
+        actual: results [n].
+        reference: of the same shape, in extended precision or as whole numbers.
+        elements: the operands, of the same shape, where a result is of elements of its own.
+        scale: as of `errors`.
+    """
+    actual, reference = np.ravel(actual), np.ravel(reference)
+    elements, scale = [np.ravel(x) for x in elements], None if scale is None else np.ravel(scale)
+    result, shown = Accuracy(), _Shown(actual, reference, elements)
+    if not is_inexact(actual.dtype):
+        wrong = actual != reference
+        tiny = _any_of(_is_subnormal, elements, actual)
+        result.operands_flushed = bool(wrong[tiny].any())
+        if (wrong & ~tiny).any():
+            result.worst, result.worst_at = float("inf"), shown.at(int(np.argmax(wrong & ~tiny)))
+        return result
+    error, least = errors(actual, reference, scale), finfo(actual.dtype).tiny
+    with np.errstate(all="ignore"):
+        tiny_out = (_size(reference) < least) & (reference != 0)
+    tiny_in, on_edge = _any_of(_is_subnormal, elements, actual), _any_of(_is_edge, elements, actual)
+    ordinary = ~tiny_in & ~tiny_out & ~on_edge
+    if (error * ordinary).any():
+        at = int(np.argmax(error * ordinary))
+        result.worst, result.worst_at = float(error[at]), shown.at(at)
+    bound = max(1.0, result.worst)
+    result.operands_flushed = bool((error[tiny_in & ~tiny_out] > bound).any())
+    result.results_flushed = bool((error[tiny_out & ~tiny_in & (_size(reference) > least / 2)] > bound).any())
+    if actual.dtype.kind == "c":
+        result.results_flushed |= bool((np.logical_or(*_flushed(actual, reference)) & ordinary).any())
+    wrong = (on_edge & (error > _ON_EDGE * bound)) | ~_same_limits(
+        actual, _rounded(reference, actual.dtype), exact_zeros=scale is None
+    )
+    wrong &= ~tiny_in & ~tiny_out
+    result.differ = int(wrong.sum())
+    result.differ_at = tuple(shown.at(int(i)) for i in np.flatnonzero(wrong)[:_EXAMPLES])
+    return result
+
+
+@dataclass(frozen=True)
+class _Shown:
+    actual: np.ndarray
+    reference: np.ndarray
+    elements: Sequence[np.ndarray]
+
+    def at(self, i: int) -> str:
+        """An element as the table shows it."""
+        given = ", ".join(str(x[i]) for x in self.elements)
+        return f"({given}) → {self.actual[i]}, not {_rounded(self.reference[i : i + 1], self.actual.dtype)[0]}"
+
+
+def _same_limits(actual: np.ndarray, wanted: np.ndarray, *, exact_zeros: bool) -> np.ndarray:
+    """Whether NaN, infinities and zeros with their signs are as wanted; of complex numbers in both parts."""
+    if actual.dtype.kind == "c":
+        parts = [(actual.real, wanted.real), (actual.imag, wanted.imag)]
+        first, second = (_same_limits(*part, exact_zeros=exact_zeros) for part in parts)
+        return first & second
+    actual, wanted = _extended(actual), _extended(wanted)
+    nan = np.isnan(actual) == np.isnan(wanted)
+    infinite = np.isinf(actual) | np.isinf(wanted)
+    zero = (wanted == 0) & exact_zeros
+    same = (actual == wanted) & (np.signbit(actual) == np.signbit(wanted))
+    return nan & (~(infinite | zero) | np.isnan(wanted) | same)
+
+
+def _rounded(reference: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        narrow = dtype.kind != "c" and dtype.itemsize < 4
+        return reference.astype(np.float64).astype(dtype) if narrow else reference.astype(dtype)
+
+
+def _extended(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind == "c":
+        return array.astype(np.clongdouble)
+    return (array.astype(np.float64) if array.dtype.itemsize < 4 else array).astype(np.longdouble)
+
+
+def _size(array: np.ndarray) -> np.ndarray:
+    return np.fmax(abs(array.real), abs(array.imag)) if array.dtype.kind == "c" else abs(array)
+
+
+def _any_of(test: Callable[[np.ndarray], np.ndarray], elements: Sequence[np.ndarray], actual: np.ndarray) -> np.ndarray:
+    return np.logical_or.reduce([test(x) for x in elements]) if elements else np.zeros(actual.shape, bool)
+
+
+def _is_edge(x: np.ndarray) -> np.ndarray:
+    """Whether a complex number may be on a branch cut: on an axis, where the sign of a zero decides, or not finite."""
+    if x.dtype.kind != "c":
+        return np.zeros(x.shape, bool)
+    return (x.real == 0) | (x.imag == 0) | ~np.isfinite(x)
+
+
+def _is_subnormal(x: np.ndarray) -> np.ndarray:
+    """Whether a number or a part of it is subnormal in the type that kernels compute with, of 32 bits or more."""
+    if not is_inexact(x.dtype):
+        return np.zeros(x.shape, bool)
+    if x.dtype.kind == "c":
+        return _is_subnormal(x.real) | _is_subnormal(x.imag)
+    size = abs(_extended(x))
+    return (size > 0) & (size < finfo(x.dtype if x.dtype.itemsize >= 4 else np.dtype(np.float32)).tiny)
