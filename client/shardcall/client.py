@@ -158,9 +158,9 @@ class Client(KernelMethods[Result], ArrayMethods):
         Arguments are those of `call`. A `shardcall.Array` stands for each array that the kernel's callers will
         give; operands given with their values, such as ``prepend=0.0``, are bound.
 
-        As with ``jax.stages.Compiled``, an array on the mesh that lies otherwise than the program takes it is refused
-        with a `ShardingError`, at once where it is bound. ``reshard=True`` has calls move it instead; a single call is
-        allowed that by ``compiled(x, reshard=True)``.
+        As with ``jax.stages.Compiled``, an array on the mesh whose placement is not the one compiled for is refused
+        with a `ShardingError`; a bound one is refused at once. With ``reshard=True`` calls move it instead, and
+        ``compiled(x, reshard=True)`` allows that to a single call.
         """
         call = prepare(
             name,

@@ -93,9 +93,9 @@ class CompiledKernel:
         Args:
             operands: arrays of exactly the types that it was compiled for, without those that are bound.
             keep: leave the results on the mesh.
-            reshard: whether arrays that lie on the mesh otherwise than the program takes them are moved first;
-                ``result.plan.transfers`` tells which and how many bytes. Unless they may be, they are refused. None
-                for what `Client.compile` was told. Arrays that come with the call are always placed.
+            reshard: whether an array on the mesh whose placement is not the one compiled for is moved first, which
+                ``result.plan.transfers`` reports; such an array is refused otherwise. None for what was given to
+                `Client.compile`. Arrays that come with the call are always placed.
             timeout: seconds for the whole call; None for the server's maximum.
             named: refused; operands go by position.
 

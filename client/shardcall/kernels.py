@@ -43,12 +43,12 @@ REPRODUCIBILITY = {
     kernel_pb2.REPRODUCIBILITY_PER_CALL: "per call",
     kernel_pb2.REPRODUCIBILITY_NOT_PROMISED: "not promised",
 }
-"""What `KernelDescription.reproducibility` is; empty where the server does not tell."""
+"""The values of `KernelDescription.reproducibility`; empty where the server does not report it."""
 
 _REPRODUCIBLE = {
     "always": "the same bits on every mesh",
     "integers": "the same bits on every mesh of integers and bool; others may differ in the last bits",
-    "per call": "the same bits on every mesh for some calls, as their plans tell",
+    "per call": "the same bits on every mesh for some calls; see Plan.reproducible",
     "not promised": "may differ from mesh to mesh in the last bits",
 }
 
@@ -65,8 +65,8 @@ class KernelDescription:
         parameters: what it takes by name.
         strategies: the ways to do its work, besides ``"auto"``.
         reproducibility: for which calls the results are the same bits on every mesh: ``"always"``, ``"integers"``
-            (operands and results of integers or bool), ``"per call"`` (`Plan.reproducible` tells) or ``"not
-            promised"``; empty where the server does not tell.
+            (operands and results of integers or bool), ``"per call"`` (see `Plan.reproducible`) or ``"not
+            promised"``; empty where the server does not report it.
     """
 
     name: str

@@ -88,9 +88,8 @@ class Plan:
         cache_hit: whether the program was there when this plan was asked for.
         explanation: after a miss, the parts of the key that differ from the nearest one cached.
         from_disk: after a miss, whether the compiled program was found on the server's disk and only loaded.
-        transfers: the operands that lie on the mesh otherwise than the program takes them, and are moved first. They
-            are the call's and not the program's: an array that lies elsewhere moves otherwise. Arrays that come with
-            the call are placed, not moved.
+        transfers: the operands on the mesh that are moved first, to the placement that the program takes. They are a
+            property of the call, not of the program. Arrays that come with the call are placed, not moved.
         reproducible: whether this call's results are the same bits on every mesh, in every layout and by every
             strategy; False where that is not promised.
     """
@@ -203,7 +202,9 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
 def _transfer(message: kernel_pb2.Transfer, over: Mesh, operands: tuple[Placement | None, ...]) -> Transfer:
     taken = operands[message.operand] if message.operand < len(operands) else None
     if taken is None:
-        raise ProtocolError(f"the server tells that operand {message.operand} moves, and the plan has no such operand")
+        raise ProtocolError(
+            f"the server reports that operand {message.operand} moves, and the plan has no such operand"
+        )
     return Transfer(
         operand=message.operand,
         type=taken.type,
@@ -217,7 +218,7 @@ def _transfer(message: kernel_pb2.Transfer, over: Mesh, operands: tuple[Placemen
 
 
 def transfer_to_proto(transfer: Transfer) -> kernel_pb2.Transfer:
-    """Returns the message for a transfer, of a plan that tells the rest."""
+    """Returns the message for a transfer; its destination is in the plan."""
     return kernel_pb2.Transfer(
         operand=transfer.operand,
         mesh=mesh.to_proto(transfer.from_mesh),

@@ -119,7 +119,7 @@ class Described:
 
     @property
     def placement(self) -> Placement:
-        """Its type, spec, padded shape and the shape of its blocks, as a plan tells them of an operand."""
+        """Its type, spec, padded shape and the shape of its blocks, as in a plan."""
         return self.__remote_array__()._placement
 
     @property

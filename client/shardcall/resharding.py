@@ -21,18 +21,19 @@ _Block: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Transfer:
-    """An operand that lies on the mesh otherwise than the program takes it, and is moved first.
+    """An operand on the mesh that is moved before the program runs, to the placement that the program takes.
 
     Attributes:
         operand: its index in the kernel's order.
         type: its shape and element type.
-        from_mesh: the mesh that it lies on, with its device ids.
+        from_mesh: the mesh that it is placed on, with its device ids.
         from_spec: how it is partitioned over that mesh.
         to_mesh: the mesh of the program, with its device ids.
         to_spec: how the program takes it.
-        received_bytes: what all devices together receive: of each device's block what it does not hold; with
-            ``through_host`` the blocks whole.
-        through_host: whether it goes by way of the memory of the server's host, since it is padded otherwise.
+        received_bytes: what all devices together receive: of each device's block the part that it does not hold yet;
+            with ``through_host`` complete blocks.
+        through_host: whether it moves through the memory of the server's host, as it does where the two placements
+            are padded differently.
     """
 
     operand: int
@@ -46,9 +47,9 @@ class Transfer:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, how much of it and by which way: ``from P('x') on Mesh(x=8), 64 bytes by …``."""
+        """Its placement, the bytes and the path: ``from P('x') on Mesh(x=8), 64 bytes between devices``."""
         there = "" if self.from_mesh == self.to_mesh else f" on {self.from_mesh.short}"
-        path = "by way of the host" if self.through_host else "between devices"
+        path = "through the host" if self.through_host else "between devices"
         return f"from {self.from_spec}{there}, {self.received_bytes:,} bytes {path}"
 
     def __str__(self) -> str:
@@ -64,18 +65,18 @@ def find_transfer(
     *,
     between_hosts: bool = False,
 ) -> Transfer | None:
-    """Returns the transfer that an operand needs; None where it lies as the program takes it.
+    """Returns the transfer that an operand needs; None where its placement is the one that the program takes.
 
-    It does so where, as with ``jax.sharding.Sharding.is_equivalent_to``, the devices are the same ones in the same
-    order and each has the same block; what mesh axes are called is of no account.
+    As for ``jax.sharding.Sharding.is_equivalent_to``, two placements are the same if their devices are the same, in
+    the same order, and each device has the same block. The names of mesh axes do not matter.
 
     Args:
         operand: its index in the kernel's order.
-        from_mesh: the mesh that it lies on.
-        placed: how it lies there.
+        from_mesh: the mesh that it is placed on.
+        placed: how it is placed there.
         to_mesh: the mesh of the program.
         taken: how the program takes it.
-        between_hosts: whether the devices are those of several hosts, which other devices are reached through.
+        between_hosts: whether the devices belong to several hosts; other devices are then reached through the hosts.
     """
     if from_mesh == to_mesh and placed == taken:
         return None

@@ -120,7 +120,7 @@ def test_a_plan_tells_which_operands_move():
     assert (transfer.from_mesh, transfer.from_spec) == (Mesh(a=2, device_ids=[1, 0]), P(None, "a"))
     assert (transfer.type, transfer.to_mesh, transfer.to_spec) == (told.operands[0].type, told.mesh, P("x", None))
     assert plan.transfer_to_proto(transfer) == message.transfers[0]
-    line = "from P(None, 'a') on Mesh(a=2, device_ids=[1, 0]), 1,234 bytes by way of the host"
+    line = "from P(None, 'a') on Mesh(a=2, device_ids=[1, 0]), 1,234 bytes through the host"
     assert f"  transfer     operand 0 {line}\n" in str(told)
     assert repr(told).endswith("cached, moves 1 operand (1,234 bytes)>")
     assert told.visualize().caption == f"operand 0: float64[3,4] P('x', None) on Mesh(x=2), moved {line}"

@@ -60,11 +60,11 @@ def test_a_device_receives_what_it_does_not_hold(from_spec, from_mesh, to_spec, 
     assert (found.operand, found.from_mesh, found.to_spec) == (1, from_mesh, to_spec)
 
 
-def test_an_array_padded_otherwise_goes_by_way_of_the_host_without_its_padding():
+def test_an_array_padded_otherwise_moves_through_the_host_without_its_padding():
     found = transfer((5, 4), P("x", None), X, P(None, "x"), X)
     assert found.through_host
     assert found.received_bytes == 5 * 4 * 8
-    assert str(found) == "operand 1 from P('x', None), 160 bytes by way of the host"
+    assert str(found) == "operand 1 from P('x', None), 160 bytes through the host"
 
 
 def test_between_other_devices_of_several_hosts_too():

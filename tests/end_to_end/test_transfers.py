@@ -1,4 +1,4 @@
-"""Operands on the mesh that lie otherwise than a program takes them: compiled calls refuse them, plans report them."""
+"""Transfers of operands that are on the mesh: compiled calls refuse them, plans report them."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ DIFF = np.diff(X, axis=1)
 MESH, ROWS = sc.Mesh(x=4), P("x", None)
 TURNED = sc.Mesh(x=4, device_ids=[3, 2, 1, 0])
 
-# Where an array lies, and the bytes that its move to rows over the first four devices takes.
+# A placement, and the bytes of a transfer from there to rows over the first four devices.
 ELSEWHERE = {
     "another spec": (MESH, P(None, "x"), 3 * 128),
     "another order": (TURNED, ROWS, 512),
@@ -51,7 +51,7 @@ def test_a_compiled_call_refuses_to_move_an_operand_unless_it_may(client, fd, ov
             fd(h)
 
 
-def test_an_operand_that_lies_as_it_is_taken_is_not_moved(client, fd):
+def test_an_operand_of_an_equivalent_placement_is_not_moved(client, fd):
     named_otherwise = sc.Mesh(a=2, b=2)
     with client.put(X, mesh=MESH, spec=ROWS) as h, client.put(X, mesh=named_otherwise, spec=P(("a", "b"))) as same:
         for array in (h, same, X):
@@ -105,14 +105,14 @@ def test_plans_and_results_of_ordinary_calls_report_what_moves(client):
         assert repr(planned).endswith("moves 1 operand (384 bytes)>")
         assert "moved from P('x', None), 384 bytes between devices" in planned.visualize().caption
         assert "moved" not in planned.visualize("result").caption
-        # The same program, found by the same key, for an array that lies as it is taken.
+        # The same program, found by the same key, for an array that needs no transfer.
         with client.put(X, mesh=MESH, spec=P(None, "x")) as other:
             assert client.plan("diff", other, **options).transfers == ()
             assert client.diff(other, **options).plan.key_digest == result.plan.key_digest
         assert client.diff(X, **options).plan.transfers == ()
 
 
-def test_an_array_padded_otherwise_is_reported_to_go_by_way_of_the_host(client):
+def test_an_array_padded_otherwise_is_reported_to_move_through_the_host(client):
     with client.put(np.ones((5, 4)), mesh=MESH, spec=ROWS) as h:
         (transfer,) = client.diff(h, mesh=MESH, spec=P(None, "x"), keep=True).plan.transfers
         assert (transfer.through_host, transfer.received_bytes) == (True, 160)

@@ -60,7 +60,7 @@ class Execution:
             deadline: of the call.
             lease_id: whose the results are, if they stay on the mesh.
             result_sizes: the results' bytes, where they are known.
-            refuse_transfers: whether operands on the mesh must lie as the program takes them.
+            refuse_transfers: whether to refuse a call that would move an operand on the mesh.
 
         Raises:
             ResourceExhaustedError: if the operands are over the server's limit; nothing is copied or sent.

@@ -150,8 +150,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     does not take.
     """
     ERROR_REASON_TRANSFER_REQUIRED: _ErrorReason.ValueType  # 44
-    """INVALID_ARGUMENT: an operand lies on the mesh otherwise than the program takes
-    it, and the call forbids to move it. Reshard it first, or allow the transfer.
+    """INVALID_ARGUMENT: an operand on the mesh would have to be moved to where the
+    program takes it, and the call forbids transfers. Reshard it first, or allow
+    the transfer.
     """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -291,7 +292,8 @@ ERROR_REASON_OPERAND_COUNT: ErrorReason.ValueType  # 43
 does not take.
 """
 ERROR_REASON_TRANSFER_REQUIRED: ErrorReason.ValueType  # 44
-"""INVALID_ARGUMENT: an operand lies on the mesh otherwise than the program takes
-it, and the call forbids to move it. Reshard it first, or allow the transfer.
+"""INVALID_ARGUMENT: an operand on the mesh would have to be moved to where the
+program takes it, and the call forbids transfers. Reshard it first, or allow
+the transfer.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -28,13 +28,13 @@ class _Reproducibility:
 class _ReproducibilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reproducibility.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REPRODUCIBILITY_UNSPECIFIED: _Reproducibility.ValueType  # 0
-    """Not told."""
+    """Unknown."""
     REPRODUCIBILITY_ALWAYS: _Reproducibility.ValueType  # 1
     """For all."""
     REPRODUCIBILITY_INTEGERS: _Reproducibility.ValueType  # 2
     """For those whose operands and results are integers or bool."""
     REPRODUCIBILITY_PER_CALL: _Reproducibility.ValueType  # 3
-    """It depends on the call; `Plan.reproducible` tells."""
+    """It depends on the call; see `Plan.reproducible`."""
     REPRODUCIBILITY_NOT_PROMISED: _Reproducibility.ValueType  # 4
     """For none: the last bits may differ from mesh to mesh."""
 
@@ -45,13 +45,13 @@ class Reproducibility(_Reproducibility, metaclass=_ReproducibilityEnumTypeWrappe
     """
 
 REPRODUCIBILITY_UNSPECIFIED: Reproducibility.ValueType  # 0
-"""Not told."""
+"""Unknown."""
 REPRODUCIBILITY_ALWAYS: Reproducibility.ValueType  # 1
 """For all."""
 REPRODUCIBILITY_INTEGERS: Reproducibility.ValueType  # 2
 """For those whose operands and results are integers or bool."""
 REPRODUCIBILITY_PER_CALL: Reproducibility.ValueType  # 3
-"""It depends on the call; `Plan.reproducible` tells."""
+"""It depends on the call; see `Plan.reproducible`."""
 REPRODUCIBILITY_NOT_PROMISED: Reproducibility.ValueType  # 4
 """For none: the last bits may differ from mesh to mesh."""
 Global___Reproducibility: _TypeAlias = Reproducibility  # noqa: Y015
@@ -535,9 +535,9 @@ Global___StrategyTiming: _TypeAlias = StrategyTiming  # noqa: Y015
 
 @_typing.final
 class Transfer(_message.Message):
-    """An operand that lies on the mesh otherwise than the program takes it, so that
-    the call moves it first. It lies as the program takes it where its devices are
-    the same ones in the same order and each has the same block.
+    """An operand on the mesh that the call moves first, because its placement is not
+    the one that the program was compiled for. Two placements are the same if their
+    devices are the same, in the same order, and each device has the same block.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -550,14 +550,16 @@ class Transfer(_message.Message):
     operand: _builtins.int
     """Which operand, by its index in the kernel's order."""
     received_bytes: _builtins.int
-    """The bytes that all devices together receive: what each needs of its block
-    and does not hold; with `through_host` the blocks whole.
+    """The bytes that all devices together receive: of each device's block the part
+    that it does not hold yet; with `through_host` complete blocks.
     """
     through_host: _builtins.bool
-    """Whether it goes by way of the host's memory: where it is padded otherwise."""
+    """Whether it moves through the host's memory, as it does where the two
+    placements are padded differently.
+    """
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
-        """The mesh that it lies on, with its device ids."""
+        """The mesh that it is placed on, with its device ids."""
 
     @_builtins.property
     def spec(self) -> _mesh_pb2.PartitionSpec:
@@ -613,8 +615,8 @@ class Plan(_message.Message):
     key_digest: _builtins.str
     """SHA-256 over the key's parts, hexadecimal."""
     reproducible: _builtins.bool
-    """Whether the same call has the same bits for its results on every mesh, as
-    `Reproducibility` tells; false where that is not promised.
+    """Whether the results of this call are the same bits on every mesh, in the
+    sense of `Reproducibility`; false where that is not promised.
     """
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
@@ -649,9 +651,9 @@ class Plan(_message.Message):
     @_builtins.property
     def transfers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transfer]:
         """The operands that this call moves between devices before the program runs.
-        They belong to the call, not to the program: another call of the same
-        program may move none. Operands that do not lie on the mesh are placed
-        where they are needed, and are not among them.
+        They are a property of the call, not of the program: another call of the same
+        program may move none. Operands that are not on the mesh are placed where
+        they are needed and are not listed.
         """
 
     def __init__(

@@ -128,8 +128,8 @@ class PlanRequest(_message.Message):
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The handles of those operands that are on the mesh, at their indices; empty
-        for the others, and those missing at the end. Such an operand decides on
-        mesh and specs that are unset as it does in Execute, and the plan tells
+        for the others, and may be left out at the end. Such an operand determines
+        an unset mesh and unset specs as it does in Execute, and the plan reports
         whether it moves.
         """
 
@@ -504,10 +504,10 @@ class ExecuteRequest(_message.Message):
     lease_id: _builtins.bytes
     """Whose the results are that stay; as PutArray's. Needed with keep_results."""
     refuse_transfers: _builtins.bool
-    """Refuse the call, TRANSFER_REQUIRED, where it would move an operand that lies
-    on the mesh, as a call of a program that was compiled ahead of time does
-    unless its caller allows it. Unset, such operands are moved, and
-    `Plan.transfers` tells which.
+    """Refuse the call with TRANSFER_REQUIRED if it would move an operand that is
+    on the mesh. Clients set this for programs compiled ahead of time unless
+    their caller allows transfers. If unset, operands are moved as needed, and
+    `Plan.transfers` reports them.
     """
     @_builtins.property
     def call(self) -> _kernel_pb2.KernelCall:

@@ -39,7 +39,7 @@ class Prepared:
         operands: the operands as given.
         mesh: the mesh that holds the program.
         found: the program.
-        refuse_transfers: whether operands on the mesh must lie as the program takes them.
+        refuse_transfers: whether to refuse a call that would move an operand on the mesh.
     """
 
     call: kernel_pb2.KernelCall
@@ -50,7 +50,7 @@ class Prepared:
 
     @cached_property
     def _transfers(self) -> kernel_pb2.Plan:
-        """What this call's plan has beside that of its program."""
+        """A plan that holds only the transfers of this call."""
         if not any(operand.resident for operand in self.operands):
             return _NO_TRANSFERS
         return kernel_pb2.Plan(transfers=find_transfers(self.found.plan, self.operands, self.mesh.ready))
@@ -102,7 +102,7 @@ class Execution:
             call: whose it is.
             kernel_call: what is to run.
             operands: as given.
-            refuse_transfers: whether operands on the mesh must lie as the program takes them.
+            refuse_transfers: whether to refuse a call that would move an operand on the mesh.
 
         Raises:
             CallError: the call is wrong, or its deadline passed; the compilation then goes on.

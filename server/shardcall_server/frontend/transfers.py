@@ -1,4 +1,4 @@
-"""Operands on the mesh that a call moves, since its program takes them placed otherwise."""
+"""Operands on the mesh that a call moves to the placement that its program takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_transfers(
     Args:
         program: the plan of the program that the call runs.
         operands: the call's.
-        ready: what the mesh said of itself.
+        ready: the mesh's devices.
     """
     return tuple(plan.transfer_to_proto(transfer) for transfer in _transfers(program, operands, ready))
 
@@ -49,7 +49,7 @@ def _transfers(program: kernel_pb2.Plan, operands: Sequence[Given], ready: link_
     found = []
     for index, (given, taken) in enumerate(zip(operands, program.operands, strict=False)):
         resident = given.resident
-        # Most arrays lie as they are taken, and to compare the messages is a hundredth of the work.
+        # Equal messages are the usual case, and comparing them costs a hundredth of the rest.
         if resident is None or (resident.mesh == program.mesh and resident.placement == taken):
             continue
         placed, wanted = plan.placement(resident.placement), plan.placement(taken)

@@ -149,7 +149,7 @@ class Kernel(ABC):
         operands: what it takes, by position.
         parameters: what it takes by name.
         strategies: the ways to do its work.
-        reproducibility: for which calls the results are the same bits on every mesh; unless a kernel says so, for none.
+        reproducibility: for which calls the results are the same bits on every mesh; by default for none.
     """
 
     name: ClassVar[str]

@@ -140,7 +140,7 @@ class Reduction:
         index: whether it tells where something is.
         averages: whether it divides, so that its result is of real numbers.
         combine: of two results the one of both, where it may begin with an initial value.
-        reproducibility: as `Kernel.reproducibility`, where it does not average.
+        reproducibility: as `Kernel.reproducibility`, for reductions that do not average.
     """
 
     name: str

@@ -21,7 +21,7 @@ class Reproducibility(enum.Enum):
     Attributes:
         ALWAYS: for all.
         INTEGERS: for those whose operands and results are integers or bool, which add and multiply exactly.
-        PER_CALL: for some others; a call's plan tells.
+        PER_CALL: for some calls, as `Kernel.is_reproducible` decides; the plan reports it.
         NOT_PROMISED: for none.
     """
 
