@@ -54,7 +54,7 @@ SPELLINGS: Mapping[str, Spelling] = MappingProxyType(
         "normal": Spelling(operands=("seed", "loc", "scale"), in_specs=(), optional=("loc", "scale")),
         "randint": Spelling(operands=("seed", "low", "high"), in_specs=()),
         "permutation": Spelling(operands=("seed", "x"), in_specs=(None, "spec")),
-        **dict.fromkeys((*UNARY, "argmax", "argmin", "reshard", "copy", "transpose"), _ARRAY),
+        **dict.fromkeys((*UNARY, "argmax", "argmin", "reshard", "copy", "transpose", "roll"), _ARRAY),
         **dict.fromkeys(MASKED, _MASKED),
         **dict.fromkeys(BEGUN, _BEGUN),
         **dict.fromkeys(BINARY, _PAIR),

@@ -119,3 +119,10 @@ def test_operands_of_the_wrong_number(client):
 def test_modes_of_convolutions(client):
     for mode in (0, 1, 2, 3, -1, 1.5, None, True, "same", "nonsense"):
         check(client, "convolve", X[:, 0], np.array([1.0, 2.0, 4.0, 8.0]), mode=mode)
+
+
+def test_rolls_along_several_axes(client):
+    for shift, axis in ((1, None), ((1, -2), (0, 1)), ((1, 2), 0), ((1, 2, 3), (0, 1)), (1, 2), (1, "0")):
+        check(client, "roll", X, shift, axis, on=MESH)
+    check(client, "roll", 5, 1)
+    check(client, "roll", 5, 1, 0)

@@ -93,7 +93,7 @@ _PARAMETERS = [
     ("two axes of a median", "max", {"axis": (0, 0)}, _X, "INVALID_PARAMETER", "axis"),
     ("keepdims of 1", "sum", {"keepdims": 1}, _X, "PARAMETER_TYPE", "keepdims"),
     ("keepdims in words", "mean", {"keepdims": "True"}, _X, "PARAMETER_TYPE", "keepdims"),
-    ("a fractional ddof", "var", {"ddof": 0.5}, _X, "PARAMETER_TYPE", "ddof"),
+    ("an infinite ddof", "var", {"ddof": float("inf")}, _X, "INVALID_PARAMETER", "ddof"),
     ("ddof of None", "std", {"ddof": None}, _X, "PARAMETER_TYPE", "ddof"),
     ("the least of nothing", "min", {}, [tensor(0)], "INVALID_OPERAND", "x"),
     ("axes too few", "transpose", {"axes": (0,)}, _X, "INVALID_PARAMETER", "axes"),

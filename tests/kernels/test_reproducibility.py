@@ -62,8 +62,8 @@ class Draw:
             yield (x, self.array((), name), x[:2]), {"axis": 0}
         elif kernel.name == "gradient":
             yield (x, np.float64(0.3)), {"axis": 0}
-        elif kernel.name == "shift":
-            yield (x, None), {"axis": 0, "shift": 5}
+        elif kernel.name in ("shift", "roll"):
+            yield (x,), {"axis": 0, "shift": 5}
         elif kernel.name == "laplacian":
             yield (x,), {}
             yield (x, np.float64(0.3), np.float64(0.7)), {"boundary": "edge"}

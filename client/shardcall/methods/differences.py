@@ -37,23 +37,40 @@ class Differences(Calling[Outcome]):
     def shift(
         self,
         x: OperandLike,
-        shift: int,
-        axis: int = -1,
+        shift: int | Sequence[int],
+        axis: int | Sequence[int] = -1,
         fill: OperandLike | None = None,
         mode: Literal["fill", "periodic"] = "fill",
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The array with its rows moved along an axis: row ``i`` of it is row ``i - shift`` of ``x``.
+        """The array with its rows moved along axes: row ``i`` of it is row ``i - shift`` of ``x``.
 
         Args:
             x: [..., size, ...] the array.
-            shift: by how many rows; negative towards the first.
-            axis: along which axis.
+            shift: by how many rows, for all axes or for each; negative towards the first.
+            axis: along which axis or axes.
             fill: a scalar for the rows that nothing moves to, of a kind that ``x`` can hold; 0 if left out.
             mode: ``"fill"``, or ``"periodic"`` for ``numpy.roll``.
             options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
         """
         return self._named("shift", x, fill, shift=shift, axis=axis, mode=mode, options=options)
+
+    def roll(
+        self,
+        x: OperandLike,
+        shift: int | Sequence[int],
+        axis: int | Sequence[int] | None = None,
+        **options: Unpack[ArrayOptions],
+    ) -> Outcome:
+        """The array with its elements moved round along axes, as ``numpy.roll``.
+
+        Args:
+            x: [..., size, ...] the array.
+            shift: by how many rows, for all axes or for each; negative towards the first.
+            axis: along which axis or axes; None flattens ``x`` first, and gives the result x's shape.
+            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+        """
+        return self._named("roll", x, shift=shift, axis=axis, options=options)
 
     def gradient(
         self,

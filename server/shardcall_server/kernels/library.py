@@ -16,6 +16,7 @@ from shardcall_server.kernels.mlp import MlpGradient, MlpLoss, MlpPredict, MlpSg
 from shardcall_server.kernels.random import Normal, Permutation, RandInt, Uniform
 from shardcall_server.kernels.reductions import reductions
 from shardcall_server.kernels.relayout import Copy, Reshard, Transpose
+from shardcall_server.kernels.roll import Roll
 from shardcall_server.kernels.shift import Shift
 
 
@@ -24,6 +25,7 @@ def kernels() -> tuple[Kernel, ...]:
     return (
         Diff(),
         Shift(),
+        Roll(),
         Gradient(),
         Laplacian(),
         CumSum(),

@@ -25,6 +25,16 @@ def integer(parameters: Mapping[str, ParameterValue], name: str) -> int:
     return value
 
 
+def integers(parameters: Mapping[str, ParameterValue], name: str) -> tuple[int, ...]:
+    """A parameter that must be one integer, or a sequence of them.
+
+    Raises:
+        CallError: if it is anything else.
+    """
+    value = parameters[name]
+    return value if isinstance(value, tuple) else (integer(parameters, name),)
+
+
 def number(parameters: Mapping[str, ParameterValue], name: str) -> float:
     """A parameter that must be a finite number; True and False are not. One that is whole is an integer.
 

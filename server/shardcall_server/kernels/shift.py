@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shardcall_server.errors import CallError, Reason
+from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types, stencils
 from shardcall_server.kernels.axes import axis as checked_axis
 from shardcall_server.kernels.bits import as_integers, from_integers, moved
@@ -28,7 +28,7 @@ from shardcall_server.kernels.kernel import (
     Strategy,
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
-from shardcall_server.kernels.parameters import choice, integer
+from shardcall_server.kernels.parameters import choice, integers
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.routes import Boundary
 
@@ -40,19 +40,20 @@ def _body(
     block: jax.Array,
     *fill: jax.Array,
     alongs: Sequence[SplitAxis],
-    count: int,
+    counts: Sequence[int],
     mode: str,
 ) -> tuple[jax.Array]:
-    value = fill[0].astype(block.dtype) if fill else jnp.zeros((), block.dtype)
-    if not element_types.is_narrow_float(block.dtype):
-        return (_shifted(block, value, alongs, count, mode),)
-    # XLA:CPU would take them to float32 and back, which not every NaN comes through.
-    bits = _shifted(as_integers(block), as_integers(value), alongs, count, mode)
-    return (from_integers(bits, block.dtype),)
+    dtype = block.dtype
+    value = fill[0].astype(dtype) if fill else jnp.zeros((), dtype)
+    if is_narrow := element_types.is_narrow_float(dtype):
+        # XLA:CPU would take them to float32 and back, which not every NaN comes through.
+        block, value = as_integers(block), as_integers(value)
+    for along, count in zip(alongs, counts, strict=True):
+        block = _shifted(block, value, along, count, mode)
+    return (from_integers(block, dtype) if is_narrow else block,)
 
 
-def _shifted(block: jax.Array, value: jax.Array, alongs: Sequence[SplitAxis], count: int, mode: str) -> jax.Array:
-    (along,) = alongs
+def _shifted(block: jax.Array, value: jax.Array, along: SplitAxis, count: int, mode: str) -> jax.Array:
     boundary: Boundary = "periodic" if mode == "periodic" else "none"
     kind = index_type(along.devices * along.block + abs(count))
     first = jnp.asarray(along.index(), kind) * along.block
@@ -79,16 +80,16 @@ def _shifted(block: jax.Array, value: jax.Array, alongs: Sequence[SplitAxis], co
         moved = Exchange.of(along, windows, boundary)(block)
         return filled(moved, 0)
     width = max(count, 0), max(-count, 0)
-    return stencils.stencil(block, alongs, width, boundary, part)
+    return stencils.stencil(block, [along], width, boundary, part)
 
 
 def _bound(problem: Problem) -> stencils.Body:
     parameters = problem.parameters
-    return partial(_body, count=cast(int, parameters["shift"]), mode=cast(str, parameters["mode"]))
+    return partial(_body, counts=cast("tuple[int, ...]", parameters["shift"]), mode=cast(str, parameters["mode"]))
 
 
-def _axes(problem: Problem) -> tuple[int]:
-    return (cast(int, problem.parameters["axis"]),)
+def _axes(problem: Problem) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", problem.parameters["axis"])
 
 
 def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
@@ -107,7 +108,7 @@ def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
 
 
 class Shift(Kernel):
-    """Rows moved along an axis: ``r[i] = x[i - shift]``.
+    """Rows moved along one axis or several: ``r[i, j, …] = x[i - shift[0], j - shift[1], …]``.
 
     With mode ``fill`` rows that nothing moves to hold ``fill``, as `scipy.ndimage.shift` with ``order=0, cval=fill``;
     with ``periodic`` what leaves at one end comes in at the other: `numpy.roll`. The result is of x's element type.
@@ -118,16 +119,16 @@ class Shift(Kernel):
     """
 
     name = "shift"
-    version = 3
+    version = 4
     reproducibility = Reproducibility.ALWAYS
-    summary = "Rows moved along an axis, as numpy.roll, or with a value where nothing moves to."
+    summary = "Rows moved along one axis or several, as numpy.roll, or with a value where nothing moves to."
     operands = (
         OperandInfo("x", "The array, of rank 1 or more and any element type."),
         OperandInfo("fill", "A scalar: what rows hold that nothing moves to, converted to x's element type; 0.", True),
     )
     parameters = (
-        ParameterInfo("shift", "By how many rows; negative towards the first."),
-        ParameterInfo("axis", "The axis; negative ones count from the last.", -1),
+        ParameterInfo("shift", "By how many rows, for all axes or for each; negative towards the first."),
+        ParameterInfo("axis", "The axis or axes; negative ones count from the last.", -1),
         ParameterInfo("mode", "'fill', or 'periodic' for numpy.roll.", "fill"),
     )
     strategies = (
@@ -149,23 +150,25 @@ class Shift(Kernel):
         """Checks a call and tells the result's type.
 
         Raises:
-            CallError: for a scalar x, an axis out of range, another mode, and a fill that is no scalar, of a kind that
-                x cannot hold, or given where nothing is filled.
+            CallError: for a scalar x, axes out of range, more shifts than axes, another mode, and a fill that is no
+                scalar, of a kind that x cannot hold, or given where nothing is filled.
         """
         x, fill = cast(ArrayType, operands[0]), operands[1]
         if not x.ndim:
             raise CallError(Reason.INVALID_OPERAND, f"x is {x}, a scalar; give an array of one axis or more", field="x")
-        axis = checked_axis("axis", integer(parameters, "axis"), x.ndim)
-        shift, mode = integer(parameters, "shift"), choice(parameters, "mode", MODES)
-        size = x.shape[axis]
-        if mode == "periodic":
-            shift = shift % size if size else 0
-            shift = shift - size if 2 * shift > size else shift  # the shorter way round
-        else:
-            shift = max(-size, min(shift, size))
+        mode, moves = choice(parameters, "mode", MODES), moves_of(parameters, x.ndim)
         if fill is not None:
             _check_fill(fill, x, mode)
-        return Signature({"shift": shift, "axis": axis, "mode": mode}, (x,))
+        if mode == "periodic":
+            return Signature(periodic(moves, x), (x,))
+        if len({axis for axis, _ in moves}) < len(moves):
+            raise CallError(
+                Reason.INVALID_PARAMETER,
+                f"axis={shorten(str(parameters['axis']))} names an axis of x twice; name each once",
+                field="axis",
+            )
+        shifts = tuple(max(-x.shape[axis], min(shift, x.shape[axis])) for axis, shift in moves)
+        return Signature({"shift": shifts, "axis": tuple(axis for axis, _ in moves), "mode": mode}, (x,))
 
     def default_in_specs(
         self,
@@ -182,6 +185,34 @@ class Shift(Kernel):
     def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
         """Splits the result as x is."""
         return (problem.out_specs[0] or problem.in_specs[0],)
+
+
+def moves_of(parameters: Mapping[str, ParameterValue], ndim: int) -> list[tuple[int, int]]:
+    """Axes, counted from the first, each with its shift.
+
+    Raises:
+        CallError: for axes out of range, and shifts that are not one for all axes or one for each.
+    """
+    axes = [checked_axis("axis", axis, ndim) for axis in integers(parameters, "axis")]
+    shifts = integers(parameters, "shift")
+    if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"{len(shifts)} shifts are given for {len(axes)} axes; give one for all, or one for each",
+            field="shift",
+        )
+    count = 0 if not axes or not shifts else max(len(axes), len(shifts))
+    return [(axes[i % len(axes)], shifts[i % len(shifts)]) for i in range(count)]
+
+
+def periodic(moves: Sequence[tuple[int, int]], x: ArrayType) -> dict[str, ParameterValue]:
+    """The parameters of a periodic shift: each axis once, and by the shorter way round."""
+    shifts: dict[int, int] = {}
+    for axis, shift in sorted(moves):
+        size = x.shape[axis]
+        total = (shifts.get(axis, 0) + shift) % size if size else 0
+        shifts[axis] = total - size if 2 * total > size else total
+    return {"shift": tuple(shifts.values()), "axis": tuple(shifts), "mode": "periodic"}
 
 
 def _check_fill(fill: ArrayType, x: ArrayType, mode: str) -> None:
