@@ -20,10 +20,9 @@ _TUNABLES = {
 # Many virtual devices on few cores may meet late; after the default 40 s XLA would end the process.
 _LATE_MEETINGS = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 # XLA prefers vectors of 256 bits where the processor has 512. With 512, whole cache lines are written without being
-# read first: a pass over memory takes about 8 % less. Only for versions of jaxlib that are right with them: with 0.10.2
-# arctangents are wrong (https://github.com/jax-ml/jax/issues/39352), with 0.11.2 they end the process (SIGSEGV).
+# read first: a pass over memory takes about 8 % less. Versions of jaxlib that are wrong with them are not allowed
+# (pyproject.toml).
 _WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"
-_RIGHT_WITH_WIDE_VECTORS = frozenset({"0.10.1"})
 # A bfloat16 that is an element here and padding there LLVM holds as a float32, and brings back by an instruction of
 # AVX512-BF16 that takes subnormals for zero: even a copy would lose them. XLA turns off extensions from one on only,
 # so the compiler's own float16 instructions go too; libraries for products look at the processor themselves.
@@ -57,7 +56,7 @@ def worker_environment(environment: Mapping[str, str], platform: str = "") -> di
         platform: "cpu", "gpu" or "tpu"; empty for what JAX will find.
     """
     flags, features = [_LATE_MEETINGS], _processor_features()
-    if "avx512f" in features and _jaxlib_version() in _RIGHT_WITH_WIDE_VECTORS:
+    if "avx512f" in features:
         flags.append(_WIDE_VECTORS)
     if "avx512_bf16" in features:
         flags.append(_WITHOUT_BFLOAT16)
@@ -117,12 +116,6 @@ def gpu_platforms() -> list[str]:
 
     plugins = [entry.name for entry in entry_points(group="jax_plugins")]
     return [platform for platform in ("cuda", "rocm") if any(platform in plugin for plugin in plugins)]
-
-
-def _jaxlib_version() -> str:
-    from importlib.metadata import version  # noqa: PLC0415  # slow, and needed for workers alone
-
-    return version("jaxlib")
 
 
 def _processor_features() -> frozenset[str]:
