@@ -139,13 +139,13 @@ def test_an_operand_that_is_none_is_named_before_anything_is_sent(method, argume
     assert caught.value.field == name
 
 
-def test_einsum_of_three_arrays_says_how_it_is_done():
-    class Refusing(KernelMethods):
+def test_einsum_takes_any_number_of_arrays():
+    class Sending(KernelMethods):
         def call(self, name, /, *operands, **arguments):
-            raise AssertionError("it was sent")
+            return name, operands, arguments["subscripts"]
 
-    with pytest.raises(shardcall.InvalidOperandError, match=r"one or two arrays, and 3 were given; call it once for"):
-        Refusing().einsum("ij,jk,kl->il", [[1.0]], [[1.0]], [[1.0]])
+    arrays = [[1.0]], [[2.0]], [[3.0]], [[4.0]]
+    assert Sending().einsum("ij,jk,kl,lm", *arrays) == ("einsum", arrays, "ij,jk,kl,lm")
 
 
 def test_layers_are_pairs():

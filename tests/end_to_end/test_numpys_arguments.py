@@ -126,3 +126,11 @@ def test_rolls_along_several_axes(client):
         check(client, "roll", X, shift, axis, on=MESH)
     check(client, "roll", 5, 1)
     check(client, "roll", 5, 1, 0)
+
+
+def test_einsum_of_many_arrays(client):
+    a, b = X[:5], np.arange(6.0).reshape(3, 2)
+    check(client, "einsum", "ij,jk,kl->il", a, b, b.T)
+    check(client, "einsum", "ij,j,j,j->i", a, X[0], X[1], X[2], on={"mesh": MESH["mesh"], "lhs_spec": P("a", None)})
+    check(client, "einsum", "ij,jk,kl->il", a, b)
+    check(client, "einsum", "ij,jk,kl->il", a, b, b)

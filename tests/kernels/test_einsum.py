@@ -255,3 +255,49 @@ def test_long_sums_over_two_axes_are_shared_out_where_nothing_is_split(run, valu
     how["strategy"] = "gspmd"
     assert (" all-gather(" in run.program(EINSUM, lhs, rhs, **how).compiled.as_text()) == is_shared
     np.testing.assert_array_equal(run(EINSUM, lhs, rhs, **how), np.einsum("ijk,jkl->il", lhs, rhs))
+
+
+CHAINS = [
+    ("ij,jk,kl->il", [(13, 5), (5, 7), (7, 3)], ["int8"] * 3),
+    ("ij,jk,kl", [(13, 5), (5, 7), (7, 3)], ["float32", "int8", "float64"]),
+    ("i,i,i->i", [(5,), (1,), (5,)], ["complex64"] * 3),
+    ("...,...,...->...", [(3, 5), (5,), (3, 5)], ["bool"] * 3),
+    ("ii,ij,jj->i", [(3, 3)] * 3, ["bool"] * 3),
+    ("ij,kj,il,lk->", [(3, 5), (4, 5), (3, 6), (6, 4)], ["float64"] * 4),
+    ("ij,jk,k->i", [(4, 0), (0, 7), (7,)], ["float32"] * 3),
+]
+
+
+@pytest.mark.parametrize(("words", "shapes", "names"), CHAINS)
+def test_more_arrays_than_two_are_multiplied_from_the_left(run, values, words, shapes, names):
+    operands = [values.small(shape, np.dtype(name)) for shape, name in zip(shapes, names, strict=True)]
+    wanted = np.einsum(words, *operands)
+    spec = (("a",), *((None,) * (len(shapes[0]) - 1)))
+    for how in ({"mesh": {"x": 8}}, {"mesh": {"a": 4, "b": 2}, "in_specs": [spec]}):
+        actual = run(EINSUM, *operands, subscripts=words, padding=1, **how)
+        assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-6)
+
+
+def test_products_of_many_halves_are_rounded_once(run):
+    large = np.full((3, 3), 300, np.float16)
+    actual = run(EINSUM, large, large, np.float16(1e-3) * large / 300, subscripts="ij,jk,kl->il", mesh={"x": 2})
+    exact = large.astype(float) @ large.astype(float) @ (np.float16(1e-3) * large / 300).astype(float)
+    np.testing.assert_array_equal(actual, exact.astype(np.float16))
+
+
+def test_refusals_of_many_arrays_name_them(refused):
+    x = ArrayType((4, 4), np.dtype(np.float32))
+    error = refused(EINSUM, x, x, ArrayType((5, 4), x.dtype), subscripts="ij,jk,kl->il")
+    assert (error.reason, error.field) == (Reason.INVALID_OPERAND, "others[0]")
+    error = refused(EINSUM, x, None, x, subscripts="ij,jk->ik")
+    assert (error.reason, error.field) == (Reason.OPERAND_COUNT, "rhs")
+    error = refused(EINSUM, x, x, x, subscripts="ij,jk,kl->il", strategy="psum")
+    assert "there are 3 arrays, and it multiplies two; these can: gspmd, auto" in error.message
+    outer = ArrayType((1,) * 20, x.dtype)
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"
+    error = refused(
+        EINSUM, outer, outer, outer, subscripts=f"{letters[:20]},{letters[20:]},{letters[:20]}->{letters[20:]}"
+    )
+    assert (error.reason, error.field) == (Reason.INVALID_OPERAND, "operands")
+    assert "has 40 axes before the last of them" in error.message

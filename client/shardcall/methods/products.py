@@ -7,7 +7,6 @@ from typing import Unpack
 import numpy.typing as npt
 
 from shardcall.element_types import parse_dtype
-from shardcall.errors import InvalidOperandError
 from shardcall.methods.calling import Calling, Outcome, ProductOptions
 from shardcall.operands import OperandLike
 
@@ -57,28 +56,22 @@ class Products(Calling[Outcome]):
         preferred_element_type: npt.DTypeLike | None = None,
         **options: Unpack[ProductOptions],
     ) -> Outcome:
-        """Einstein's summation of one or two arrays, as ``numpy.einsum``.
+        """Einstein's summation, as ``numpy.einsum``.
 
         Args:
             subscripts: the labels of axes: ``"ij,jk->ik"``, ``"...ii->...i"``; without ``->`` as NumPy completes it.
             lhs: the first array.
             rhs: the second array, if there are two.
-            others: refused; of three arrays, sum two first, and what comes with the third.
+            others: more arrays; all are multiplied in pairs, from the left, by the strategy ``gspmd``. The order in
+                which they are given decides how much work that is and how large what lies between.
             preferred_element_type: as of `matmul`.
             options: as of `shardcall.methods.calling.ProductOptions`; unless told, the first axis of the result that
                 each array has alone is split over a mesh axis of its own.
-
-        Raises:
-            InvalidOperandError: for more than two arrays.
         """
-        if others:
-            raise InvalidOperandError(
-                f"einsum takes one or two arrays, and {2 + len(others)} were given; call it once for two of them, and "
-                "again for its result and the next: with keep=True the result stays on the mesh meanwhile",
-                field="operands",
-            )
         preferred = _name(preferred_element_type)
-        return self._named("einsum", lhs, rhs, subscripts=subscripts, preferred_element_type=preferred, options=options)
+        return self._named(
+            "einsum", lhs, rhs, *others, subscripts=subscripts, preferred_element_type=preferred, options=options
+        )
 
     def collective_matmul(
         self, lhs: OperandLike, rhs: OperandLike, *, axis_name: str, **options: Unpack[ProductOptions]

@@ -13,14 +13,20 @@ from shardcall_server.kernels.layout import MAX_RANK, Spec
 STRETCHED = ""
 """The label of an axis of size 1 that meets a longer one: NumPy repeats it, a sum of products can leave it out."""
 
-OPERANDS = ("lhs", "rhs")
+OPERANDS = ("lhs", "rhs", "others")
+
+
+def operand_names(count: int) -> list[str]:
+    """What each of so many operands is called, as `Kernel.operand_infos` names them."""
+    return [*OPERANDS[:2], *(f"{OPERANDS[2]}[{i}]" for i in range(count - 2))][:count]
+
 
 Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """``result = Σ lhs · rhs`` over the labels that the result lacks; with one operand ``result = Σ lhs``.
+    """``result = Σ lhs · rhs`` over the labels that the result lacks; with one operand ``result = Σ lhs``, and so on.
 
     Attributes:
         labels: of the axes of each operand. A label that an operand has twice stands for the diagonal.
@@ -59,8 +65,30 @@ class Contraction:
         """How many products an element of the result is the sum of; of none every sum is zero."""
         return math.prod(self.sizes[label] for label in self.summed)
 
+    def pairs(self) -> list[Contraction]:
+        """The contractions of pairs that lead to this one: of the first two operands, of that and the third, and so on.
+
+        A label is summed over as soon as neither the result nor a later operand has it.
+        """
+        pairs, labels = [], self.labels[0]
+        for i, other in enumerate(self.labels[1:], 2):
+            later = {*self.result, *(label for axes in self.labels[i:] for label in axes)} - {STRETCHED}
+            kept = tuple(label for label in dict.fromkeys((*labels, *other)) if label in later)
+            result = self.result if i == len(self.labels) else kept
+            pairs.append(Contraction((labels, other), result, self.sizes))
+            labels = result
+        return pairs
+
     def check_rank(self) -> None:
-        """Refuses a result of more axes than an array may have."""
+        """Refuses a result, or what leads to it, of more axes than an array may have."""
+        for pair in self.pairs()[:-1]:
+            if len(pair.result) > MAX_RANK:
+                raise CallError(
+                    Reason.INVALID_OPERAND,
+                    f"the product of the operands from the left has {len(pair.result)} axes before the last of them; "
+                    f"an array may have at most {MAX_RANK}; give the operands in another order",
+                    field="operands",
+                )
         if len(self.result) > MAX_RANK:
             raise CallError(
                 Reason.INVALID_OPERAND,
@@ -94,7 +122,9 @@ class Meeting:
         """The axes of a label: what each is called, and the mesh axes it is split over."""
         return [
             (f"axis {i} of {name}", names)
-            for name, labels, spec in zip(OPERANDS, self.contraction.labels, self.specs, strict=False)
+            for name, labels, spec in zip(
+                operand_names(len(self.specs)), self.contraction.labels, self.specs, strict=True
+            )
             for i, (other, names) in enumerate(zip(labels, spec, strict=True))
             if other == label
         ]

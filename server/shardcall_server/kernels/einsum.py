@@ -1,15 +1,17 @@
-"""Einstein's summation of one or two arrays."""
+"""Einstein's summation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
+from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import element_types, gathered_products, partial_sums, subscripts, whole_products
 from shardcall_server.kernels.accumulation import PREFERRED, normalised, preferred_type
-from shardcall_server.kernels.contraction import OPERANDS, Contraction
+from shardcall_server.kernels.contraction import Contraction, operand_names
 from shardcall_server.kernels.contraction_kernel import ContractionKernel, default_specs
-from shardcall_server.kernels.kernel import OperandInfo, ParameterInfo, ParameterValue, Problem, Signature
+from shardcall_server.kernels.kernel import OperandInfo, ParameterInfo, ParameterValue, Problem, Signature, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.parameters import text
 from shardcall_server.kernels.reproducibility import Reproducibility
@@ -24,35 +26,52 @@ def _of(problem: Problem) -> Contraction:
     return _contraction(problem.operands, problem.parameters)
 
 
+def _of_pairs(strategy: Strategy) -> Strategy:
+    """A strategy for no more than two arrays."""
+
+    def refusal(problem: Problem) -> str | None:
+        if len(_of(problem).labels) > 2:
+            return f"there are {len(_of(problem).labels)} arrays, and it multiplies two"
+        return strategy.refusal(problem)
+
+    return replace(strategy, refusal=refusal)
+
+
 class Einsum(ContractionKernel):
-    """Einstein's summation of one or two arrays, as `numpy.einsum`.
+    """Einstein's summation, as `numpy.einsum`.
 
     With a label for every axis, ``r[labels of the result] = Σ lhs[its labels] · rhs[its labels]`` over all labels that
     the result lacks, as ``np.einsum(subscripts, lhs, rhs)``: products, sums, transpositions, diagonals. Element types
-    are as `MatMul` has them; sums over labels that one operand has alone are taken before the product.
+    are as `MatMul` has them; sums over labels that one operand has alone are taken before the product. More
+    than two arrays are multiplied in pairs, from the left: the first two, then their product and the third. Labels are
+    summed over as early as that allows, and nothing is rounded to the result's type in between.
 
     Sharding: every layout is served. Where axes that meet are split alike nothing moves but sums: over D devices that
     split a label that is summed over, ``psum`` moves 2 (D - 1) / D and ``psum_scatter`` (D - 1) / D of a device's part,
     in the sum's type. ``all_gather`` brings each device what its block of the result needs. ``gspmd`` is what the
-    compiler makes of it.
+    compiler makes of it, and the one strategy for more than two arrays.
 
     Source: numpy/_core/einsumfunc.py; the JAX notebook shard_map, sections "psum" and "psum_scatter".
     """
 
     name = "einsum"
-    version = 4
+    version = 5
     reproducibility = Reproducibility.INTEGERS
-    summary = "Einstein's summation of one or two arrays, as numpy.einsum."
+    summary = "Einstein's summation, as numpy.einsum."
     operands = (
         OperandInfo("lhs", "The first array."),
         OperandInfo("rhs", "The second array, if there are two.", optional=True),
+        OperandInfo("others", "More arrays.", optional=True, repeated=True),
     )
     parameters = (
         ParameterInfo(subscripts.FIELD, 'The labels of axes, such as "ij,jk->ik"; without "->" as NumPy completes it.'),
         PREFERRED,
     )
     contraction_of = staticmethod(_of)
-    strategies = (whole_products.gspmd(_of), *partial_sums.strategies(_of), gathered_products.all_gather(_of))
+    strategies = (
+        whole_products.gspmd(_of),
+        *map(_of_pairs, (*partial_sums.strategies(_of), gathered_products.all_gather(_of))),
+    )
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
         """Checks a call and tells the result's type.
@@ -62,8 +81,12 @@ class Einsum(ContractionKernel):
                 and a preferred_element_type that does not hold their common type.
         """
         present = [operand for operand in operands if operand is not None]
+        if len(operands) > 2 and operands[1] is None:
+            raise CallError(
+                Reason.OPERAND_COUNT, "rhs is left out and others are given; give arrays from the first on", field="rhs"
+            )
         understood = subscripts.canonical(*subscripts.parse(text(parameters, subscripts.FIELD), present))
-        common = element_types.common_type(OPERANDS[: len(present)], present)
+        common = element_types.common_type(operand_names(len(present)), present)
         dtype = preferred_type(parameters, common)
         signature = {subscripts.FIELD: understood, PREFERRED.name: normalised(dtype, common)}
         contraction = _contraction(operands, signature)

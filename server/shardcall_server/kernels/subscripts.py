@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.contraction import OPERANDS, Labels
+from shardcall_server.kernels.contraction import Labels, operand_names
 from shardcall_server.kernels.layout import ArrayType
 
 FIELD = "subscripts"
@@ -20,7 +20,7 @@ def parse(subscripts: str, operands: Sequence[ArrayType]) -> tuple[tuple[Labels,
 
     Args:
         subscripts: such as ``"ij,jk->ik"``, ``"...ii->...i"`` or, with the result left to the rules, ``"ij,jk"``.
-        operands: one or two.
+        operands: one or more.
 
     Raises:
         CallError: for all that ``np.einsum`` refuses.
@@ -30,9 +30,8 @@ def parse(subscripts: str, operands: Sequence[ArrayType]) -> tuple[tuple[Labels,
     terms = left.split(",")
     if len(terms) != len(operands):
         raise _refusal(subscripts, f"has {_count(len(terms), 'term')} and {_count(len(operands), 'operand')} came")
-    labels = [
-        _labels(subscripts, term, name, operand) for term, name, operand in zip(terms, OPERANDS, operands, strict=False)
-    ]
+    named = zip(terms, operand_names(len(operands)), operands, strict=True)
+    labels = [_labels(subscripts, term, name, operand) for term, name, operand in named]
     stretch = max((tuple(label for label in axes if label.isdigit()) for axes in labels), key=len)
     every = [label for axes in labels for label in axes]
     result = _result(subscripts, right, stretch, every) if arrow else _implicit(stretch, every)
@@ -113,7 +112,7 @@ def _result(subscripts: str, right: str, stretch: Labels, every: Sequence[str]) 
 
 def _check_sizes(subscripts: str, labels: Sequence[Labels], operands: Sequence[ArrayType]) -> None:
     sizes: dict[str, tuple[int, str]] = {}
-    for name, axes, operand in zip(OPERANDS, labels, operands, strict=False):
+    for name, axes, operand in zip(operand_names(len(operands)), labels, operands, strict=True):
         own: dict[str, int] = {}
         for i, (label, size) in enumerate(zip(axes, operand.shape, strict=True)):
             here, other = f"axis {i} of {name}", sizes.get(label, (1, ""))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import jax
+import numpy as np
 
 from shardcall_server.kernels import products
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, Meeting
+from shardcall_server.kernels.element_types import widen
 from shardcall_server.kernels.gathered_products import result_spec
 from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
@@ -23,6 +25,8 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
     if program := products.empty_sum(problem, contraction.terms):
         return program
     (result,) = problem.results
+    if len(contraction.labels) > 2:
+        return _by_pairs(problem, contraction)
     gathering = _gathering(problem, contraction)
 
     def whole(*arrays: jax.Array) -> tuple[jax.Array]:
@@ -30,6 +34,24 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
         product = products.finish(product, result.dtype)
         if gathering is not None:
             return (gathering.of_arrays(mesh)(fit(product, padded_shape(result.shape, gathering.has, problem.mesh))),)
+        return (product if problem.out_specs[0] is None else fit(product, problem.padded_result()),)
+
+    return whole
+
+
+def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
+    """The product of more than two arrays, two by two from the left, in the sum type of the result all along."""
+    (result,) = problem.results
+    total = products.sum_type(result.dtype)
+
+    def whole(*arrays: jax.Array) -> tuple[jax.Array]:
+        first, *others = (widen(array, result.dtype).astype(total) for array in _align(arrays, contraction))
+        product = first
+        for pair, factor in zip(contraction.pairs(), others, strict=True):
+            product = products.contract([product, factor], pair, pair.result, total)
+            if result.dtype == np.bool_:  # counts of counts would grow beyond all numbers
+                product = (product > 0).astype(total)
+        product = products.finish(product, result.dtype)
         return (product if problem.out_specs[0] is None else fit(product, problem.padded_result()),)
 
     return whole
