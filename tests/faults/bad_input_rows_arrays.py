@@ -58,6 +58,12 @@ def _handles():
         for method in ("GetArray", "DescribeArray"):
             kind = getattr(array_service_pb2, f"{method}Request")
             yield Row(f"{method}: {name}", method, [kind(handle=handle)], reason, field)
+        for method in ("Plan", "Compile") if handle else ():
+            kind = getattr(kernel_service_pb2, f"{method}Request")
+            request = kind(call=call(), operands=[tensor(8)], handles=[handle])
+            yield Row(f"{method}: {name}", method, [request], reason, field and "operand 0")
+    request = kernel_service_pb2.PlanRequest(call=call(), operands=[tensor(8)], handles=[b"", b""])
+    yield Row("more handles than operands", "Plan", [request], "MALFORMED_REQUEST", "handles")
     many = array_service_pb2.DeleteArraysRequest(handles=[bytes(16)] * 1025)
     yield Row("1,025 handles to delete", "DeleteArrays", [many], "MALFORMED_REQUEST", "handles")
 

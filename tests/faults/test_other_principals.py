@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import NOT_FOUND, call, details, mesh, open_channel, operand, token_of
+from end_to_end.messages import NOT_FOUND, call, details, mesh, open_channel, operand, tensor, token_of
 from end_to_end.segments_by_hand import MIB, held_segment
 
 import shardcall as sc
@@ -86,9 +86,14 @@ def attempts(who: Stubs, handle: bytes) -> dict[str, Callable[[], object]]:
     resident = kernel_service_pb2.Operand(resident=kernel_service_pb2.ResidentArray(handle=handle))
     execute = kernel_service_pb2.ExecuteRequest(call=call(), operands=[resident])
     stream = kernel_service_pb2.ExecuteStreamRequest(header=execute)
+    types = [tensor(*X.shape)]
+    plan = kernel_service_pb2.PlanRequest(call=call(), operands=types, handles=[handle])
+    compiled = kernel_service_pb2.CompileRequest(call=call(), operands=types, handles=[handle])
     return {
         "describe": lambda: who.arrays.DescribeArray(array_service_pb2.DescribeArrayRequest(handle=handle), timeout=60),
         "get": lambda: next(who.arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60)),
+        "plan": lambda: who.kernels.Plan(plan, timeout=60),
+        "compile": lambda: who.kernels.Compile(compiled, timeout=60),
         "use": lambda: who.kernels.Execute(execute, timeout=60),
         "use in a stream": lambda: next(who.kernels.ExecuteStream(iter([stream]), timeout=60)),
     }

@@ -20,7 +20,7 @@ from shardcall_server.kernels.elementwise import Elementwise
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import padded_shape
 from shardcall_server.kernels.library import kernels
-from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.reproducibility import Reproducibility, differing_bits
 from shardcall_server.mesh.placement import Copier, gather, place
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
@@ -128,15 +128,6 @@ def run_together(calls: Sequence[Call], operands: Sequence[Sequence[np.ndarray |
     return found
 
 
-def differing(one: np.ndarray, other: np.ndarray) -> int:
-    """How many elements have other bits; a NaN is any NaN."""
-    if one.dtype.kind == "c":
-        one, other = (array.reshape(-1).view(one.real.dtype) for array in (one, other))
-    bits = np.dtype(f"u{one.dtype.itemsize}")
-    nan = (one != one) & (other != other)  # noqa: PLR0124
-    return int(((one.view(bits) != other.view(bits)) & ~nan).sum())
-
-
 def check_bits(cases: Sequence[tuple[Call, Sequence[np.ndarray | None]]], meshes: Sequence[dict[str, int]]) -> None:
     calls, operands = [wanted for wanted, _ in cases], [given for _, given in cases]
     expected = run_together(calls, operands)
@@ -145,7 +136,7 @@ def check_bits(cases: Sequence[tuple[Call, Sequence[np.ndarray | None]]], meshes
         wrong = {
             f"{wanted.kernel.name} of {given[-1] if given[-1] is None else given[-1].dtype}": count
             for wanted, given, made, of_one in zip(calls, operands, results, expected, strict=True)
-            if (count := sum(map(differing, made, of_one)))
+            if (count := sum(map(differing_bits, made, of_one)))
         }
         assert not wrong, f"on mesh {mesh} other bits than on one device: {wrong}"
 

@@ -9,6 +9,7 @@ from shardcall_server.authoring import (
     Kernel,
     OperandInfo,
     Reason,
+    Reproducibility,
     Signature,
     Strategy,
     ValueCheck,
@@ -117,3 +118,18 @@ def test_a_kernel_may_refuse_values():
 def test_a_check_without_its_flag_is_found():
     with pytest.raises(AssertionError, match="promised 1 flags"):
         check(kernel(double, checks=(ValueCheck("x", "never"),)), lambda x: 2 * x, X, meshes=MESHES)
+
+
+def test_a_promise_of_the_same_bits_on_every_mesh_is_checked():
+    def blockwise(problem, mesh):
+        wrong = 1e-12 if problem.mesh.device_count > 1 else 0
+        return lambda x: (fit(2 * x + wrong, problem.padded_result()),)
+
+    summing, promising = kernel(blockwise), kernel(blockwise)
+    type(promising).reproducibility = Reproducibility.ALWAYS
+    for_all = {"meshes": [{"x": 1}, {"x": 3}], "rtol": 1e-6, "atol": 1e-6}
+    check(summing, lambda x: 2 * x, X, **for_all)
+    with pytest.raises(AssertionError, match=r"mesh \(x=3\).* other bits than the first .*made promises the same bits"):
+        check(promising, lambda x: 2 * x, X, **for_all)
+    type(promising).reproducibility = Reproducibility.INTEGERS
+    check(promising, lambda x: 2 * x, X, **for_all)  # X is of floats

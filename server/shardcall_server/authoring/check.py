@@ -12,6 +12,7 @@ from shardcall_server.authoring.runner import Call, Runner, call, use_virtual_de
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel, ParameterValue
 from shardcall_server.kernels.layout import Spec, format_spec, replicated, split
+from shardcall_server.kernels.reproducibility import differing_bits
 
 MESHES: tuple[Mapping[str, int], ...] = ({"x": 1}, {"x": 8}, {"x": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 4})
 """One device, all in a row, a number that divides little, and two axes both ways."""
@@ -53,7 +54,8 @@ def check(
 
     Each operand and each result in turn is split along each of its axes, over each mesh axis and over all, the others
     left to the kernel; all specs left open is one more layout. Padding holds zeros once and NaN once, since what
-    earlier results leave there is anything. Sizes that no mesh divides, such as 13, check most.
+    earlier results leave there is anything. Sizes that no mesh divides, such as 13, check most. If the kernel promises
+    the same bits on every mesh (`Kernel.is_reproducible`), all results are also compared with one another bit by bit.
 
     Args:
         kernel: what is checked.
@@ -74,6 +76,7 @@ def check(
         made = reference(*operands, **parameters)
     expected = tuple(map(np.asarray, made if isinstance(made, tuple) else (made,)))
     cases, refused = 0, 0
+    first: list[tuple[np.ndarray, ...]] = []
     served = {strategy.name: 0 for strategy in kernel.strategies}
     for mesh, (in_specs, out_specs) in _layouts(operands, expected, meshes):
         auto = call(kernel, *operands, mesh=mesh, in_specs=in_specs, out_specs=out_specs, parameters=parameters)
@@ -82,7 +85,11 @@ def check(
         refused += not able
         for wanted in able:
             served[wanted.strategy] += 1
-            cases += _compare(runner, wanted, operands, expected, rtol, atol)
+            results = _compare(runner, wanted, operands, expected, rtol, atol)
+            cases += len(expected)
+            if kernel.is_reproducible(wanted.resolve().problem):
+                first = first or results
+                _check_bits(wanted, results, first)
     assert cases, f"no strategy of {kernel.name} serves any of these layouts"
     return Report(kernel.name, cases, served, refused)
 
@@ -130,9 +137,12 @@ def _compare(
     expected: tuple[np.ndarray, ...],
     rtol: float,
     atol: float,
-) -> int:
+) -> list[tuple[np.ndarray, ...]]:
+    """Compares the results with the definition's; returns them, for each padding."""
+    made = []
     for padding in _PADDINGS:
         results = runner.run(wanted, operands, padding)
+        made.append(results)
         for i, (result, reference) in enumerate(zip(results, expected, strict=True)):
             where = f"result {i} of {_describe(wanted)}, padding of {padding:g},"
             assert result.shape == reference.shape, f"{where} has shape {result.shape}, not {reference.shape}"
@@ -144,7 +154,19 @@ def _compare(
                     f"{where} differs in {int((~close).sum())} of {result.size} elements; "
                     f"{result[first]!r} instead of {reference[first]!r} at {first}"
                 )
-    return len(expected)
+    return made
+
+
+def _check_bits(
+    wanted: Call, results: Sequence[tuple[np.ndarray, ...]], first: Sequence[tuple[np.ndarray, ...]]
+) -> None:
+    for made in results:
+        for i, (result, one) in enumerate(zip(made, first[0], strict=True)):
+            count = differing_bits(result, one)
+            assert not count, (
+                f"result {i} of {_describe(wanted)} has other bits than the first in {count} elements, and "
+                f"{wanted.kernel.name} promises the same bits on every mesh; see Kernel.reproducibility"
+            )
 
 
 def _describe(wanted: Call) -> str:

@@ -38,3 +38,13 @@ def all_integers(arrays: Iterable[ArrayType | None]) -> bool:
 
 def _is_integer(dtype: np.dtype) -> bool:
     return working_type(dtype).kind in "biu"
+
+
+def differing_bits(one: np.ndarray, other: np.ndarray) -> int:
+    """The number of elements, or of parts of complex ones, whose bits differ in two arrays of one type and shape."""
+    if one.dtype.kind == "c":
+        one, other = (array.reshape(-1).view(one.real.dtype) for array in (one, other))
+    bits = np.dtype(f"u{one.dtype.itemsize}")
+    with np.errstate(invalid="ignore"):
+        both_nan = (one != one) & (other != other)  # noqa: PLR0124
+    return int(((one.view(bits) != other.view(bits)) & ~both_nan).sum())
