@@ -129,7 +129,8 @@ class _Panels:
         self, array: jax.Array, operand: int, axis: int, axis_names: tuple[str, ...], i: jax.Array | int
     ) -> jax.Array:
         """The i-th panel of an operand, on all devices along the mesh axes that split it."""
-        starts, ends = (jnp.asarray(edges, index_type(self.edges[-1])) for edges in (self.edges[:-1], self.edges[1:]))
+        kind = index_type(max(self.edges[-1], max(self.blocks) + self.width))  # a block is extended by a panel
+        starts, ends = (jnp.asarray(edges, kind) for edges in (self.edges[:-1], self.edges[1:]))
         block, start = self.blocks[operand], starts[i]
         panel = lax.dynamic_slice_in_dim(array, start % block, self.width, axis)
         if not self.even:
