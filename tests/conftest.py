@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import known_answers
 import pytest
 
 import shardcall as sc
@@ -107,6 +108,7 @@ def start_server(
     *flags: str, environment: dict[str, str] | None = None, log: Path | None = None
 ) -> subprocess.Popen[str]:
     """Starts a server that ends with the test process; its standard error goes to ``log``, or to the test's."""
+    known_answers.give(os.environ["SHARDCALL_CACHE_DIR"])
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--exit-with-stdin", *flags]
     with log.open("wb") if log else nullcontext() as stderr:
         return subprocess.Popen(
@@ -127,7 +129,8 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     limits themselves.
     """
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SHARDCALL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        folder = tmp_path_factory.mktemp("cache")
+        environment.setenv("SHARDCALL_CACHE_DIR", str(folder))
         environment.setenv("SHARDCALL_STRATEGY", "fixed")
         # What one test called is not made ready for the next; compiled programs are kept on disk for all.
         environment.setenv("SHARDCALL_WARM_S", "0")
@@ -143,8 +146,13 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @contextmanager
-def running_server(*flags: str, devices: int = DEVICES, log: Path | None = None) -> Iterator[ServerProcess]:
-    """A server that is ready, and gone afterwards."""
+def running_server(
+    *flags: str, devices: int = DEVICES, log: Path | None = None, knows_answers: bool = True
+) -> Iterator[ServerProcess]:
+    """A server that is ready, and gone afterwards; one that knows no answers runs known-answer tests of its own."""
+    own_folder = flags[flags.index("--cache-dir") + 1] if "--cache-dir" in flags else ""
+    if knows_answers and own_folder:
+        known_answers.give(own_folder)
     process = start_server("--devices", str(devices), *flags, log=log)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -26,6 +26,7 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     ├── NotSupportedError(NotImplementedError)    in the contract, not served yet
     ├── CompileFailedError(RuntimeError)          the program could not be built or compiled
     ├── ProgramRefusedError(RuntimeError)         a program that ended the mesh before
+    ├── MiscompiledKernelError(RuntimeError)      a kernel that the server's compiler gets wrong
     ├── ClientClosedError(ValueError)             a call after `Client.close`
     └── InternalServerError(RuntimeError)         a fault of the server's own
         └── ProtocolError                         an answer that breaks the contract
@@ -190,6 +191,14 @@ class CompileFailedError(ShardcallError, RuntimeError):
 
 class ProgramRefusedError(ShardcallError, RuntimeError):
     """A program that ended the mesh three times; the server does not run it again."""
+
+
+class MiscompiledKernelError(ShardcallError, RuntimeError):
+    """A kernel that failed a known-answer test: the server's compiler gets it wrong, and it is not run.
+
+    ``metadata["known_answer"]`` names the test, ``metadata["detail"]`` tells what was wrong and ``metadata["jaxlib"]``
+    the version of the compiler.
+    """
 
 
 class ClientClosedError(ShardcallError, ValueError):

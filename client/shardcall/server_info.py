@@ -54,6 +54,38 @@ class HostState:
 
 
 @dataclass(frozen=True)
+class FailedKnownAnswer:
+    """A kernel that failed a known-answer test, and what was wrong."""
+
+    kernel: str
+    known_answer: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel} ({self.known_answer}: {self.detail})"
+
+
+@dataclass(frozen=True)
+class KnownAnswers:
+    """What a server's known-answer tests have shown: programs whose results are known.
+
+    Attributes:
+        passed: how many passed.
+        pending: how many have not been run yet; they are while the mesh is idle, or when a call waits for one.
+        failures: the kernels that failed, which are refused.
+    """
+
+    passed: int = 0
+    pending: int = 0
+    failures: tuple[FailedKnownAnswer, ...] = ()
+
+    def __str__(self) -> str:
+        if self.failures:
+            return f"FAILED, and refused: {', '.join(map(str, self.failures))}"
+        return f"{self.passed} passed" + (f", {self.pending} not run yet" if self.pending else "")
+
+
+@dataclass(frozen=True)
 class Limits:
     """What one call may ask for; 0 where the server does not tell.
 
@@ -122,6 +154,7 @@ class ServerInfo:
         hosts: those of the mesh, in the order of their processes; empty where the server's own has all devices.
         ready: whether the mesh answers; if not, it is formed anew.
         missing: which hosts the mesh waits for, since when and why, in words; empty where it waits for none.
+        known_answers: what its known-answer tests have shown.
     """
 
     devices: tuple[Device, ...]
@@ -134,6 +167,7 @@ class ServerInfo:
     hosts: tuple[HostState, ...] = ()
     ready: bool = True
     missing: str = ""
+    known_answers: KnownAnswers = KnownAnswers()
 
     @property
     def summary(self) -> Mapping[str, str]:
@@ -154,11 +188,12 @@ class ServerInfo:
             "one program": f"{limits.max_execute_seconds:g} s to run, {limits.max_compile_seconds:g} s to compile",
             "on devices": f"{human(limits.max_device_bytes)}",
             "versions": f"shardcall {versions.shardcall}, jax {versions.jax}, jaxlib {versions.jaxlib}",
+            "known answers": str(self.known_answers),
             "epoch": f"{self.epoch:016x}",
         }
 
     def __str__(self) -> str:
-        return "\n".join(f"{label:<12}  {text}" for label, text in self.summary.items())
+        return "\n".join(f"{label:<13}  {text}" for label, text in self.summary.items())
 
     __repr__ = __str__
 
@@ -176,7 +211,14 @@ def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> Server
         hosts=hosts_from_proto(message.hosts),
         ready=message.ready,
         missing=message.missing,
+        known_answers=known_answers_from_proto(message.known_answers),
     )
+
+
+def known_answers_from_proto(message: server_info_service_pb2.KnownAnswers) -> KnownAnswers:
+    """Returns what a message tells of known-answer tests."""
+    failures = (FailedKnownAnswer(item.kernel, item.known_answer, item.detail) for item in message.failures)
+    return KnownAnswers(message.passed, message.pending, tuple(failures))
 
 
 def hosts_from_proto(messages: Iterable[server_info_service_pb2.HostState]) -> tuple[HostState, ...]:

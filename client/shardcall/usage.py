@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
-from shardcall.server_info import HostState, hosts_from_proto
+from shardcall.server_info import HostState, KnownAnswers, hosts_from_proto, known_answers_from_proto
 from shardcall.sizes import human
 from shardcall.v1 import server_info_service_pb2
+
+_OWN = {"mesh", "known_answers"}  # fields that are messages
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Usage:
         programs: compiled programs that the mesh holds.
         program_device_bytes: what running programs may use on the devices, arrays that stay left out.
         mesh: whether the mesh serves.
+        known_answers: what the known-answer tests have shown.
     """
 
     regions: int
@@ -76,6 +79,7 @@ class Usage:
     programs: int = 0
     program_device_bytes: int = 0
     mesh: MeshState = MeshState()
+    known_answers: KnownAnswers = field(default_factory=KnownAnswers)
 
     def __str__(self) -> str:
         rows = {
@@ -88,15 +92,16 @@ class Usage:
             "leases": str(self.leases),
             "open files": str(self.descriptors),
             "mesh": str(self.mesh),
+            "known answers": str(self.known_answers),
         }
-        return "\n".join(f"{label:<12}  {text}" for label, text in rows.items())
+        return "\n".join(f"{label:<13}  {text}" for label, text in rows.items())
 
 
 def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
     """Returns the numbers that a message holds."""
-    alike = (field.name for field in fields(MeshState) if field.name != "hosts")
+    alike = (item.name for item in fields(MeshState) if item.name != "hosts")
     state = MeshState(
         **{name: getattr(message.mesh, name) for name in alike}, hosts=hosts_from_proto(message.mesh.hosts)
     )
-    told = {field.name: getattr(message, field.name) for field in fields(Usage) if field.name != "mesh"}
-    return Usage(**told, mesh=state)
+    told = {item.name: getattr(message, item.name) for item in fields(Usage) if item.name not in _OWN}
+    return Usage(**told, mesh=state, known_answers=known_answers_from_proto(message.known_answers))

@@ -64,6 +64,7 @@ class Reason(enum.StrEnum):
     PARAMETER_TYPE = enum.auto()
     OPERAND_COUNT = enum.auto()
     TRANSFER_REQUIRED = enum.auto()
+    KERNEL_FAILED_KNOWN_ANSWERS = enum.auto()
 
 
 class CallError(Exception):

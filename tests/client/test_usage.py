@@ -23,15 +23,16 @@ def test_usage_prints_as_a_table():
         ),
     )
     assert str(usage).splitlines() == [
-        "calls         7, 3 of them queued",
-        "regions       1, 2 KiB more kept warm",
-        "memory        3 MiB, 1 GiB at most",
-        "segments      4",
-        "programs      6, 4 KiB on the devices",
-        "arrays        5, 1 MiB on the devices",
-        "leases        2",
-        "open files    30",
-        "mesh          ready for 12 s, a spare worker stands by, restarted 2 times; the last time 20 s ago: it went",
+        "calls          7, 3 of them queued",
+        "regions        1, 2 KiB more kept warm",
+        "memory         3 MiB, 1 GiB at most",
+        "segments       4",
+        "programs       6, 4 KiB on the devices",
+        "arrays         5, 1 MiB on the devices",
+        "leases         2",
+        "open files     30",
+        "mesh           ready for 12 s, a spare worker stands by, restarted 2 times; the last time 20 s ago: it went",
+        "known answers  0 passed",
     ]
 
 

@@ -18,7 +18,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.workers.ends import End, Kind
 from shardcall_server.frontend.workers.session import SessionEndedError
-from shardcall_worker.v1 import link_pb2
+from shardcall_worker.v1 import link_pb2, measure_pb2
 
 
 @pytest.fixture
@@ -360,9 +360,9 @@ def test_a_shutdown_waits_for_every_worker(run):
 
 
 def test_a_run_is_timed_by_count_where_several_must_agree(run):
-    measured = but("measure", {"measured": link_pb2.Measured(run_seconds=[1.0])})
+    measured = but("measure", {"measured": measure_pb2.Measured(run_seconds=[1.0])})
     mesh = run(FakeWorker("a", measured), FakeWorker("b", measured))
-    measure = link_pb2.Measure(key_digest="k", max_runs=3, max_seconds=2.0)
+    measure = measure_pb2.Measure(key_digest="k", max_runs=3, max_seconds=2.0)
     mesh.session.command(link_pb2.FrontEndMessage(measure=measure)).result(PATIENCE_S)
     assert [worker.got[-1].measure.max_seconds for worker in mesh.workers] == [0.0, 0.0]
 

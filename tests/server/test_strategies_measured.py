@@ -16,7 +16,7 @@ from shardcall_server.frontend.programs.choices import Choices
 from shardcall_server.frontend.programs.found import Found
 from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.workers.session import SessionEndedError
-from shardcall_worker.v1 import link_pb2
+from shardcall_worker.v1 import link_pb2, measure_pb2
 
 OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8])]
 DIGEST = "0123456789abcdef" * 4
@@ -91,7 +91,7 @@ class Mesh:
             self.measured.append(name)
             if name in self.failing:
                 raise CallError(self.failing[name], f"{name} cannot run")
-            return link_pb2.WorkerMessage(measured=link_pb2.Measured(run_seconds=[self.takes_s[name]] * 3))
+            return link_pb2.WorkerMessage(measured=measure_pb2.Measured(run_seconds=[self.takes_s[name]] * 3))
         name = message.prepare.strategy
         if not name and message.prepare.call.strategy == "auto":
             candidates = link_pb2.Candidates(

@@ -154,6 +154,7 @@ def _mesh_rows(look: Look) -> dict[str, str]:
         rows["hosts"] = ", ".join(map(str, mesh.hosts))
     if mesh.missing:
         rows["missing"] = mesh.missing
+    rows["known answers"] = str(look.usage.known_answers)
     rows["spare worker"] = "stands by" if mesh.spare_ready else "none ready"
     return rows
 

@@ -73,6 +73,7 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_PARAMETER_TYPE: errors.ParameterTypeError,
         error_pb2.ERROR_REASON_OPERAND_COUNT: errors.OperandCountError,
         error_pb2.ERROR_REASON_TRANSFER_REQUIRED: errors.ShardingError,
+        error_pb2.ERROR_REASON_KERNEL_FAILED_KNOWN_ANSWERS: errors.MiscompiledKernelError,
     }
 )
 """The class of every reason of the contract."""

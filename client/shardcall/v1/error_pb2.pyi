@@ -154,6 +154,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     program takes it, and the call forbids transfers. Reshard it first, or allow
     the transfer.
     """
+    ERROR_REASON_KERNEL_FAILED_KNOWN_ANSWERS: _ErrorReason.ValueType  # 45
+    """FAILED_PRECONDITION: a known-answer test of this kernel gave wrong results,
+    or ended the mesh: the compiler there cannot be trusted with it. Metadata
+    `known_answer` names the test, `detail` tells what was wrong and `jaxlib`
+    the version. Another version of jaxlib, or other compiler flags, help.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server carries a `google.rpc.ErrorInfo` whose domain is
@@ -295,5 +301,11 @@ ERROR_REASON_TRANSFER_REQUIRED: ErrorReason.ValueType  # 44
 """INVALID_ARGUMENT: an operand on the mesh would have to be moved to where the
 program takes it, and the call forbids transfers. Reshard it first, or allow
 the transfer.
+"""
+ERROR_REASON_KERNEL_FAILED_KNOWN_ANSWERS: ErrorReason.ValueType  # 45
+"""FAILED_PRECONDITION: a known-answer test of this kernel gave wrong results,
+or ended the mesh: the compiler there cannot be trusted with it. Metadata
+`known_answer` names the test, `detail` tells what was wrong and `jaxlib`
+the version. Another version of jaxlib, or other compiler flags, help.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -52,6 +52,7 @@ class GetServerInfoResponse(_message.Message):
     HOSTS_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWERS_FIELD_NUMBER: _builtins.int
     platform: _builtins.str
     """"cpu", "gpu" or "tpu"."""
     epoch: _builtins.int
@@ -90,6 +91,10 @@ class GetServerInfoResponse(_message.Message):
         the server's own host has all devices.
         """
 
+    @_builtins.property
+    def known_answers(self) -> Global___KnownAnswers:
+        """What its known-answer tests have shown."""
+
     def __init__(
         self,
         *,
@@ -103,14 +108,80 @@ class GetServerInfoResponse(_message.Message):
         hosts: _abc.Iterable[Global___HostState] | None = ...,
         missing: _builtins.str = ...,
         ready: _builtins.bool = ...,
+        known_answers: Global___KnownAnswers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["default_mesh", b"default_mesh", "limits", b"limits", "versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["default_mesh", b"default_mesh", "known_answers", b"known_answers", "limits", b"limits", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "limits", b"limits", "missing", b"missing", "platform", b"platform", "ready", b"ready", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "known_answers", b"known_answers", "limits", b"limits", "missing", b"missing", "platform", b"platform", "ready", b"ready", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetServerInfoResponse: _TypeAlias = GetServerInfoResponse  # noqa: Y015
+
+@_typing.final
+class KnownAnswers(_message.Message):
+    """What a server's known-answer tests have shown: programs whose results are
+    known, run before the first answer of a kernel that they vouch for, or while
+    the mesh is idle.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PASSED_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    passed: _builtins.int
+    """How many passed."""
+    pending: _builtins.int
+    """How many have not been run yet, or could not be."""
+    @_builtins.property
+    def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedKnownAnswer]:
+        """What failed. These kernels are refused."""
+
+    def __init__(
+        self,
+        *,
+        passed: _builtins.int = ...,
+        pending: _builtins.int = ...,
+        failures: _abc.Iterable[Global___FailedKnownAnswer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "passed", b"passed", "pending", b"pending"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KnownAnswers: _TypeAlias = KnownAnswers  # noqa: Y015
+
+@_typing.final
+class FailedKnownAnswer(_message.Message):
+    """A kernel that failed a known-answer test."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KERNEL_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    kernel: _builtins.str
+    """The kernel."""
+    known_answer: _builtins.str
+    """The test's name, such as "elementwise float64 1/5" or "halo exchange"."""
+    detail: _builtins.str
+    """What was wrong, in words."""
+    def __init__(
+        self,
+        *,
+        kernel: _builtins.str = ...,
+        known_answer: _builtins.str = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "kernel", b"kernel", "known_answer", b"known_answer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FailedKnownAnswer: _TypeAlias = FailedKnownAnswer  # noqa: Y015
 
 @_typing.final
 class HostState(_message.Message):
@@ -363,6 +434,7 @@ class GetUsageResponse(_message.Message):
     PROGRAMS_FIELD_NUMBER: _builtins.int
     PROGRAM_DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     MESH_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWERS_FIELD_NUMBER: _builtins.int
     regions: _builtins.int
     """Regions of calls at work."""
     bytes_in_use: _builtins.int
@@ -395,6 +467,12 @@ class GetUsageResponse(_message.Message):
     def mesh(self) -> Global___MeshState:
         """The mesh."""
 
+    @_builtins.property
+    def known_answers(self) -> Global___KnownAnswers:
+        """What the known-answer tests have shown, as in
+        `GetServerInfoResponse.known_answers`.
+        """
+
     def __init__(
         self,
         *,
@@ -412,10 +490,11 @@ class GetUsageResponse(_message.Message):
         programs: _builtins.int = ...,
         program_device_bytes: _builtins.int = ...,
         mesh: Global___MeshState | None = ...,
+        known_answers: Global___KnownAnswers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["known_answers", b"known_answers", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "leases", b"leases", "mesh", b"mesh", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "known_answers", b"known_answers", "leases", b"leases", "mesh", b"mesh", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

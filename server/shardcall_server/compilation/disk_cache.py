@@ -62,12 +62,16 @@ class DiskCache:
 
     def get(self, key: str) -> bytes | None:
         """The entry of a key; None where there is none that is whole."""
+        if self._is_left_alone:
+            return None
         value = self._store.get(key)
         self._origin.from_disk = value is not None
         return value
 
     def put(self, key: str, value: bytes) -> None:
         """Keeps the entry of a key."""
+        if self._is_left_alone:
+            return
         origin = self._origin
         if origin.from_disk:  # found, but JAX could not load it
             self._store.unusable()
@@ -82,6 +86,19 @@ class DiskCache:
             yield origin
         finally:
             self._compiling.origin = Origin()
+
+    @contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """Neither looks for nor keeps what the body compiles on this thread."""
+        self._compiling.left_alone = True
+        try:
+            yield
+        finally:
+            self._compiling.left_alone = False
+
+    @property
+    def _is_left_alone(self) -> bool:
+        return getattr(self._compiling, "left_alone", False)
 
     @property
     def _origin(self) -> Origin:

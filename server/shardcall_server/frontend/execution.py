@@ -15,6 +15,7 @@ from shardcall_server.frontend.memory.residents import Resident, array_lost
 from shardcall_server.frontend.memory.storage import Given, Storage
 from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
 from shardcall_server.frontend.programs.found import Found
+from shardcall_server.frontend.programs.known_answers import KnownAnswers
 from shardcall_server.frontend.transfers import check_no_transfers, find_transfers
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
@@ -80,12 +81,16 @@ class Execution:
     Args:
         supervisor: keeps the mesh.
         queue: gives calls the mesh.
+        known_answers: what vouches for programs.
         settings: the server's.
     """
 
-    def __init__(self, supervisor: MeshSupervisor, queue: MeshQueue, settings: Settings) -> None:
+    def __init__(
+        self, supervisor: MeshSupervisor, queue: MeshQueue, known_answers: KnownAnswers, settings: Settings
+    ) -> None:
         self._supervisor = supervisor
         self._queue = queue
+        self._known_answers = known_answers
         self._settings = settings
 
     def prepare(
@@ -105,7 +110,8 @@ class Execution:
             refuse_transfers: whether to refuse a call that would move an operand on the mesh.
 
         Raises:
-            CallError: the call is wrong, or its deadline passed; the compilation then goes on.
+            CallError: the call is wrong, or its deadline passed; the compilation then goes on. Or its kernel is
+                known to be compiled wrongly.
         """
         self._check_size(operands)
         kinds = tuple(operand.type for operand in operands)
@@ -114,6 +120,7 @@ class Execution:
         mesh = self._supervisor.mesh(call)
         if not residents and (recalled := mesh.programs.recall(words)) is not None:
             call.found(recalled[1])
+            self._known_answers.check(recalled[1].program)
             return Prepared(recalled[0], tuple(operands), mesh, recalled[1])
         if kernel_call.kernel in mesh.kernels:
             call.kernel = kernel_call.kernel
@@ -134,6 +141,7 @@ class Execution:
             if not residents:
                 mesh.programs.remember(words, completed, types)
             call.found(found)
+            self._known_answers.check(found.program)
             if refuse_transfers:
                 check_no_transfers(found.plan, operands, mesh.ready)
             return Prepared(completed, tuple(operands), mesh, found, refuse_transfers)
@@ -173,14 +181,15 @@ class Execution:
                 continue
             return running
 
-    def check_memory(self, prepared: Prepared) -> None:
+    def admit(self, call: Call, prepared: Prepared) -> None:
         """Refuses a call that the devices cannot have beside the arrays that stay, before it is given any memory.
 
-        So is one whose program the mesh died of again and again.
+        So is one whose program the mesh died of again and again. Waits for the known-answer tests of a program.
 
         Raises:
-            CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED.
+            CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED, KERNEL_FAILED_KNOWN_ANSWERS.
         """
+        self._known_answers.require(call, prepared.found.program)
         prepared.mesh.session.blame.check(prepared.found.program.key)
         self._queue.check(_device_bytes(prepared))
 

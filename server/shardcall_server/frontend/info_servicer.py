@@ -29,6 +29,7 @@ class ServerInfoServicer:
         admission: counts the calls.
         queue: gives calls the mesh.
         programs: how many programs the mesh holds.
+        known_answers: what the known-answer tests have shown.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ServerInfoServicer:
         admission: Admission,
         queue: MeshQueue,
         programs: Callable[[], int],
+        known_answers: Callable[[], server_info_service_pb2.KnownAnswers],
     ) -> None:
         self._supervisor = supervisor
         self._settings = settings
@@ -46,6 +48,7 @@ class ServerInfoServicer:
         self._admission = admission
         self._queue = queue
         self._programs = programs
+        self._known_answers = known_answers
 
     def GetUsage(  # noqa: N802
         self, request: server_info_service_pb2.GetUsageRequest, call: Call
@@ -71,6 +74,7 @@ class ServerInfoServicer:
             queued_calls=self._queue.queued,
             programs=self._programs(),
             program_device_bytes=self._queue.budget.program_bytes,
+            known_answers=self._known_answers(),
         )
 
     def GetServerInfo(  # noqa: N802
@@ -110,4 +114,5 @@ class ServerInfoServicer:
             hosts=state.hosts,
             missing=state.missing,
             ready=state.ready,
+            known_answers=self._known_answers(),
         )

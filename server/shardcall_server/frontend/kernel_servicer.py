@@ -164,7 +164,7 @@ class KernelServicer:
         self, call: Call, request: kernel_service_pb2.ExecuteRequest, prepared: Prepared
     ) -> Iterator[tuple[Results, list[Reservation]]]:
         """Makes room for a call's operands and results while its body takes them in and hands them back."""
-        self._execution.check_memory(prepared)
+        self._execution.admit(call, prepared)
         plan, types = prepared.found.plan, prepared.found.program.results
         space = request.result_space if request.HasField("result_space") else None
         with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -75,6 +76,7 @@ class StateCollector(Collector):
             limits.add_metric([name], limit)
         yield limits
         yield from _programs(sources.programs)
+        yield from _known_answers(usage.known_answers)
         disk = CounterMetricFamily(
             "shardcall_disk_programs", "Programs on disk, by what became of them.", labels=["outcome"]
         )
@@ -97,6 +99,22 @@ class StateCollector(Collector):
     def describe(self) -> list[Metric]:
         """Names nothing: otherwise it would be asked for everything when it is registered."""
         return []
+
+
+def _known_answers(told: server_info_service_pb2.KnownAnswers) -> Iterator[Metric]:
+    tests = GaugeMetricFamily("shardcall_known_answers", "Known-answer tests, by verdict.", labels=["verdict"])
+    failed = len({failure.known_answer for failure in told.failures})
+    for verdict, count in (("passed", told.passed), ("failed", failed), ("pending", told.pending)):
+        tests.add_metric([verdict], count)
+    yield tests
+    kernels = GaugeMetricFamily(
+        "shardcall_kernel_failed_known_answers",
+        "Known-answer tests that a kernel failed, which is therefore refused.",
+        labels=["kernel"],
+    )
+    for kernel, count in Counter(failure.kernel for failure in told.failures).items():
+        kernels.add_metric([kernel], count)
+    yield kernels
 
 
 def _programs(counts: ProgramCounts) -> Iterator[Metric]:

@@ -47,7 +47,9 @@ from shardcall_server.frontend.profile_servicer import ProfileServicer
 from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.programs.choices import Choices
 from shardcall_server.frontend.programs.disk_use import DiskUse
+from shardcall_server.frontend.programs.known_answers import KnownAnswers
 from shardcall_server.frontend.programs.measuring import Measurer
+from shardcall_server.frontend.programs.verdicts import Verdicts
 from shardcall_server.frontend.programs.warm import Warmer
 from shardcall_server.frontend.repeats import Repeats
 from shardcall_server.frontend.segment_servicer import SegmentServicer
@@ -108,6 +110,7 @@ class FrontEnd:
         self.address = listen(self._server, settings)
         self._announce(False)
         self._measurer = _measurer(settings)
+        self._known_answers = KnownAnswers(Verdicts(settings.cache_dir))
         self._disk_use = DiskUse()
         self._holdings = Holdings(settings, lambda: self._supervisor.session)
         self._repeats = Repeats()
@@ -137,7 +140,7 @@ class FrontEnd:
     def _register(self) -> ServerInfoServicer:
         holdings, settings = self._holdings, self._settings
         queue = self._queue
-        execution = Execution(self._supervisor, queue, settings)
+        execution = Execution(self._supervisor, queue, self._known_answers, settings)
         # Our servicers take a Call where the generated base classes take gRPC's context: the interceptor
         # makes the one of the other.
         repeats = self._repeats
@@ -154,7 +157,13 @@ class FrontEnd:
             cast(segment_service_pb2_grpc.SegmentServiceServicer, segments), self._server
         )
         info = ServerInfoServicer(
-            self._supervisor, settings, holdings, self._admission, queue, lambda: len(self._programs or ())
+            self._supervisor,
+            settings,
+            holdings,
+            self._admission,
+            queue,
+            lambda: len(self._programs or ()),
+            self._known_answers.state,
         )
         server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(
             cast(server_info_service_pb2_grpc.ServerInfoServiceServicer, info), self._server
@@ -181,6 +190,7 @@ class FrontEnd:
             self._disk_use,
             self._observation.programs,
         )
+        self._known_answers.begin(session)
         return self._programs
 
     def _announce(self, ready: bool) -> None:
@@ -260,6 +270,7 @@ class FrontEnd:
             self._tokens.close()
         if self._measurer is not None:
             self._measurer.close()
+        self._known_answers.close()
 
 
 def _open_session(settings: Settings, blame: Blame, program_dir: str, workers: Sequence[Worker]) -> MeshSession:

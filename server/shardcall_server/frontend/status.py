@@ -67,6 +67,7 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.PARAMETER_TYPE: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.OPERAND_COUNT: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.TRANSFER_REQUIRED: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.KERNEL_FAILED_KNOWN_ANSWERS: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 _QUOTAS = {

@@ -71,6 +71,15 @@ class Elementwise(Kernel):
             shape = tuple(m if n == 1 else n for n, m in pairs)
         return shape
 
+    def computed_type(self, operands: Sequence[ArrayType | None]) -> np.dtype:
+        """The type in which the function is computed.
+
+        Raises:
+            CallError: NumPy takes no operands of these types.
+        """
+        types = [dtype for dtype in _loop(self.function, operands).operands if dtype is not None]
+        return types[-1]  # the first of `where` is a condition
+
     def default_in_specs(
         self,
         operands: Sequence[ArrayType | None],

@@ -10,7 +10,7 @@ import ctypes
 import gc
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -27,9 +27,11 @@ from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
 from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.known_answers.suite import Suite
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.failures import compile_failed, failure_of, is_out_of_memory
+from shardcall_server.mesh.known_answers import KnownAnswers
 from shardcall_server.mesh.measuring import Bench
 from shardcall_server.mesh.memory import SharedMemory, release_aliased
 from shardcall_server.mesh.placement import Copier
@@ -39,7 +41,7 @@ from shardcall_server.mesh.profiling import Profiler
 from shardcall_server.mesh.requests import decode_request
 from shardcall_server.mesh.residents import Resident, Residents
 from shardcall_server.mesh.sizes import check_memory, check_size
-from shardcall_worker.v1 import link_pb2, profile_pb2
+from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
 T = TypeVar("T")
 _COMPILE_THREADS = 2
@@ -64,11 +66,15 @@ class Commands:
         kernels: by name.
         platform: what of this process is part of every key.
         disk: keeps compiled programs on disk; None where that is not done.
+
+    Attributes:
+        known_answers: the tests of what the compiler makes.
     """
 
     def __init__(
         self, link: Link, kernels: Mapping[str, Kernel], platform: Platform, disk: DiskCache | None = None
     ) -> None:
+        self.known_answers = KnownAnswers(Suite(kernels, platform), disk)
         self._link = link
         self._kernels = kernels
         self._platform = platform
@@ -120,6 +126,8 @@ class Commands:
                 release_aliased()
             case "measure" | "end_measuring":
                 self._measure(message)
+            case "compile_known_answer" | "run_known_answer":
+                self._check_known_answer(message)
             case "start_profile" | "stop_profile":
                 self._profile_thread.submit(self._profile, message)
             case "trim":
@@ -172,6 +180,24 @@ class Commands:
         with _Answer(self._link, message.call_id) as answer:
             program = self._programs[message.measure.key_digest].result(timeout=0).program
             answer.send(measured=self._bench.run(program, message.measure))
+
+    def _check_known_answer(self, message: link_pb2.FrontEndMessage) -> None:
+        answer = _Answer(self._link, message.call_id)
+        if message.HasField("compile_known_answer"):
+            self._compilers.submit(self._compile_known_answer, answer, message.compile_known_answer.name)
+            return
+        with answer:
+            finish = self.known_answers.launch(message.run_known_answer.name)
+            self._finishers.submit(self._finish_known_answer, answer, finish)
+
+    def _compile_known_answer(self, answer: _Answer, name: str) -> None:
+        with answer:
+            answer.send(compiling=link_pb2.Compiling())
+            answer.send(known_answer_compiled=self.known_answers.compile(name))
+
+    def _finish_known_answer(self, answer: _Answer, finish: Callable[[], known_answer_pb2.KnownAnswerRun]) -> None:
+        with answer:
+            answer.send(known_answer_run=finish())
 
     def _profile(self, message: link_pb2.FrontEndMessage) -> None:
         with _Answer(self._link, message.call_id) as answer:
@@ -226,7 +252,8 @@ class Commands:
                 compiled = self._compilers.submit(_compile, answer, resolved, key, self._disk, command.max_device_bytes)
                 self._programs[digest] = compiled
                 compiled.add_done_callback(lambda done: self._forget_failed(digest, done))
-            compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved)}))
+            known = self.known_answers.vouching_for(resolved)
+            compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved, known)}))
 
     def _text(self, call_id: int, command: link_pb2.GetCompiledText) -> None:
         with _Answer(self._link, call_id) as answer:
@@ -337,10 +364,10 @@ def _candidates(resolved: Resolved, key: KernelKey) -> link_pb2.Candidates:
     return link_pb2.Candidates(choice_digest=choice_digest(key), strategies=resolved.candidates, call_bytes=nbytes)
 
 
-def _prepared(compiled: _Compiled, resolved: Resolved) -> link_pb2.Prepared:
+def _prepared(compiled: _Compiled, resolved: Resolved, known_answers: Sequence[str]) -> link_pb2.Prepared:
     """The answer for one of the calls that lead to a program: each has its own reason for the strategy."""
-    prepared = link_pb2.Prepared()
-    prepared.CopyFrom(compiled.prepared)
+    prepared = link_pb2.Prepared(known_answers=known_answers)
+    prepared.MergeFrom(compiled.prepared)
     prepared.plan.strategy_reason = resolved.reason
     return prepared
 

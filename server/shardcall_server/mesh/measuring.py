@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.element_types import held_type
-from shardcall_worker.v1 import link_pb2
+from shardcall_worker.v1 import measure_pb2
 
 
 class Bench:
@@ -19,7 +19,7 @@ class Bench:
         self._kinds: list[tuple[Placement, str]] = []
         self._blocks: list[jax.Array] = []
 
-    def run(self, program: Program, command: link_pb2.Measure) -> link_pb2.Measured:
+    def run(self, program: Program, command: measure_pb2.Measure) -> measure_pb2.Measured:
         """Runs a program until it has had its runs or its time, at least once.
 
         Ones rather than zeros: memory that was never written reads from one page, in no time.
@@ -32,7 +32,7 @@ class Bench:
             self._blocks = [jnp.ones(place.padded, dtype, device=place.sharding) for place, dtype in kinds]
             self._kinds = kinds
             jax.block_until_ready(self._blocks)
-        measured = link_pb2.Measured()
+        measured = measure_pb2.Measured()
         started = now = time.monotonic()
         while not measured.run_seconds or (
             len(measured.run_seconds) < command.max_runs and now - started < command.max_seconds

@@ -65,6 +65,7 @@ def run(link_fd: int, log_level: str) -> int:
         return 1
     ready = _ready(kernels)
     commands = Commands(link, kernels, _platform(), disk)
+    ready.known_answers.extend(commands.known_answers.describe())
     link.send(link_pb2.WorkerMessage(ready=ready).SerializeToString())
     for body, fd in frames:
         if not commands.handle(link_pb2.FrontEndMessage.FromString(body), fd):

@@ -19,6 +19,8 @@ from shardcall.v1 import array_pb2 as _array_pb2
 from shardcall.v1 import kernel_pb2 as _kernel_pb2
 from shardcall.v1 import mesh_pb2 as _mesh_pb2
 from shardcall.v1 import server_info_service_pb2 as _server_info_service_pb2
+from shardcall_worker.v1 import known_answer_pb2 as _known_answer_pb2
+from shardcall_worker.v1 import measure_pb2 as _measure_pb2
 from shardcall_worker.v1 import profile_pb2 as _profile_pb2
 import builtins as _builtins
 import sys
@@ -55,6 +57,8 @@ class FrontEndMessage(_message.Message):
     END_MEASURING_FIELD_NUMBER: _builtins.int
     START_PROFILE_FIELD_NUMBER: _builtins.int
     STOP_PROFILE_FIELD_NUMBER: _builtins.int
+    COMPILE_KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
+    RUN_KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """Answers carry it back; unique in an epoch, 0 where no answer is due."""
     sequence: _builtins.int
@@ -111,11 +115,11 @@ class FrontEndMessage(_message.Message):
         """Forget arrays that stay."""
 
     @_builtins.property
-    def measure(self) -> Global___Measure:
+    def measure(self) -> _measure_pb2.Measure:
         """Time a compiled kernel."""
 
     @_builtins.property
-    def end_measuring(self) -> Global___EndMeasuring:
+    def end_measuring(self) -> _measure_pb2.EndMeasuring:
         """Forget the blocks that were made for timing."""
 
     @_builtins.property
@@ -125,6 +129,14 @@ class FrontEndMessage(_message.Message):
     @_builtins.property
     def stop_profile(self) -> _profile_pb2.StopProfile:
         """End that."""
+
+    @_builtins.property
+    def compile_known_answer(self) -> _known_answer_pb2.CompileKnownAnswer:
+        """Compile a known-answer test."""
+
+    @_builtins.property
+    def run_known_answer(self) -> _known_answer_pb2.RunKnownAnswer:
+        """Run it."""
 
     def __init__(
         self,
@@ -143,16 +155,18 @@ class FrontEndMessage(_message.Message):
         put_array: Global___PutArray | None = ...,
         get_array: Global___GetArray | None = ...,
         delete_arrays: Global___DeleteArrays | None = ...,
-        measure: Global___Measure | None = ...,
-        end_measuring: Global___EndMeasuring | None = ...,
+        measure: _measure_pb2.Measure | None = ...,
+        end_measuring: _measure_pb2.EndMeasuring | None = ...,
         start_profile: _profile_pb2.StartProfile | None = ...,
         stop_profile: _profile_pb2.StopProfile | None = ...,
+        compile_known_answer: _known_answer_pb2.CompileKnownAnswer | None = ...,
+        run_known_answer: _known_answer_pb2.RunKnownAnswer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "end_measuring", "start_profile", "stop_profile"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "end_measuring", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -177,6 +191,8 @@ class WorkerMessage(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     COMPILING_FIELD_NUMBER: _builtins.int
     PROFILING_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWER_COMPILED_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWER_RUN_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """The command answered; 0 for Ready, and for a Failure of the worker itself,
     which then ends.
@@ -216,7 +232,7 @@ class WorkerMessage(_message.Message):
         """The strategies that "auto" may stand for."""
 
     @_builtins.property
-    def measured(self) -> Global___Measured:
+    def measured(self) -> _measure_pb2.Measured:
         """Timed."""
 
     @_builtins.property
@@ -231,6 +247,14 @@ class WorkerMessage(_message.Message):
     def profiling(self) -> _profile_pb2.Profiling:
         """Recording, or no longer."""
 
+    @_builtins.property
+    def known_answer_compiled(self) -> _known_answer_pb2.KnownAnswerCompiled:
+        """A known-answer test is compiled."""
+
+    @_builtins.property
+    def known_answer_run(self) -> _known_answer_pb2.KnownAnswerRun:
+        """A known-answer test has run."""
+
     def __init__(
         self,
         *,
@@ -243,16 +267,18 @@ class WorkerMessage(_message.Message):
         gathered: Global___Gathered | None = ...,
         array_put: Global___ArrayPut | None = ...,
         candidates: Global___Candidates | None = ...,
-        measured: Global___Measured | None = ...,
+        measured: _measure_pb2.Measured | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         compiling: Global___Compiling | None = ...,
         profiling: _profile_pb2.Profiling | None = ...,
+        known_answer_compiled: _known_answer_pb2.KnownAnswerCompiled | None = ...,
+        known_answer_run: _known_answer_pb2.KnownAnswerRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "known_answer_compiled", b"known_answer_compiled", "known_answer_run", b"known_answer_run", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "known_answer_compiled", b"known_answer_compiled", "known_answer_run", b"known_answer_run", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put", "candidates", "measured", "heartbeat", "compiling", "profiling"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put", "candidates", "measured", "heartbeat", "compiling", "profiling", "known_answer_compiled", "known_answer_run"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -388,6 +414,7 @@ class Ready(_message.Message):
     VERSIONS_FIELD_NUMBER: _builtins.int
     KERNELS_FIELD_NUMBER: _builtins.int
     DEVICE_BYTES_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWERS_FIELD_NUMBER: _builtins.int
     platform: _builtins.str
     """The platform's name."""
     device_bytes: _builtins.int
@@ -404,6 +431,10 @@ class Ready(_message.Message):
     def kernels(self) -> _containers.RepeatedCompositeFieldContainer[_kernel_pb2.KernelDescription]:
         """The kernels, sorted by name: all that the front end knows of them."""
 
+    @_builtins.property
+    def known_answers(self) -> _containers.RepeatedCompositeFieldContainer[_known_answer_pb2.KnownAnswer]:
+        """The known-answer tests, in the order in which they are to be run."""
+
     def __init__(
         self,
         *,
@@ -412,10 +443,11 @@ class Ready(_message.Message):
         versions: _server_info_service_pb2.Versions | None = ...,
         kernels: _abc.Iterable[_kernel_pb2.KernelDescription] | None = ...,
         device_bytes: _builtins.int = ...,
+        known_answers: _abc.Iterable[_known_answer_pb2.KnownAnswer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "devices", b"devices", "kernels", b"kernels", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "devices", b"devices", "kernels", b"kernels", "known_answers", b"known_answers", "platform", b"platform", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -515,6 +547,7 @@ class Prepared(_message.Message):
     FROM_DISK_FIELD_NUMBER: _builtins.int
     PROGRAM_STORE_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWERS_FIELD_NUMBER: _builtins.int
     program_bytes: _builtins.int
     """The memory that the program takes, at a guess."""
     device_bytes: _builtins.int
@@ -531,6 +564,12 @@ class Prepared(_message.Message):
     def program_store(self) -> Global___ProgramStoreCounts:
         """What became of the programs looked for on disk so far; unset without one."""
 
+    @_builtins.property
+    def known_answers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The known-answer tests that must pass before its first answer is given, by
+        name.
+        """
+
     def __init__(
         self,
         *,
@@ -540,10 +579,11 @@ class Prepared(_message.Message):
         from_disk: _builtins.bool = ...,
         program_store: Global___ProgramStoreCounts | None = ...,
         fingerprint: _builtins.bytes = ...,
+        known_answers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "program_store", b"program_store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "fingerprint", b"fingerprint", "from_disk", b"from_disk", "plan", b"plan", "program_bytes", b"program_bytes", "program_store", b"program_store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_bytes", b"device_bytes", "fingerprint", b"fingerprint", "from_disk", b"from_disk", "known_answers", b"known_answers", "plan", b"plan", "program_bytes", b"program_bytes", "program_store", b"program_store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -996,81 +1036,6 @@ class Executed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Executed: _TypeAlias = Executed  # noqa: Y015
-
-@_typing.final
-class Measure(_message.Message):
-    """Run a compiled kernel on blocks of ones, several times if it is quick. Sent
-    only while no other command is without its answer: the link waits for it. To
-    processes of a mesh of several with 0 for `max_seconds`: they must agree on
-    the number of runs.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_DIGEST_FIELD_NUMBER: _builtins.int
-    MAX_RUNS_FIELD_NUMBER: _builtins.int
-    MAX_SECONDS_FIELD_NUMBER: _builtins.int
-    key_digest: _builtins.str
-    """Which."""
-    max_runs: _builtins.int
-    """The most runs."""
-    max_seconds: _builtins.float
-    """No further run begins after so much time."""
-    def __init__(
-        self,
-        *,
-        key_digest: _builtins.str = ...,
-        max_runs: _builtins.int = ...,
-        max_seconds: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_digest", b"key_digest", "max_runs", b"max_runs", "max_seconds", b"max_seconds"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Measure: _TypeAlias = Measure  # noqa: Y015
-
-@_typing.final
-class Measured(_message.Message):
-    """Timed."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUN_SECONDS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """What each run took, until every shard was ready."""
-
-    def __init__(
-        self,
-        *,
-        run_seconds: _abc.Iterable[_builtins.float] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_seconds", b"run_seconds"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Measured: _TypeAlias = Measured  # noqa: Y015
-
-@_typing.final
-class EndMeasuring(_message.Message):
-    """Forget the blocks that were made for Measure. No answer."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EndMeasuring: _TypeAlias = EndMeasuring  # noqa: Y015
 
 @_typing.final
 class Evict(_message.Message):

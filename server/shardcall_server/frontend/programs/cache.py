@@ -258,6 +258,7 @@ class ProgramCache:
                 program_bytes=prepared.program_bytes,
                 device_bytes=prepared.device_bytes,
                 owner=owner,
+                known_answers=tuple(prepared.known_answers),
             )
             self._bytes += program.program_bytes
             if self._counts is not None:

@@ -27,6 +27,8 @@ class CachedProgram:
         program_bytes: the memory that it takes, at a guess.
         device_bytes: what operands, results and what lies between take on the devices while it runs.
         owner: the client that had it compiled; empty for the server itself.
+        known_answers: the names of the known-answer tests that vouch for it.
+        trusted: whether these have passed; False where that is not known.
         evicted: whether the mesh has been told to forget it; changes under the session's `order`.
         aliases: digests of the calls that find it, oldest first.
     """
@@ -38,6 +40,8 @@ class CachedProgram:
     program_bytes: int
     device_bytes: int = 0
     owner: str = ""
+    known_answers: tuple[str, ...] = ()
+    trusted: bool = False
     evicted: bool = False
     aliases: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 

@@ -14,7 +14,7 @@ from shardcall_server.frontend.programs.choices import Choices
 from shardcall_server.frontend.programs.found import CachedProgram, Found
 from shardcall_server.frontend.programs.strategies import Choice, Turns
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
-from shardcall_worker.v1 import link_pb2
+from shardcall_worker.v1 import link_pb2, measure_pb2
 
 _MAX_RUNS, _TURN_S = 5, 0.02  # of one turn; a call that comes meanwhile waits for it
 _COMPILE_S = 1.0  # the longest wait for the other candidates' compilation, unless the rule's choice took half of more
@@ -111,7 +111,7 @@ class Measurement:
 
     def _send(self, candidate: CachedProgram) -> Future[link_pb2.WorkerMessage] | None:
         """Has the mesh run a candidate; None where something else is under way."""
-        measure = link_pb2.Measure(key_digest=candidate.key, max_runs=_MAX_RUNS, max_seconds=_TURN_S)
+        measure = measure_pb2.Measure(key_digest=candidate.key, max_runs=_MAX_RUNS, max_seconds=_TURN_S)
         with self.session.order:
             if candidate.evicted:
                 raise _CandidateGoneError("other programs took its place")
@@ -123,7 +123,7 @@ class Measurement:
             raise error
 
     def _end(self) -> None:
-        self.session.tell(link_pb2.FrontEndMessage(end_measuring=link_pb2.EndMeasuring()))
+        self.session.tell(link_pb2.FrontEndMessage(end_measuring=measure_pb2.EndMeasuring()))
 
 
 class Measurer:

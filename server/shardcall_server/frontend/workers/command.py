@@ -16,8 +16,10 @@ _DOING = {
     "prepare": "compiling kernel",
     "put_array": "putting an array",
     "get_array": "copying an array",
+    "compile_known_answer": "compiling known-answer test",
+    "run_known_answer": "running known-answer test",
 }
-_RUN_IN_ORDER = frozenset(_DOING) - {"prepare"}
+_RUN_IN_ORDER = frozenset(_DOING) - {"prepare", "compile_known_answer"}
 
 
 @dataclass(eq=False)
@@ -27,7 +29,7 @@ class Command:
     Attributes:
         kind: as the link's message calls it.
         key: what of it may be refused: a program's digest, or a digest of what is to be compiled; else empty.
-        kernel: the name of its kernel; empty where it has none.
+        kernel: the name of its kernel or known-answer test; empty where it has none.
         on_gathered: told how many bytes of its results are in place.
         is_wanted: whether somebody waits for its answer, or will be glad of it later.
         plan: how its arrays lie on the mesh; None for one that moves none.
@@ -53,6 +55,11 @@ class Command:
     call_id: int = 0
 
     @property
+    def is_known_answer(self) -> bool:
+        """Whether it is a known-answer test's."""
+        return self.kind in {"compile_known_answer", "run_known_answer"}
+
+    @property
     def doing(self) -> str:
         """What the worker does for it, in words."""
         return " ".join(filter(None, [_DOING.get(self.kind, "working"), self.kernel]))
@@ -67,7 +74,28 @@ def key_of(message: link_pb2.FrontEndMessage) -> str:
             return message.measure.key_digest
         case "prepare":
             return hashlib.sha256(message.prepare.SerializeToString(deterministic=True)).hexdigest()
+        case "compile_known_answer":
+            return known_answer_key(message.compile_known_answer.name)
+        case "run_known_answer":
+            return known_answer_key(message.run_known_answer.name)
     return ""
+
+
+def subject_of(message: link_pb2.FrontEndMessage) -> str:
+    """The name of the kernel or known-answer test of a command; empty where its kernel is known by its key alone."""
+    match message.WhichOneof("command"):
+        case "prepare":
+            return message.prepare.call.kernel
+        case "compile_known_answer":
+            return message.compile_known_answer.name
+        case "run_known_answer":
+            return message.run_known_answer.name
+    return ""
+
+
+def known_answer_key(name: str) -> str:
+    """What is blamed where a worker dies of a known-answer test."""
+    return f"known answers: {name}"
 
 
 def head(commands: Sequence[Command]) -> Command | None:

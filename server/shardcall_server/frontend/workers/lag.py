@@ -20,8 +20,10 @@ _MOST_AT_ONCE_S = 1.5  # a single pause, of a machine that is moved say, is too 
 _TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
 _AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
 _IDLE_SPANS = 10  # how many spans time that does not count lasts, until as much has faded
-_TOGETHER = frozenset({"execute", "measure"})
-_UNEVEN = frozenset({"prepare", "start_profile", "stop_profile"})  # in which no worker waits for another
+_TOGETHER = frozenset({"execute", "measure", "run_known_answer"})
+_UNEVEN = frozenset(
+    {"prepare", "compile_known_answer", "start_profile", "stop_profile"}
+)  # in which no worker waits for another
 _ALL_IN_PLACE = 1 << 63
 
 

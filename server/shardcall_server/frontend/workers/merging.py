@@ -12,7 +12,11 @@ from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_worker.v1 import link_pb2
 
 # No process waits for others in these, and what the others made is forgotten.
-_MAY_FAIL_ALONE = ({"failure", "prepared", "candidates"}, {"failure", "array_put"})
+_MAY_FAIL_ALONE = (
+    {"failure", "prepared", "candidates"},
+    {"failure", "array_put"},
+    {"failure", "known_answer_compiled"},
+)
 _MAY_REFUSE_ALONE = {"failure", "executed"}  # a process without devices of a call's mesh sees no flags of its checks
 
 
@@ -72,6 +76,9 @@ def merge(
                 raise DisagreementError("the hosts count other strategies for one call")
         case "executed":
             _merge_executed(merged.executed, [answer.executed for answer in answers], plan, table)
+        case "known_answer_run":
+            for answer in answers[1:]:  # a kernel that one host's compiler gets wrong is wrong on the mesh
+                merged.known_answer_run.failures.extend(answer.known_answer_run.failures)
         case "array_put":
             merged.array_put.place_seconds = max(answer.array_put.place_seconds for answer in answers)
     return merged

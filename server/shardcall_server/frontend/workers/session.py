@@ -18,7 +18,7 @@ from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.block_table import BlockTable
-from shardcall_server.frontend.workers.command import Command, key_of, suspects
+from shardcall_server.frontend.workers.command import Command, key_of, subject_of, suspects
 from shardcall_server.frontend.workers.ends import End, Kind, Stop, disagreement, end_of, error_of
 from shardcall_server.frontend.workers.ledger import Ledger
 from shardcall_server.frontend.workers.member import Member
@@ -60,6 +60,10 @@ class MeshSession:
         self._over = threading.Event()
         self._fault: BaseException | None = None
         self._stop: Stop | None = None
+        self.newest_call_id = 0
+        """Of the last command that has an answer."""
+        self.end: End | None = None
+        """How it ended; None while it has not."""
         for member, start in zip(self.members, starts, strict=True):
             member.tell(link_pb2.FrontEndMessage(start=start))
 
@@ -126,9 +130,9 @@ class MeshSession:
         """
         key = key_of(message)
         self.blame.check(key)
-        kernel = message.prepare.call.kernel  # empty in others, whose kernel is known by their key
-        command = Command(message.WhichOneof("command") or "", key, kernel, on_gathered, is_wanted, plan)
-        message.call_id = command.call_id = next(self._ids)
+        kind = message.WhichOneof("command") or ""
+        command = Command(kind, key, subject_of(message), on_gathered, is_wanted, plan)
+        self.newest_call_id = message.call_id = command.call_id = next(self._ids)
         if len(self.members) > 1 and message.HasField("measure"):
             message.measure.max_seconds = 0.0  # processes that stop by their own clocks would disagree
         with self.order:
@@ -289,7 +293,7 @@ class MeshSession:
         """Ends the processes, counts against the programs that they died of, and then tells who waits for answers."""
         self._ended = True
         lost = self._ledger.close()
-        end = self._end_of_workers(lost)
+        end = self.end = self._end_of_workers(lost)
         for key in end.blamed:
             self.blame.count(key)
         for command in lost:

@@ -18,6 +18,7 @@ from shardcall_server.frontend.workers.session import MeshSession
 
 _TICK_S = 0.25
 _MOST_SILENCE = 10  # times what a worker may say nothing that does nothing either
+_KNOWN_ANSWER_S = 60.0  # to compile or run one, which takes a second; a verdict is no matter of what calls may take
 _MOST_PASSED_S = 2 * _TICK_S  # a tick that comes late says that this process had no time, so neither had the worker
 
 
@@ -139,8 +140,8 @@ class Watch:
             return None
         self._run_s += passed_s
         self._unwanted_s = 0.0 if now.is_wanted() else self._unwanted_s + passed_s
-        if self._run_s > self._limits.execute_s:
-            limit_s = self._limits.execute_s
+        limit_s = _limit_s(now, self._limits.execute_s)
+        if self._run_s > limit_s:
             told = _too_long_a_run(limit_s)
             return Stop(f"{now.doing} took over {limit_s:g} s", now, told, is_blamed=True, kind=Kind.OVERTIME)
         if self._unwanted_s > self._limits.grace_s:
@@ -151,17 +152,21 @@ class Watch:
 
     def _look_at_compilations(self, now: list[Command], passed_s: float) -> Stop | None:
         self._compiling = {command: self._compiling.get(command, -passed_s) + passed_s for command in now}
-        limit_s = self._limits.compile_s
         for command, took_s in self._compiling.items():
+            limit_s = _limit_s(command, self._limits.compile_s)
             if took_s > limit_s:
                 return Stop(
                     f"{command.doing} took over {limit_s:g} s",
                     command,
                     _too_long_a_compilation(limit_s),
-                    is_blamed=True,
+                    is_blamed=not command.is_known_answer,  # a slow compiler is none that compiles wrongly
                     kind=Kind.OVERTIME,
                 )
         return None
+
+
+def _limit_s(command: Command, limit_s: float) -> float:
+    return max(limit_s, _KNOWN_ANSWER_S) if command.is_known_answer else limit_s
 
 
 class Watchdog:

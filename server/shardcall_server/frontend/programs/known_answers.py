@@ -1,0 +1,239 @@
+"""Known-answer tests: run on the mesh while it is idle, or when a call waits for one; what fails is refused."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import structlog
+
+from shardcall.v1 import server_info_service_pb2
+from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.programs.found import CachedProgram
+from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
+from shardcall_server.frontend.workers.command import known_answer_key
+from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
+from shardcall_worker.v1 import known_answer_pb2, link_pb2
+
+_QUIET_S = 1.0  # how long the mesh must have been idle before it runs a test that no call waits for
+_POLL_S = 0.25
+_MAX_ATTEMPTS = 3  # to run one test; then it says nothing
+_MAX_SUSPECTED = 3  # times that the mesh ended while a test and other programs were under way
+_END_S = 5.0
+
+
+@dataclass(eq=False)
+class _Test:
+    """A test as the mesh has it.
+
+    Attributes:
+        name: its name.
+        kernels: what it vouches for.
+        digest: what its verdict is kept by.
+        verdict: what it has shown, once it has run.
+        is_wanted: whether a call waits for it.
+        attempts: how often it was begun without a verdict.
+        suspected: how often the mesh ended while it and other programs were under way.
+    """
+
+    name: str
+    kernels: tuple[str, ...]
+    digest: str
+    verdict: Future[Verdict] = field(default_factory=Future)
+    is_wanted: bool = False
+    attempts: int = 0
+    suspected: int = 0
+
+
+class KnownAnswers:
+    """Runs the tests of the present mesh, one after the other, on a thread of its own.
+
+    A verdict holds for whatever mesh has the same digest: after a restart of the mesh nothing is run again.
+
+    Args:
+        verdicts: what was found before.
+    """
+
+    def __init__(self, verdicts: Verdicts) -> None:
+        self._verdicts = verdicts
+        self._changed = threading.Condition()
+        self._tests: dict[str, _Test] = {}
+        self._session: MeshSession | None = None
+        self._jaxlib = ""
+        self._ended = False
+        self._own_call_id = -1
+        self._thread = threading.Thread(target=self._run, name="known-answers", daemon=True)
+        self._thread.start()
+
+    def begin(self, session: MeshSession) -> None:
+        """Turns to a new mesh, which is ready."""
+        ready = session.ready.result()
+        with self._changed:
+            self._session, self._jaxlib, self._own_call_id = session, ready.versions.jaxlib, -1
+            before, self._tests = self._tests, {}
+            for told in ready.known_answers:
+                self._tests[told.name] = self._as_told(told, before.get(told.name))
+            self._changed.notify()
+
+    def _as_told(self, told: known_answer_pb2.KnownAnswer, before: _Test | None) -> _Test:
+        digest = told.digest.hex()
+        if before is not None and (before.digest == digest or not before.verdict.done()):
+            before.digest = digest  # calls may wait for it
+            return before
+        test = _Test(told.name, tuple(told.kernels), digest)
+        if (verdict := self._verdicts.find(digest)) is not None:
+            test.verdict.set_result(verdict)
+            self._report(verdict)
+        return test
+
+    def require(self, call: Call, program: CachedProgram) -> None:
+        """Waits until what vouches for a program has run.
+
+        Raises:
+            CallError: KERNEL_FAILED_KNOWN_ANSWERS; or the call's deadline passed, or its caller left.
+        """
+        if program.trusted:
+            return
+        for name in program.known_answers:
+            test = self._tests.get(name)
+            if test is not None and not test.verdict.done():
+                with self._changed:
+                    test.is_wanted = True
+                    self._changed.notify()
+                with call.phase("queue"):
+                    call.wait(test.verdict, f"waiting for the known-answer test {name!r}")
+        self.check(program)
+        program.trusted = True
+
+    def check(self, program: CachedProgram) -> None:
+        """Refuses a program of whose kernel it is known already that it fails.
+
+        Raises:
+            CallError: KERNEL_FAILED_KNOWN_ANSWERS.
+        """
+        if program.trusted:
+            return
+        for name in program.known_answers:
+            test = self._tests.get(name)
+            if test is not None and test.verdict.done():
+                detail = test.verdict.result().failures.get(program.kernel)
+                if detail is not None:
+                    raise _refusal(program.kernel, name, detail, self._jaxlib)
+
+    def state(self) -> server_info_service_pb2.KnownAnswers:
+        """What the tests of the present mesh have shown."""
+        told = server_info_service_pb2.KnownAnswers()
+        for test in list(self._tests.values()):
+            if not test.verdict.done():
+                told.pending += 1
+                continue
+            failures = test.verdict.result().failures
+            told.passed += not failures
+            for kernel, detail in failures.items():
+                told.failures.add(kernel=kernel, known_answer=test.name, detail=detail)
+        return told
+
+    def close(self) -> None:
+        """Ends the thread; the mesh has ended before."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        while (due := self._next()) is not None:
+            try:
+                self._try(*due)
+            except Exception:  # noqa: BLE001  # the next is to be run all the same
+                structlog.get_logger().exception("a known-answer test could not be run", known_answer=due[1].name)
+                self._give_up_if_hopeless(due[1])
+
+    def _next(self) -> tuple[MeshSession, _Test] | None:
+        with self._changed:
+            while not self._ended:
+                pending = [test for test in self._tests.values() if not test.verdict.done()]
+                session = self._session
+                if session is not None and pending and not session.ended:
+                    wanted = next((test for test in pending if test.is_wanted), None)
+                    if wanted is not None or self._is_quiet(session):
+                        return session, wanted or pending[0]
+                self._changed.wait(_POLL_S if pending else None)
+        return None
+
+    def _is_quiet(self, session: MeshSession) -> bool:
+        """Whether no call has wanted the mesh lately; tests that were run do not count."""
+        return session.idle and (session.newest_call_id == self._own_call_id or session.idle_s >= _QUIET_S)
+
+    def _ask(self, session: MeshSession, test: _Test, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
+        answer = session.command(message)
+        self._own_call_id = -1 if test.is_wanted else message.call_id
+        return answer.result()
+
+    def _try(self, session: MeshSession, test: _Test) -> None:
+        """Runs a test once; it stays without a verdict where it cannot be run."""
+        if (found := self._verdicts.look_again(test.digest)) is not None:  # another server's
+            self._settle(test, found)
+            return
+        test.attempts += 1
+        try:
+            compile_it = known_answer_pb2.CompileKnownAnswer(name=test.name)
+            self._ask(session, test, link_pb2.FrontEndMessage(compile_known_answer=compile_it))
+            run_it = known_answer_pb2.RunKnownAnswer(name=test.name)
+            answer = self._ask(session, test, link_pb2.FrontEndMessage(run_known_answer=run_it))
+        except SessionEndedError:
+            test.attempts -= 1  # the next mesh has it
+        except CallError as error:
+            self._not_run(session, test, error)
+        else:
+            failures = {failure.kernel: failure.detail for failure in answer.known_answer_run.failures}
+            self._keep(test, Verdict(test.name, failures))
+
+    def _not_run(self, session: MeshSession, test: _Test, error: CallError) -> None:
+        """Counts against a test that the mesh ended while it was under way, if it may be the reason."""
+        blamed = session.end.blamed if session.end is not None else ()
+        key = known_answer_key(test.name)
+        test.suspected += key in blamed
+        if {*blamed} == {key} or test.suspected >= _MAX_SUSPECTED:
+            self._keep(test, Verdict(test.name, dict.fromkeys(test.kernels, "the test ended the mesh")))
+            return
+        structlog.get_logger().info("a known-answer test was not run", known_answer=test.name, reason=error.message)
+        self._give_up_if_hopeless(test)
+
+    def _give_up_if_hopeless(self, test: _Test) -> None:
+        if test.attempts >= _MAX_ATTEMPTS:
+            structlog.get_logger().warning("a known-answer test cannot be run", known_answer=test.name)
+            self._settle(test, Verdict(test.name, {}))
+
+    def _keep(self, test: _Test, verdict: Verdict) -> None:
+        self._verdicts.keep(test.digest, verdict)
+        self._settle(test, verdict)
+
+    def _settle(self, test: _Test, verdict: Verdict) -> None:
+        test.verdict.set_result(verdict)
+        self._report(verdict)
+        if all(each.verdict.done() for each in list(self._tests.values())):
+            told = self.state()
+            structlog.get_logger().info("known-answer tests done", passed=told.passed, failed=len(told.failures))
+
+    def _report(self, verdict: Verdict) -> None:
+        for kernel, detail in verdict.failures.items():
+            structlog.get_logger().error(
+                "a kernel failed a known-answer test and is refused; install another version of jaxlib, or remove "
+                "compiler flags",
+                kernel=kernel,
+                known_answer=verdict.known_answer,
+                detail=detail,
+                jaxlib=self._jaxlib,
+            )
+
+
+def _refusal(kernel: str, known_answer: str, detail: str, jaxlib: str) -> CallError:
+    return CallError(
+        Reason.KERNEL_FAILED_KNOWN_ANSWERS,
+        f"kernel {kernel!r} failed the known-answer test {known_answer!r} on this server's jaxlib {jaxlib}: "
+        f"{shorten(detail)}; it would return wrong numbers and is not run; have the server's administrator install "
+        "another version of jaxlib, or remove the compiler flags set in XLA_FLAGS",
+        metadata={"known_answer": known_answer, "detail": detail, "jaxlib": jaxlib},
+    )

@@ -1,0 +1,59 @@
+"""Comparison of results with known answers.
+
+The tolerances are generous: they have to tell what is compiled wrongly, whose elements are far off, from what is
+rounded otherwise. `docs/accuracy.md` has the errors of correct programs.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from shardcall_server.kernels.element_types import is_narrow_float, working_type
+
+_ULPS = 512.0  # of the type in which a function is computed
+
+
+def wide_type(dtype: np.dtype) -> np.dtype:
+    """The type in which the known answers for ``dtype`` are computed: wider wherever the platform has one."""
+    if dtype.kind == "b":
+        return dtype
+    if dtype.kind == "c":
+        return np.dtype(np.complex128 if dtype == np.complex64 else np.clongdouble)
+    return np.dtype(np.longdouble if dtype == np.float64 else np.float64)
+
+
+def are_wrong(got: np.ndarray, wanted: np.ndarray, largest: np.ndarray, *, signed_zeros: bool = True) -> np.ndarray:
+    """Tells of each element whether it is wrong.
+
+    Args:
+        got: a kernel's result [n].
+        wanted: the same in a wider type [n].
+        largest: the largest size of an operand of each element [n], NaN where one is: where terms of that size cancel,
+            the error is measured by it rather than by the result.
+        signed_zeros: whether a zero of the other sign is wrong.
+    """
+    if got.dtype.kind == "b":
+        return np.asarray(got != wanted)
+    with np.errstate(all="ignore"):
+        rounded = wanted.astype(got.dtype)
+        given, known = got.astype(wanted.dtype), rounded.astype(wanted.dtype)
+        size = np.maximum(np.abs(wanted), np.minimum(largest, 1.0))
+        near = np.abs(given - wanted) <= _relative_tolerance(got.dtype) * size + _absolute_tolerance(got.dtype)
+        if got.dtype.kind == "c":
+            return np.asarray(~near & np.isfinite(known))
+    both_nan, both_zero = np.isnan(given) & np.isnan(known), (given == 0) & (known == 0) & signed_zeros
+    near = ((given == known) | (near & np.isfinite(given) & np.isfinite(known))) & ~both_zero
+    return np.asarray(~(both_nan | near | (both_zero & (np.signbit(given) == np.signbit(known)))))
+
+
+def _relative_tolerance(dtype: np.dtype) -> float:
+    own = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    computed = _ULPS * float(np.finfo(working_type(dtype)).eps)
+    return computed + own if is_narrow_float(dtype) else computed
+
+
+def _absolute_tolerance(dtype: np.dtype) -> float:
+    """What arithmetic that flushes subnormals, or rounds to them, may lose."""
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return float(info.smallest_subnormal if is_narrow_float(dtype) else info.smallest_normal)

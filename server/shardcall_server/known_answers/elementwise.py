@@ -1,0 +1,171 @@
+"""Known-answer tests of the elementwise functions: those of one element type, some in each program.
+
+One program for each function would take half as long again to compile. One for all functions of a type would hold up
+the first call of each of them for seconds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import product
+from typing import cast
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from shardcall_server.compilation.program import build_mesh
+from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
+from shardcall_server.errors import CallError
+from shardcall_server.kernels.elementwise import Elementwise
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.known_answers.comparison import are_wrong, wide_type
+from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch
+
+SIZE = 4096
+"""Elements of each operand: more than what the compiler unrolls, and a call's usual size."""
+
+TYPES = tuple(
+    np.dtype(t)
+    for t in (
+        *(np.float64, np.float32, ml_dtypes.bfloat16, np.float16, np.complex128, np.complex64),
+        *(ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2),
+    )
+)
+"""The floating-point types, those first that are asked for most."""
+
+_IN_ONE_PROGRAM = 17
+_SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
+# NumPy itself has the one or the other zero here, by the type and the processor.
+_EITHER_ZERO = frozenset({"sign", "maximum", "minimum", "fmax", "fmin", "clip", "logaddexp", "logaddexp2"})
+_ONE_DEVICE = MeshAxes((("x", 1),))
+
+
+def known_answers(kernels: Sequence[Kernel], device_id: int) -> Iterator[KnownAnswer]:
+    """Yields the tests.
+
+    Args:
+        kernels: all kernels; those that are not elementwise are passed over.
+        device_id: the device that runs them, one of this process.
+    """
+    ours = [kernel for kernel in kernels if isinstance(kernel, Elementwise)]
+    groups = [ours[i : i + _IN_ONE_PROGRAM] for i in range(0, len(ours), _IN_ONE_PROGRAM)]
+    for dtype in TYPES:
+        for i, group in enumerate(groups, 1):
+            yield KnownAnswer(
+                name=f"{prefix(dtype)}{i}/{len(groups)}",
+                kernels=tuple(kernel.name for kernel in group),
+                is_collective=False,
+                compile=partial(_compile, group, dtype, device_id),
+            )
+
+
+def prefix(dtype: np.dtype) -> str:
+    """How the names of the tests of one type begin."""
+    return f"elementwise {dtype.name} "
+
+
+def _resolve(kernel: Elementwise, dtype: np.dtype, device_id: int) -> Resolved | None:
+    """The call of a function with operands of one type; None where it does not compute in that type."""
+    operands = (ArrayType((SIZE,), dtype),) * len(kernel.operands)
+    try:
+        if kernel.computed_type(operands) != dtype:
+            return None
+    except CallError:
+        return None
+    return resolve(kernel, Request({}, operands, _ONE_DEVICE, (device_id,), (), (), AUTO), (device_id,))
+
+
+def operands_of(dtype: np.dtype) -> list[np.ndarray]:
+    """Three operands [SIZE]: ordinary numbers of both signs, and every pair of special ones among them."""
+    values = np.random.default_rng(39352)
+    operands = []
+    for i in range(3):
+        parts = [_ordinary(values, dtype) for _ in ("real", "imaginary")]
+        for part, shift in zip(parts, (0, 1), strict=True):
+            pairs = np.array(list(product(_SPECIAL, repeat=2)))
+            special = np.roll(pairs[:, (i + shift) % 2], shift * len(_SPECIAL))
+            step = SIZE // len(special)
+            part[: step * len(special) : step] = special
+        whole = np.empty(SIZE, np.complex128 if dtype.kind == "c" else np.float64)
+        whole.real = parts[0]
+        if dtype.kind == "c":
+            whole.imag = parts[1]
+        operands.append(whole.astype(dtype))
+    return operands
+
+
+def _ordinary(values: np.random.Generator, dtype: np.dtype) -> np.ndarray:
+    octaves = (
+        3 if dtype.kind == "c" else 6
+    )  # XLA's complex powers have larger numbers on their way than in their results
+    size = np.exp2(values.uniform(-octaves, octaves, SIZE))
+    ordinary: np.ndarray = size * values.choice((-1.0, 1.0), SIZE)
+    return ordinary
+
+
+def _compile(kernels: Sequence[Elementwise], dtype: np.dtype, device_id: int) -> Launch:
+    group = [resolved for kernel in kernels if (resolved := _resolve(kernel, dtype, device_id)) is not None]
+    device = build_mesh(_ONE_DEVICE, (device_id,)).devices.flat[0]
+    on_host = operands_of(dtype)
+    on_device = [jax.device_put(operand, device) for operand in on_host]
+    try:
+        programs = [(list(group), _compile_together(group, on_device))]
+    except Exception:  # noqa: BLE001  # whatever the compiler says: a platform may lack a function, or the whole type
+        programs = list(_compile_apart(group, on_device))
+    return partial(_launch, programs, on_host, on_device)
+
+
+def _compile_together(group: Sequence[Resolved], operands: Sequence[jax.Array]) -> jax.stages.Compiled:
+    mesh = build_mesh(_ONE_DEVICE, group[0].device_ids)
+    functions = [(r.strategy.build(r.problem, mesh), len(r.problem.operands)) for r in group]
+
+    def all_of_them(*arrays: jax.Array) -> list[jax.Array]:
+        return [function(*arrays[:count])[0] for function, count in functions]
+
+    return jax.jit(all_of_them).lower(*operands).compile()
+
+
+def _compile_apart(
+    group: Sequence[Resolved], operands: Sequence[jax.Array]
+) -> Iterator[tuple[list[Resolved], jax.stages.Compiled]]:
+    """Yields the functions that can be compiled: those that cannot give no answers, so no wrong ones either."""
+    for resolved in group:
+        with suppress(Exception):
+            yield [resolved], _compile_together([resolved], operands)
+
+
+_Programs = Sequence[tuple[list[Resolved], jax.stages.Compiled]]
+
+
+def _launch(programs: _Programs, on_host: Sequence[np.ndarray], on_device: Sequence[jax.Array]) -> Finish:
+    launched = [(group, compiled(*on_device)) for group, compiled in programs]
+    results = [(r.kernel, result) for group, made in launched for r, result in zip(group, made, strict=True)]
+    return partial(_finish, results, on_host)
+
+
+def _finish(results: Sequence[tuple[Kernel, jax.Array]], on_host: Sequence[np.ndarray]) -> dict[str, str]:
+    wrong: dict[str, str] = {}
+    for kernel, result in results:
+        count = int(wrong_elements(cast(Elementwise, kernel), np.asarray(result), on_host).sum())
+        if count:
+            wrong[kernel.name] = f"{count} of {SIZE} elements are wrong"
+    return wrong
+
+
+def wrong_elements(kernel: Elementwise, got: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """Tells of each element of a function's result whether it is wrong."""
+    given = [operand.astype(wide_type(operand.dtype)) for operand in operands[: len(kernel.operands)]]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = np.asarray(getattr(np, kernel.function.name)(*given))
+        largest = np.max([np.abs(operand).astype(np.float64) for operand in given], axis=0)
+    wrong = are_wrong(got, wanted, largest, signed_zeros=kernel.function.name not in _EITHER_ZERO)
+    for operand in given:
+        if operand.dtype.kind == "c":  # C leaves much open where parts are special, and NumPy and XLA differ there
+            wrong &= np.isfinite(operand) & (operand.real != 0) & (operand.imag != 0)
+    return wrong

@@ -1,0 +1,30 @@
+"""The interface of a known-answer test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Finish = Callable[[], dict[str, str]]
+"""Waits for a launched test; returns what is wrong, by kernel: "3584 of 4096 elements are wrong"."""
+
+Launch = Callable[[], Finish]
+"""Hands a compiled test to the devices and returns at once."""
+
+
+@dataclass(frozen=True)
+class KnownAnswer:
+    """A program with known results.
+
+    Attributes:
+        name: what it checks, in words: "elementwise float64 1/5", "halo exchange".
+        kernels: the kernels that are refused where it fails.
+        is_collective: whether it runs on the whole mesh: the processes of a mesh launch it in the same order as all
+            other programs.
+        compile: makes it ready to be launched. The operands are placed here, so that a launch takes no time.
+    """
+
+    name: str
+    kernels: tuple[str, ...]
+    is_collective: bool
+    compile: Callable[[], Launch]

@@ -1,0 +1,167 @@
+"""Known-answer tests of products, sums, scans and halo exchanges, on the whole mesh; and of known faults of compilers.
+
+All values are integers, and small enough that every order of additions and every precision of a platform's products
+gives the same result: what differs at all is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shardcall_server.compilation.program import Placement, Program, compile_program
+from shardcall_server.compilation.resolve import AUTO, Request, resolve
+from shardcall_server.kernels.kernel import Kernel, ParameterValue
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch
+
+_ROWS = 16_385  # the fewest at which jax-ml/jax#39103 shows in float64
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of one of our kernels over the whole mesh, and its result by NumPy.
+
+    Attributes:
+        name: of the known answer.
+        kernel: the one that is called.
+        operands: what it is called with.
+        wanted: its result.
+        parameters: what else it is called with.
+        in_specs: how the operands are split; unset ones are the kernel's default, rows over all devices.
+        out_specs: how the result is; likewise.
+    """
+
+    name: str
+    kernel: str
+    operands: tuple[np.ndarray, ...]
+    wanted: np.ndarray
+    parameters: Mapping[str, ParameterValue]
+    in_specs: tuple[Spec | None, ...] = ()
+    out_specs: tuple[Spec | None, ...] = ()
+
+
+_PRODUCTS = ("matmul", "einsum", "collective_matmul", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
+_HALOS = ("diff", "shift", "gradient", "laplacian", "convolve")
+
+
+def known_answers(kernels: Mapping[str, Kernel], device_count: int, device: jax.Device) -> Iterator[KnownAnswer]:
+    """Yields the tests.
+
+    Args:
+        kernels: all kernels, by name.
+        device_count: the devices of the whole mesh.
+        device: one of this process, for what runs on one.
+    """
+    for name, (covered, call) in _ON_THE_MESH.items():
+        there = _there(covered, kernels)
+        compiled = partial(_compile, call, there, kernels, device_count)
+        yield KnownAnswer(name, there, is_collective=True, compile=compiled)
+    products = _there(_PRODUCTS[:2], kernels)
+    compiled = partial(_compile_product_and_sum, device, products)
+    yield KnownAnswer("product and sum of rows", products, is_collective=False, compile=compiled)
+
+
+def _there(names: Sequence[str], kernels: Mapping[str, Kernel]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in kernels)
+
+
+def _product(device_count: int) -> _Call:
+    """A product whose contracting axis is split, and not evenly."""
+    contracted = 32 * device_count - 1
+    lhs, rhs = _integers((65, contracted)), _integers((contracted, 63))
+    return _Call(
+        "product",
+        "matmul",
+        (lhs.astype(np.float32), rhs.astype(np.float32)),
+        (lhs @ rhs).astype(np.float32),
+        {},
+        (((), ("x",)), (("x",), ())),
+        (((), ()),),
+    )
+
+
+def _along_rows(name: str, kernel: str, function: Callable[..., np.ndarray], device_count: int) -> _Call:
+    """A function along an axis that is split, and not evenly."""
+    x = _integers((512 * device_count - 1, 9))
+    return _Call(name, kernel, (x.astype(np.float64),), function(x, axis=0).astype(np.float64), {"axis": 0})
+
+
+def _integers(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(39103).integers(-5, 6, shape)
+
+
+_ON_THE_MESH: Mapping[str, tuple[tuple[str, ...], Callable[[int], _Call]]] = {
+    "product": (_PRODUCTS, _product),
+    "sum": (("sum", "mean", "var", "std"), lambda count: _along_rows("sum", "sum", np.sum, count)),
+    "scan": (("cumsum",), lambda count: _along_rows("scan", "cumsum", np.cumsum, count)),
+    "halo exchange": (_HALOS, lambda count: _along_rows("halo exchange", "diff", np.diff, count)),
+}
+"""The tests of the whole mesh: what they vouch for, and the call for a number of devices."""
+
+
+def _compile(
+    make: Callable[[int], _Call], covered: Sequence[str], kernels: Mapping[str, Kernel], device_count: int
+) -> Launch:
+    call, ids = make(device_count), tuple(range(device_count))
+    kinds = tuple(ArrayType(operand.shape, operand.dtype) for operand in call.operands)
+    axes = MeshAxes((("x", device_count),))
+    request = Request(call.parameters, kinds, axes, ids, call.in_specs, call.out_specs, AUTO)
+    program = compile_program(resolve(kernels[call.kernel], request, ids))
+    placed = [
+        _place(operand, placement)
+        for operand, placement in zip(call.operands, program.operands, strict=False)  # others are left out
+        if placement is not None
+    ]
+    return partial(_launch, call, program, placed, covered)
+
+
+def _place(array: np.ndarray, placement: Placement) -> jax.Array:
+    padded = np.full(placement.padded, 0, array.dtype)
+    padded[tuple(map(slice, array.shape))] = array
+    return jax.make_array_from_callback(padded.shape, placement.sharding, padded.__getitem__, dtype=padded.dtype)
+
+
+def _launch(call: _Call, program: Program, operands: Sequence[jax.Array], kernels: Sequence[str]) -> Finish:
+    assert program.compiled is not None
+    result, *_ = program.compiled(*operands)  # the flags of checks may come behind it
+    return partial(_finish, call, result, kernels)
+
+
+def _finish(call: _Call, result: jax.Array, kernels: Sequence[str]) -> dict[str, str]:
+    """Compares the blocks that this process has."""
+    wrong = total = 0
+    for shard in result.addressable_shards:
+        wanted = call.wanted[shard.index]  # less its padding, which is of no account
+        given = np.asarray(shard.data)[tuple(map(slice, wanted.shape))]
+        wrong += int((given != wanted).sum())
+        total += wanted.size
+    return dict.fromkeys(kernels, f"{wrong} of {total} elements of a {call.name} are wrong") if wrong else {}
+
+
+def _compile_product_and_sum(device: jax.Device, kernels: Sequence[str]) -> Launch:
+    """A batched matrix-vector product followed by a sum: https://github.com/jax-ml/jax/issues/39103."""
+    rows = np.zeros((_ROWS, 3))
+    rows[:, 0] = np.arange(_ROWS)
+    operands = [jax.device_put(array, device) for array in (rows, np.eye(3))]
+
+    def squares(x: jax.Array, matrix: jax.Array) -> jax.Array:
+        return jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2))(x)
+
+    compiled = jax.jit(squares).lower(*operands).compile()
+
+    def launch() -> Finish:
+        made = compiled(*operands)
+
+        def finish() -> dict[str, str]:
+            wrong = int((np.asarray(made) != rows[:, 0] ** 2).sum())
+            return dict.fromkeys(kernels, f"{wrong} of {_ROWS} sums of products are wrong") if wrong else {}
+
+        return finish
+
+    return launch

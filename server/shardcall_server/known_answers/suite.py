@@ -1,0 +1,59 @@
+"""The suite of known-answer tests of a process, and which of them vouch for a program."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import jax
+
+from shardcall_server.compilation.disk_cache import host_processor
+from shardcall_server.compilation.keys import Platform
+from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.kernels.elementwise import Elementwise
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.known_answers import elementwise, programs
+from shardcall_server.known_answers.known_answer import KnownAnswer
+
+_VERSION = 1  # raised where a test is changed: what it found before says nothing
+
+
+class Suite:
+    """The known-answer tests of this process, in the order in which they are run while nobody waits for one.
+
+    Args:
+        kernels: all kernels, by name.
+        platform: what of this process decides what is compiled.
+    """
+
+    def __init__(self, kernels: Mapping[str, Kernel], platform: Platform) -> None:
+        self._kernels = kernels
+        self._decisive = (platform.jax, platform.flags, platform.device_kind, host_processor())
+        local = jax.local_devices()[0]
+        device_id = jax.devices().index(local)
+        made = [
+            *programs.known_answers(kernels, jax.device_count(), local),
+            *elementwise.known_answers(tuple(kernels.values()), device_id),
+        ]
+        self.known_answers: Mapping[str, KnownAnswer] = {known.name: known for known in made if known.kernels}
+
+    def vouching_for(self, resolved: Resolved) -> list[str]:
+        """The names of the tests that must have passed before a program's results are believed."""
+        name, computed = resolved.kernel.name, ""
+        if isinstance(resolved.kernel, Elementwise):
+            computed = elementwise.prefix(resolved.kernel.computed_type(resolved.problem.operands))
+        return [
+            known.name
+            for known in self.known_answers.values()
+            if name in known.kernels and known.name.startswith(computed)
+        ]
+
+    def digest(self, name: str) -> bytes:
+        """What a test's verdict is kept by: all that decides it."""
+        known = self.known_answers[name]
+        parts = [
+            *(str(_VERSION), name, *(f"{kernel} {self._kernels[kernel].version}" for kernel in known.kernels)),
+            *self._decisive,
+            *((str(jax.device_count()), str(jax.process_count())) if known.is_collective else ()),
+        ]
+        return hashlib.sha256("\0".join(parts).encode()).digest()

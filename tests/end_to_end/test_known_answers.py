@@ -1,0 +1,94 @@
+"""A real server's known-answer tests: all pass here, and what a verdict says has failed is refused and reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import known_answers
+import numpy as np
+import pytest
+from conftest import running_server
+from end_to_end.scraping import log_lines, metrics_url, scrape
+
+import shardcall as sc
+
+X = np.linspace(-2, 2, 4096)
+DETAIL = "3584 of 4096 elements are wrong"
+
+
+def test_servers_of_the_tests_have_their_verdicts_from_the_start(client):
+    found = client.server_info().known_answers
+    assert (found.passed, found.pending, found.failures) == (45, 0, ())
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory):
+    """A server whose compiler, by the verdict on disk, gets arctan of float64 wrong; its log."""
+    folder = tmp_path_factory.mktemp("cache")
+    known_answers.give(folder)
+    file = folder / known_answers.FILE_NAME
+    stored = json.loads(file.read_text())
+    tests = [test for test in stored["verdicts"].values() if test["known_answer"] == "elementwise float64 1/5"]
+    for test in tests:
+        test["failures"] = {"arctan": DETAIL}
+    assert tests
+    file.write_text(json.dumps(stored))
+    log = folder / "log"
+    with running_server("--cache-dir", str(folder), "--metrics-port", "0", log=log) as running:
+        yield running, log
+
+
+def test_a_kernel_that_failed_is_refused_and_says_what_to_do(refusing):
+    with sc.connect(refusing[0].address) as client:
+        jaxlib = client.server_info().versions.jaxlib
+        for call in (client.arctan, lambda x: client.plan("arctan", x), lambda x: client.arctan(x, mesh=sc.Mesh(x=8))):
+            with pytest.raises(sc.MiscompiledKernelError, match="install another version of jaxlib") as caught:
+                call(X)
+            error = caught.value
+            assert error.reason == "KERNEL_FAILED_KNOWN_ANSWERS"
+            assert error.metadata == {
+                "known_answer": "elementwise float64 1/5",
+                "detail": DETAIL,
+                "jaxlib": jaxlib,
+            }
+            assert f"jaxlib {jaxlib}: {DETAIL}" in str(error)
+        with pytest.raises(sc.MiscompiledKernelError):
+            client.arctan(np.arange(9))  # integers are computed as float64
+        np.testing.assert_allclose(client.arctan(X.astype(np.float32)).array, np.arctan(X), rtol=1e-5)
+        np.testing.assert_allclose(client.sin(X).array, np.sin(X))
+
+
+def test_a_kernel_that_failed_is_reported_by_everything_that_tells_of_the_server(refusing):
+    running, log = refusing
+    with sc.connect(running.address) as client:
+        for found in (client.server_info().known_answers, client.usage().known_answers):
+            assert [(failure.kernel, failure.detail) for failure in found.failures] == [("arctan", DETAIL)]
+        assert f"FAILED, and refused: arctan (elementwise float64 1/5: {DETAIL})" in str(client.server_info())
+    for command in ("status", "info"):
+        shown = subprocess.run(
+            [sys.executable, "-m", "shardcall.cli", command, running.address],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": "300"},
+            check=True,
+        )
+        assert f"arctan (elementwise float64 1/5: {DETAIL})" in shown.stdout
+    scraped = scrape(metrics_url(log))
+    assert scraped.total("shardcall_kernel_failed_known_answers", kernel="arctan") == 1
+    assert scraped.total("shardcall_known_answers", verdict="failed") == 1
+    lines = [line for line in log_lines(log) if line.get("known_answer")]
+    assert [(line["kernel"], line["level"], line["detail"]) for line in lines] == [("arctan", "error", DETAIL)]
+
+
+def test_a_server_without_verdicts_runs_what_a_call_waits_for(tmp_path):
+    server = running_server("--cache-dir", str(tmp_path), devices=2, knows_answers=False)
+    with server as running, sc.connect(running.address) as client:
+        before = client.usage().programs
+        np.testing.assert_array_equal(client.diff(X, mesh=sc.Mesh(x=2)).array, np.diff(X))
+        assert client.usage().programs == before + 1  # the tests' programs are none of the callers'
+        assert client.server_info().known_answers.passed >= 1
+    stored = json.loads((tmp_path / known_answers.FILE_NAME).read_text())
+    assert "halo exchange" in {verdict["known_answer"] for verdict in stored["verdicts"].values()}

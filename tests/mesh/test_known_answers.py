@@ -1,0 +1,160 @@
+"""Known-answer tests pass with this compiler, and notice what one gets wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shardcall_server.compilation.keys import Platform
+from shardcall_server.compilation.resolve import Request, resolve
+from shardcall_server.errors import CallError
+from shardcall_server.kernels import elementwise as elementwise_kernels
+from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.kernels.library import kernels
+from shardcall_server.kernels.ufuncs import FUNCTIONS
+from shardcall_server.known_answers import elementwise, programs
+from shardcall_server.known_answers.comparison import wide_type
+from shardcall_server.known_answers.suite import Suite
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+PLATFORM = Platform("cpu", "0.10.1 / 0.10.1", "")
+TYPES = [dtype.name for dtype in elementwise.TYPES]
+REAL = [dtype.name for dtype in elementwise.TYPES if dtype.kind != "c"]
+
+
+@pytest.fixture(scope="module")
+def suite():
+    return Suite(KERNELS, PLATFORM)
+
+
+def run(known):
+    return known.compile()()()
+
+
+def resolved(name, *dtypes, mesh=(("x", 1),)):
+    operands = tuple(ArrayType((64,), np.dtype(dtype)) for dtype in dtypes)
+    return resolve(KERNELS[name], Request({}, operands, MeshAxes(mesh), (), (), (), "auto"), range(8))
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"), [("product", "einsum"), ("sum", "var"), ("scan", "cumsum"), ("halo exchange", "gradient")]
+)
+def test_one_wrong_element_of_a_program_of_the_whole_mesh_is_noticed(monkeypatch, name, kernel):
+    """All elements are right but the one whose known answer is changed."""
+    covered, make = programs._ON_THE_MESH[name]
+
+    def changed(device_count):
+        call = make(device_count)
+        call.wanted.flat[-1] += 1
+        return call
+
+    monkeypatch.setitem(programs._ON_THE_MESH, name, (covered, changed))
+    known = {k.name: k for k in programs.known_answers(KERNELS, 8, jax.devices()[0])}
+    assert run(known[name])[kernel].split(" of ")[0] in {"1", "8"}  # what is replicated is wrong on every device
+
+
+def test_the_product_and_sum_of_rows_passes(suite):
+    assert run(suite.known_answers["product and sum of rows"]) == {}
+
+
+@pytest.mark.parametrize(
+    "dtype_", ["float64", *(pytest.param(t, marks=pytest.mark.long) for t in TYPES if t != "float64")]
+)
+def test_all_functions_of_a_type_pass(suite, dtype_):
+    tests = [known for name, known in suite.known_answers.items() if name.startswith(f"elementwise {dtype_} ")]
+    assert {known.name: wrong for known in tests if (wrong := run(known))} == {}
+
+
+def test_every_elementwise_function_is_in_a_test_of_every_floating_point_type(suite):
+    for dtype in TYPES:
+        in_tests = [k for known in suite.known_answers.values() if f" {dtype} " in known.name for k in known.kernels]
+        assert sorted(in_tests) == sorted(FUNCTIONS)
+
+
+def wrong_kernel(name, body):
+    return elementwise_kernels._kernel(replace(FUNCTIONS[name], body=body))
+
+
+def test_wrong_elements_of_one_function_are_noticed():
+    """As jaxlib 0.10.2 had it: one lane of a vector of eight is right."""
+
+    def one_lane_of_eight(x):
+        return jnp.where(jnp.arange(x.shape[0]) % 8 == 0, jnp.arctan(x), jnp.arctan(jnp.roll(x, 1)))
+
+    sin, arctan = KERNELS["sin"], wrong_kernel("arctan", one_lane_of_eight)
+    known = next(elementwise.known_answers([sin, KERNELS["diff"], arctan], 0))
+    (kernel, detail), *others = run(known).items()
+    assert (kernel, others) == ("arctan", [])
+    assert 3400 < int(detail.split(" of 4096 elements are wrong")[0]) <= 3584
+
+
+def test_a_function_that_cannot_be_compiled_does_not_keep_the_others_from_being_tested():
+    def refused(x):
+        raise ValueError("no such instruction")
+
+    wrong, broken = wrong_kernel("negative", lambda x: x), wrong_kernel("sin", refused)
+    known = next(elementwise.known_answers([wrong, broken, KERNELS["abs"]], 0))
+    assert list(run(known)) == ["negative"]
+
+
+@pytest.mark.parametrize("dtype_", TYPES)
+def test_results_rounded_in_their_own_type_are_right_and_others_are_wrong(dtype_):
+    dtype = np.dtype(dtype_)
+    x, y, _ = operands = elementwise.operands_of(dtype)
+    with np.errstate(all="ignore"):
+        product = (x.astype(wide_type(dtype)) * y.astype(wide_type(dtype))).astype(dtype)
+    multiply = KERNELS["multiply"]
+    assert not elementwise.wrong_elements(multiply, product, operands).any()
+    shifted = elementwise.wrong_elements(multiply, np.roll(product, 1), operands)
+    assert shifted.mean() > 0.8
+
+
+@pytest.mark.parametrize("dtype_", REAL)
+def test_special_values_are_told_apart(dtype_):
+    dtype = np.dtype(dtype_)
+    operands = elementwise.operands_of(dtype)
+    copy = operands[0].copy()
+    positive = KERNELS["positive"]
+    assert not elementwise.wrong_elements(positive, copy, operands).any()
+    assert {np.isnan(copy).any(), (copy == 0).any()} == {True}
+    copy[np.isnan(copy)] = 1
+    copy[copy == 0] = -copy[copy == 0]
+    expected = np.isnan(operands[0].astype(float)) | (operands[0] == 0)
+    assert (elementwise.wrong_elements(positive, copy, operands) == expected).all()
+
+
+def test_a_program_needs_the_tests_of_its_kernel_in_the_type_it_is_computed_in(suite):
+    def vouching(name, *dtypes):
+        return [name.rpartition(" ")[0] for name in suite.vouching_for(resolved(name, *dtypes))]
+
+    assert vouching("arctan", "float64") == ["elementwise float64"]
+    assert vouching("divide", "int32", "int32") == ["elementwise float64"]
+    assert vouching("where", "bool", "bfloat16", "bfloat16") == ["elementwise bfloat16"]
+    assert vouching("add", "int8", "int8") == []
+    assert suite.vouching_for(resolved("diff", "int8")) == ["halo exchange"]
+    assert suite.vouching_for(resolved("transpose", "float32")) == []
+
+
+def test_every_float_call_of_an_elementwise_function_is_vouched_for_by_one_test(suite):
+    for kernel in FUNCTIONS:
+        for dtype in TYPES:
+            try:
+                call = resolved(kernel, *[dtype] * len(KERNELS[kernel].operands))
+            except CallError:
+                continue
+            assert len(suite.vouching_for(call)) == 1, (kernel, dtype)
+
+
+def test_a_digest_changes_with_all_that_decides_a_verdict_and_with_nothing_else(suite):
+    def digests(**changes):
+        return Suite(KERNELS, replace(PLATFORM, **changes)).digest("scan")
+
+    assert digests() == suite.digest("scan")
+    told = {suite.digest(name) for name in suite.known_answers}
+    assert len(told) == len(suite.known_answers)
+    others = [digests(jax="0.11.0 / 0.11.0"), digests(flags="--xla_x"), digests(device_kind="NVIDIA H100")]
+    assert len({digests(), *others}) == 4

@@ -1,0 +1,278 @@
+"""Known-answer tests on meshes of fake workers: when they run, what their verdicts do, how long these are kept."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+from server.fake_workers import PATIENCE_S, READY, FakeWorker, Running, usual
+from structlog.testing import capture_logs
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.programs import known_answers as module
+from shardcall_server.frontend.programs.found import CachedProgram
+from shardcall_server.frontend.programs.known_answers import KnownAnswers
+from shardcall_server.frontend.programs.verdicts import FILE_NAME, Verdict, Verdicts
+from shardcall_worker.v1 import known_answer_pb2, link_pb2
+
+DIGEST = "0123456789abcdef" * 4
+WRONG = known_answer_pb2.KnownAnswerFailure(kernel="arctan", detail="3584 of 4096 elements are wrong")
+NAMES = {"trig": ("sin", "arctan"), "halo": ("diff",)}
+CALL = SimpleNamespace(
+    phase=lambda name: nullcontext(), wait=lambda future, doing: future.result(PATIENCE_S)
+)  # a call without a deadline
+
+
+def host(name: str = "a", processor: int = 1, **wrong: known_answer_pb2.KnownAnswerFailure) -> FakeWorker:
+    """A worker with two tests, of which some fail."""
+    digests = {test: bytes([processor, i] * 16) for i, test in enumerate(NAMES)}
+
+    def answer(message: link_pb2.FrontEndMessage) -> list[dict[str, object]]:
+        match message.WhichOneof("command"):
+            case "start":
+                ready = link_pb2.Ready()
+                ready.CopyFrom(READY)
+                ready.versions.jaxlib = "0.10.2"
+                for test, kernels in NAMES.items():
+                    ready.known_answers.add(name=test, kernels=kernels, digest=digests[test])
+                return [{"ready": ready}]
+            case "compile_known_answer":
+                return [{"compiling": link_pb2.Compiling()}, {"known_answer_compiled": {}}]
+            case "run_known_answer":
+                failures = [wrong[message.run_known_answer.name]] if message.run_known_answer.name in wrong else []
+                return [{"known_answer_run": known_answer_pb2.KnownAnswerRun(failures=failures)}]
+        return usual(message)
+
+    return FakeWorker(name, answer)
+
+
+def runs(worker: FakeWorker) -> list[str]:
+    return [message.run_known_answer.name for message in worker.got if message.HasField("run_known_answer")]
+
+
+@pytest.fixture
+def start() -> Iterator[object]:
+    """Makes meshes of workers, and shows them to known answers."""
+    made: list[Running] = []
+
+    def start(known: KnownAnswers, *workers: FakeWorker) -> Running:
+        made.append(Running(*workers))
+        made[-1].session.ready.result(PATIENCE_S)
+        known.begin(made[-1].session)
+        return made[-1]
+
+    yield start
+    for running in made:
+        running.close()
+
+
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """With a file in the test's folder; runs nothing by itself, unless the test says so."""
+    monkeypatch.setattr(module, "_QUIET_S", 3600.0)
+    made = KnownAnswers(Verdicts(str(tmp_path)))
+    yield made
+    made.close()
+
+
+def program(kernel: str, *tests: str) -> CachedProgram:
+    return CachedProgram("key", kernel, {}, (), 1, known_answers=tests)
+
+
+def refused(known: KnownAnswers, kernel: str, *tests: str) -> CallError:
+    with pytest.raises(CallError) as caught:
+        known.require(CALL, program(kernel, *tests))
+    assert caught.value.reason is Reason.KERNEL_FAILED_KNOWN_ANSWERS
+    return caught.value
+
+
+def test_a_call_waits_for_the_tests_of_its_kernel_and_for_no_others(known, start):
+    worker = host()
+    start(known, worker)
+    known.require(CALL, program("diff", "halo"))
+    assert runs(worker) == ["halo"]
+    assert (known.state().passed, known.state().pending) == (1, 1)
+    known.require(CALL, program("transpose"))
+    assert runs(worker) == ["halo"]
+
+
+def test_what_passed_is_asked_for_once(known, start):
+    worker = host()
+    start(known, worker)
+    sin = program("sin", "trig")
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: known.require(CALL, sin), range(8)))
+    assert sin.trusted
+    assert runs(worker) == ["trig"]
+
+
+def test_a_mesh_that_is_idle_runs_them_all(known, start, monkeypatch):
+    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    worker = host()
+    with capture_logs() as logs:
+        start(known, worker)
+        until(lambda: any(line["event"] == "known-answer tests done" for line in logs))
+    assert runs(worker) == list(NAMES)
+    assert (known.state().passed, known.state().pending) == (2, 0)
+
+
+def until(condition) -> None:
+    tick = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.01)):
+        if condition():
+            return
+        tick.wait(0.01)
+    raise AssertionError("it did not come true")
+
+
+def test_a_kernel_that_fails_is_refused_and_those_beside_it_are_not(known, start):
+    start(known, host(trig=WRONG))
+    with capture_logs() as logs:
+        error = refused(known, "arctan", "trig")
+    assert "failed the known-answer test 'trig' on this server's jaxlib 0.10.2: 3584 of 4096 elements" in error.message
+    assert "install another version of jaxlib, or remove" in error.message
+    assert error.metadata == {"known_answer": "trig", "detail": WRONG.detail, "jaxlib": "0.10.2"}
+    assert [(line["kernel"], line["log_level"]) for line in logs] == [("arctan", "error")]
+    known.require(CALL, program("sin", "trig"))
+    with pytest.raises(CallError):
+        known.check(program("arctan", "trig"))
+    (failure,) = known.state().failures
+    assert (failure.kernel, failure.known_answer, failure.detail) == ("arctan", "trig", WRONG.detail)
+
+
+def test_what_fails_on_one_host_is_refused_on_the_mesh(known, start):
+    start(known, host("a"), host("b", processor=2, trig=WRONG), host("c"))
+    refused(known, "arctan", "trig")
+
+
+def test_hosts_of_other_processors_have_a_verdict_of_their_own(known, start):
+    start(known, host("a"), host("b"))
+    known.require(CALL, program("diff", "halo"))
+    worker = host("a")
+    start(known, worker, host("b", processor=2))
+    known.require(CALL, program("diff", "halo"))
+    assert runs(worker) == ["halo"]
+
+
+def test_the_next_mesh_and_the_next_server_run_nothing_again(known, start, tmp_path):
+    mesh = start(known, first := host(trig=WRONG))
+    refused(known, "arctan", "trig")
+    mesh.close()
+    start(known, worker := host())
+    refused(known, "arctan", "trig")
+    again = KnownAnswers(Verdicts(str(tmp_path)))
+    try:
+        start(again, worker_of_next := host())
+        with pytest.raises(CallError):
+            again.check(program("arctan", "trig"))
+    finally:
+        again.close()
+    assert runs(first) == ["trig"]
+    assert runs(worker) == runs(worker_of_next) == []
+
+
+def test_without_a_file_verdicts_last_as_long_as_the_server(start, monkeypatch):
+    monkeypatch.setattr(module, "_QUIET_S", 3600.0)
+    known = KnownAnswers(Verdicts(""))
+    try:
+        mesh = start(known, host(trig=WRONG))
+        refused(known, "arctan", "trig")
+        mesh.close()
+        start(known, worker := host())
+        refused(known, "arctan", "trig")
+    finally:
+        known.close()
+    assert runs(worker) == []
+
+
+@pytest.mark.parametrize("command", ["compile_known_answer", "run_known_answer"])
+def test_a_test_that_ends_the_worker_has_failed(known, start, command):
+    worker = host()
+    usually = worker.answer
+
+    def dies(message):
+        if message.WhichOneof("command") == command:
+            worker.say(message.call_id, compiling=link_pb2.Compiling())
+            worker.die(-signal.SIGSEGV)
+            return []
+        return usually(message)
+
+    worker.answer = dies
+    start(known, worker)
+    error = refused(known, "sin", "trig")
+    assert error.metadata["detail"] == "the test ended the mesh"
+    start(known, following := host())
+    known.require(CALL, program("diff", "halo"))
+    assert runs(following) == ["halo"]
+
+
+def test_a_worker_that_is_killed_says_nothing_of_the_test_that_was_under_way(known, start):
+    worker = host()
+    usually = worker.answer
+    worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
+    mesh = start(known, worker)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(known.require, CALL, program("sin", "trig"))
+        until(lambda: any(message.HasField("run_known_answer") for message in worker.got))
+        mesh.close()
+        start(known, following := host())
+        waiting.result(PATIENCE_S)
+    assert runs(following) == ["trig"]
+
+
+def test_a_test_that_cannot_be_run_is_given_up_after_some_attempts(known, start):
+    worker = host()
+    usually = worker.answer
+    failure = {"failure": link_pb2.Failure(reason="INTERNAL", message="no")}
+    worker.answer = lambda message: [failure] if message.HasField("run_known_answer") else usually(message)
+    start(known, worker)
+    with capture_logs() as logs:
+        known.require(CALL, program("sin", "trig"))
+    assert len(runs(worker)) == 3
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["a known-answer test cannot be run"]
+
+
+def test_a_verdict_that_another_server_has_found_since_is_taken(known, start, tmp_path):
+    start(known, worker := host())
+    digest = bytes([1, 1] * 16).hex()
+    Verdicts(str(tmp_path)).keep(digest, Verdict("halo", {"diff": "all is wrong"}))
+    refused(known, "diff", "halo")
+    assert runs(worker) == []
+
+
+def test_only_this_user_may_read_the_file(tmp_path):
+    folder = tmp_path / "not there yet"
+    Verdicts(str(folder)).keep(DIGEST, Verdict("halo", {}))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
+    assert Verdicts(str(folder)).find(DIGEST) == Verdict("halo", {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": 2, "verdicts": {}}',
+        '{"format": 1, "verdicts": {"no digest": {"known_answer": "halo", "failures": {}}}}',
+        json.dumps({"format": 1, "verdicts": {DIGEST: {"known_answer": "halo", "failures": []}}}),
+    ],
+)
+def test_a_damaged_file_costs_only_running_the_tests_anew(tmp_path, content):
+    file = tmp_path / FILE_NAME
+    file.touch(mode=0o600)
+    file.write_text(content)
+    with capture_logs() as logs:
+        verdicts = Verdicts(str(tmp_path))
+    assert [line["log_level"] for line in logs] == ["warning"]
+    assert verdicts.find(DIGEST) is None
+    verdicts.keep(DIGEST, Verdict("halo", {"diff": "wrong"}))
+    assert Verdicts(str(tmp_path)).find(DIGEST) == Verdict("halo", {"diff": "wrong"})
