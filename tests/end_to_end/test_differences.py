@@ -24,6 +24,12 @@ def test_the_family_meets_numpy(client):
     assert laplacian.plan.strategy == "halo"
 
 
+def test_rolls_beyond_64_bits_go_round(client):
+    x = np.arange(42.0).reshape(6, 7)
+    for shift, axis in ((2**100, None), (-(2**63) - 1, 1), (np.uint64(2**63 + 2), -2)):
+        np.testing.assert_array_equal(client.roll(x, shift, axis, **SPLIT).array, np.roll(x, shift, axis))
+
+
 def test_one_axis_of_a_list_is_an_axis(client):
     x = np.arange(24.0).reshape(8, 3) ** 2
     np.testing.assert_allclose(client.gradient(x, axis=[0], **SPLIT).array, np.gradient(x, axis=0))
