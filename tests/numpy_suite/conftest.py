@@ -22,19 +22,30 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{marker}: of NumPy's own tests")
 
 
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[pytest.Item] | None:
+    """Leaves out classes of which every case is long, where no long one is wanted: to collect them takes seconds."""
+    short = collector.config.getoption("markexpr") == "not long"
+    return [] if short and isinstance(collector, pytest.Module) and _subject(name) not in NAMES else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before cases are chosen by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as long all but the first case of each class that is named after a function."""
+    """Marks as long all but the first case of each class that is named after a function and calls it."""
     taken: set[str] = set()
     for item in sorted(_own(items), key=lambda item: item.location):
-        subject = item.cls.__name__.removeprefix("Test").lower() if item.cls else ""
-        if subject in taken or subject not in NAMES:
+        subject = _subject(item.cls.__name__) if item.cls else ""
+        if subject in taken or subject not in NAMES or scope.is_about_methods(item.function):
             item.add_marker(pytest.mark.long)
-        taken.add(subject)
+        else:
+            taken.add(subject)
 
 
 def _own(items: list[pytest.Item]) -> list[pytest.Function]:
     return [item for item in items if isinstance(item, pytest.Function) and item.path.parent == Path(__file__).parent]
+
+
+def _subject(name: str) -> str:
+    return name.removeprefix("Test").lower()
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +59,20 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
     if rule := scope.rule_of_source(item.function):
         pytest.skip(rule)
     np.random.seed(0)  # NumPy's tests draw from the global generator
+    failure: Exception | None = None
+    result: object = None
     try:
         with SERVICE.running(item.funcargs["client"], whole=item.config.getoption("--full")):
             result = yield
+    except Exception as error:  # noqa: BLE001  # raised below, unless the case is out of scope
+        failure = error
     finally:
         item.user_properties.append(("remote", dict(SERVICE.remote)))
         item.user_properties.append(("local", dict(SERVICE.local)))
+    if whole := sorted(scope.WHOLE_CASES.intersection(SERVICE.local)):
+        pytest.skip("; ".join(whole))
+    if failure is not None:
+        raise failure
     if not SERVICE.remote:
         pytest.skip("; ".join(sorted(SERVICE.local)) or "calls no function that the client has")
     return result

@@ -27,6 +27,8 @@ OTHER_FORMS = "forms that are another function: where(condition)"
 KEYWORDS = "keywords that the client's function does not have"
 SAMPLED = "more of what a case has called already, in other sizes or with other values (--full calls them too)"
 REFUSED = "arguments that Python itself refuses"
+WHOLE_CASES = frozenset((OUT, UFUNC_KEYWORDS, KEYWORDS))
+"""Rules that leave out all of a case: it compares what NumPy computes with what the service does, to the last bit."""
 
 _PROTOCOLS = ("__array_ufunc__", "__array_function__", "__array_wrap__", "__array_priority__")
 _SELECTION = ("where", "clip", "maximum", "minimum", "fmax", "fmin", "max", "min", "argmax", "argmin")
@@ -36,6 +38,7 @@ _EXACT = frozenset((*COMPARISONS, *_SELECTION, *_TRUTH, *_SIGN, "copy", "transpo
 """Functions that select, compare or move numbers, and so are exact for subnormal ones too."""
 
 
+_METHODS = re.compile(r"\.(reduce|accumulate|reduceat|outer|at)\b")
 _MEMORY = re.compile(r"\.(flags|strides|base|ctypes)\b|(shares|share)_memory\(")
 """What only a test of memory reads of an array."""
 
@@ -55,8 +58,10 @@ def check_operands(name: str, operands: Iterable[Any]) -> None:
             raise OutOfScopeError(SUBCLASSES)
         try:
             array = np.asarray(operand)
-        except Exception:  # noqa: BLE001  # the service is to refuse what NumPy refuses
-            continue
+        except Exception:  # noqa: BLE001  # of the operand's own code
+            if hasattr(operand, "__array__"):
+                raise OutOfScopeError(SUBCLASSES) from None
+            continue  # the service is to refuse what NumPy refuses
         if not isinstance(operand, int):  # one that fits no integer type is to be refused as by NumPy
             check_dtype(array.dtype)
         if name not in _EXACT and has_subnormals(array):
@@ -80,6 +85,11 @@ def check_dtype(dtype: Any) -> None:
 def rule_of_source(function: Callable[..., Any]) -> str:
     """Returns the rule that covers a whole case, by its code; empty where none does."""
     return VIEWS if _MEMORY.search(inspect.getsource(inspect.unwrap(function))) else ""
+
+
+def is_about_methods(function: Callable[..., Any]) -> bool:
+    """Returns whether the code of a case calls methods of ufuncs."""
+    return bool(_METHODS.search(inspect.getsource(inspect.unwrap(function))))
 
 
 def check_result(name: str, result: Any, operands: Iterable[Any]) -> None:

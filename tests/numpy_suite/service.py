@@ -87,6 +87,12 @@ class RemoteFunction:
     def __repr__(self) -> str:
         return repr(self._function)
 
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._function
+
+    def __hash__(self) -> int:
+        return hash(self._function)
+
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         if SERVICE.client is None:
             return self._function(*args, **keywords)
@@ -96,7 +102,7 @@ class RemoteFunction:
             SERVICE.local[str(rule)] += 1
             return self._function(*args, **keywords)
         SERVICE.remote[self._name] += 1
-        options = frozenset(spec_names("shift" if self._name == "roll" else self._name))
+        options = frozenset(spec_names(self._name))
         arrays = call.operands[1:] if self._name == "einsum" else call.operands
         result = self._method()(*call.operands, **call.keywords, **placement(arrays, options))
         if len(result.arrays) > 1:
@@ -104,7 +110,7 @@ class RemoteFunction:
         return call.finish(result.array)
 
     def _method(self) -> Callable[..., sc.Result]:
-        method: Callable[..., sc.Result] = getattr(SERVICE.client, "shift" if self._name == "roll" else self._name)
+        method: Callable[..., sc.Result] = getattr(SERVICE.client, self._name)
         return method
 
     def _call(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Call:

@@ -75,9 +75,8 @@ def spell_function(
         raise OutOfScopeError(scope.VIEWS)
     if name == "einsum":
         return _einsum(given)
-    if name == "roll":
-        return _roll(given)
-    if name == "clip" and ("a_min" in given) != ("a_max" in given):
+    first, second = ("a_min" in given, "a_max" in given), {"min", "max"} & set(given)
+    if name == "clip" and (first[0] != first[1] or (first[0] and second)):
         raise OutOfScopeError(scope.REFUSED)
     names = _OPERANDS.get(name, (next(iter(inspect.signature(function).parameters)),))
     operands = [given.pop(word, given.pop(_RENAMED.get(word, word), None)) for word in names]
@@ -123,17 +122,6 @@ def _with_subscripts(given: Sequence[Any]) -> list[Any]:
     except (TypeError, IndexError):
         raise OutOfScopeError(scope.REFUSED) from None
     return [",".join(texts) + ("" if result is None else f"->{to}"), *arrays]
-
-
-def _roll(given: dict[str, Any]) -> Call:
-    array, shift, axis = given["a"], given["shift"], given.get("axis")
-    if np.ndim(shift) or np.ndim(axis):
-        raise OutOfScopeError(scope.KEYWORDS)
-    array = np.asarray(array)
-    if axis is None:
-        keywords = {"shift": shift, "axis": 0, "mode": "periodic"}
-        return Call([array.ravel()], keywords, lambda rolled: rolled.reshape(array.shape))
-    return Call([array], {"shift": shift, "axis": axis, "mode": "periodic"})
 
 
 def _scalar(array: np.ndarray) -> Any:
