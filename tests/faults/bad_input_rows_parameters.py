@@ -91,7 +91,7 @@ _PARAMETERS = [
     ("a fraction for a seed", "uniform", {"shape": 4}, _SCALAR, "INVALID_OPERAND", "seed"),
     ("a complex bound", "uniform", {"shape": 4}, [*_SEED, tensor(element_type=C64)], "INVALID_OPERAND", "low"),
     ("two axes of a median", "max", {"axis": (0, 0)}, _X, "INVALID_PARAMETER", "axis"),
-    ("keepdims of 1", "sum", {"keepdims": 1}, _X, "PARAMETER_TYPE", "keepdims"),
+    ("keepdims of a fraction", "sum", {"keepdims": 1.0}, _X, "PARAMETER_TYPE", "keepdims"),
     ("keepdims in words", "mean", {"keepdims": "True"}, _X, "PARAMETER_TYPE", "keepdims"),
     ("an infinite ddof", "var", {"ddof": float("inf")}, _X, "INVALID_PARAMETER", "ddof"),
     ("ddof of None", "std", {"ddof": None}, _X, "PARAMETER_TYPE", "ddof"),

@@ -73,6 +73,11 @@ def begun(name: str, x: OperandLike, dtype: str | None, initial: OperandLike | N
         raise _overflow(name, int(initial), result, f"for a result of {result.name}") from None
 
 
+def row(operand: OperandLike) -> OperandLike:
+    """Returns a number as an array of one element, and anything else as it is."""
+    return np.reshape(np.asarray(operand), 1) if _is_number(operand) or isinstance(operand, np.generic) else operand
+
+
 def _is_number(item: object) -> bool:
     return type(item) in (int, float, complex)
 
@@ -97,7 +102,7 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
         if name not in COMPARISONS:
             raise _overflow(name, number, dtype, f"beside an array of {beside.name}") from None
         # What no integer type holds is beyond all that they hold.
-        return np.asarray(number if -(2**63) <= number < 2**64 else np.copysign(np.inf, number))
+        return np.asarray(number if -(2**63) <= number < 2**64 else np.inf if number > 0 else -np.inf)
 
 
 def _overflow(name: str, number: int, dtype: DType, where: str) -> OperandOverflowError:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from shardcall.element_types import parse_dtype
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
+from shardcall.methods.scalars import row
 from shardcall.operands import OperandLike
 
 
@@ -43,11 +44,11 @@ class Scans(Calling[Outcome]):
         """The convolution with a window along an axis, as ``numpy.convolve`` for one axis.
 
         Args:
-            x: [..., size, ...] the array.
-            v: [length] the window; every device gets it whole.
+            x: [..., size, ...] the array; a number is one element.
+            v: [length] the window; every device gets it whole. Likewise.
             mode: ``"full"``, ``"same"`` or ``"valid"``, which of the overlaps of ``x`` and ``v`` are returned; or 2, 1
                 or 0, NumPy's numbers of them.
             axis: along which axis.
             options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
         """
-        return self._named("convolve", x, v, mode=mode, axis=axis, options=options)
+        return self._named("convolve", row(x), row(v), mode=mode, axis=axis, options=options)

@@ -49,6 +49,16 @@ def number(parameters: Mapping[str, ParameterValue], name: str) -> float:
     return int(value) if value == int(value) else value
 
 
+def flag(parameters: Mapping[str, ParameterValue], name: str) -> bool:
+    """A parameter that NumPy takes for a flag: True, False or an integer.
+
+    Raises:
+        CallError: if it is anything else.
+    """
+    value = parameters[name]
+    return bool(value) if isinstance(value, int) else boolean(parameters, name)
+
+
 def boolean(parameters: Mapping[str, ParameterValue], name: str) -> bool:
     """A parameter that must be True or False.
 

@@ -25,7 +25,7 @@ from shardcall_server.kernels.kernel import (
     Strategy,
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
-from shardcall_server.kernels.parameters import boolean, element_type, number
+from shardcall_server.kernels.parameters import element_type, flag, number
 from shardcall_server.kernels.reduction_bodies import REDUCTIONS, Over, Reduction, Size, truth
 from shardcall_server.kernels.reproducibility import Reproducibility
 
@@ -67,7 +67,7 @@ class Reduce(Kernel):
             )
         _, where, initial = _present(operands)
         over = _checked_axes(row, parameters, x)
-        keepdims = boolean(parameters, "keepdims")
+        keepdims = flag(parameters, "keepdims")
         dtype = None if parameters.get("dtype") is None else element_type(parameters, "dtype")
         result = row.result_type(x.dtype, dtype)
         shape = tuple(1 if i in over else n for i, n in enumerate(x.shape) if keepdims or i not in over)
