@@ -6,13 +6,14 @@ import pytest
 from jax.extend.core import Jaxpr, Literal
 
 from shardcall_server.compilation.program import build_mesh, named_sharding
+from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.cumsum import CumSum
 from shardcall_server.kernels.diff import Diff
 from shardcall_server.kernels.layout import ArrayType, padded_shape
 from shardcall_server.kernels.matmul import MatMul
 from shardcall_server.kernels.reductions import reductions
-from shardcall_server.kernels.relayout import Reshard
+from shardcall_server.kernels.relayout import Copy, Reshard
 from shardcall_server.kernels.shift import Shift
 
 REDUCTIONS = {kernel.name: kernel for kernel in reductions()}
@@ -105,3 +106,13 @@ def test_offsets_that_overflow_are_seen():
     for index, count in ((np.int32, 3), (np.int64, 1)):
         jaxpr = jax.jit(slices, static_argnums=1).trace(array, index, device).jaxpr.jaxpr
         assert sum(map(overflows, equations(jaxpr))) == count
+
+
+def test_programs_whose_offsets_the_compiler_wraps_are_refused(run):
+    x = ArrayType((2**34,), np.dtype(np.int8))
+    how = {"mesh": {"x": DEVICES}, "in_specs": [(None,)], "strategy": "gspmd"}
+    with pytest.raises(CallError, match="axis of 17179869184 elements") as raised:
+        run.program(Reshard(), x, **how, out_specs=[("x",)])
+    assert raised.value.reason == Reason.NOT_SUPPORTED
+    assert run.program(Reshard(), ArrayType((2**31,), x.dtype), **how, out_specs=[("x",)])
+    assert run.program(Copy(), x, mesh={"x": DEVICES}, in_specs=[("x",)])

@@ -85,3 +85,26 @@ def _type_bytes(element: str, shape: str) -> int:
     bits = _BITS.match(element)
     itemsize = max(8, int(bits[1])) // 8 if bits else 1
     return itemsize * math.prod(int(n) for n in shape.split(",") if n)
+
+
+_DEFINITION = re.compile(r"%?([\w.-]+)(?: = |: )([a-z]+[0-9]+)\[([0-9,]*)\](?:\{[^}]*\})?( constant\()?")
+_SLICE = re.compile(r" dynamic-(update-)?slice\(([^()]*)\)")
+
+
+def overflowing_axis(text: str) -> int | None:
+    """The size of an axis that a program cuts at offsets of 32 bits, which do not reach its end; None if there is none.
+
+    XLA's partitioner counts the offsets of devices' blocks in 32 bits, whatever the sizes, and they wrap (jaxlib
+    0.10.1 and 0.10.2; no issue tells of it).
+
+    Args:
+        text: the optimized HLO.
+    """
+    types = {name: (element, shape, constant) for name, element, shape, constant in _DEFINITION.findall(text)}
+    for is_update, operands in _SLICE.findall(text):
+        array, *indices = (types.get(name.strip().lstrip("%")) for name in operands.split(","))
+        sizes = [int(n) for n in array[1].split(",")] if array and array[1] else []
+        for size, index in zip(sizes, indices[1:] if is_update else indices, strict=False):
+            if size > 2**31 and index and index[0] in ("s32", "u32") and not index[2]:
+                return size
+    return None

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from shardcall_server.compilation.analysis import overflowing_axis
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.element_types import held_type
@@ -109,6 +110,7 @@ def compile_program(resolved: Resolved) -> Program:
 
     Raises:
         BuildError: the kernel could not be traced, or its results are not those that it promised.
+        CallError: the compiler would take elements from wrong offsets.
         Exception: whatever the compiler raises.
     """
     problem = resolved.problem
@@ -135,6 +137,8 @@ def compile_program(resolved: Resolved) -> Program:
     lowered = _lower(resolved, mesh, arguments)
     text = lowered.as_text()
     compiled = lowered.compile()
+    if any(array.size >= 2**31 for array in (*arguments, *lowered.out_info)):
+        _check_offsets(resolved, compiled)
     results = tuple(
         Placement(tuple(info.shape), sharding)
         # The flags of the checks come after the results.
@@ -143,6 +147,16 @@ def compile_program(resolved: Resolved) -> Program:
         )
     )
     return Program(resolved, operands, results, compiled, hashlib.sha256(text.encode()).digest())
+
+
+def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
+    if (size := overflowing_axis(compiled.as_text() or "")) is not None:
+        raise CallError(
+            Reason.NOT_SUPPORTED,
+            f"strategy {resolved.strategy.name!r} of {resolved.kernel.name} cuts an axis of {size} elements between "
+            f"devices, and the compiler counts offsets in 32 bits; make the axis {2**31} elements or shorter, split "
+            "operands and result alike, or split them along another axis",
+        )
 
 
 def _lower(

@@ -322,7 +322,7 @@ def _compile(
         with disk.origin_of_program() if disk else nullcontext(Origin()) as origin:
             program = compile_program(resolved)
     except Exception as error:
-        if is_out_of_memory(error):
+        if isinstance(error, CallError) or is_out_of_memory(error):
             raise
         raise compile_failed(resolved, error) from error
     structlog.get_logger().log(
