@@ -1,5 +1,9 @@
 """The check finds what an author would want found."""
 
+import os
+import subprocess
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -133,3 +137,18 @@ def test_a_promise_of_the_same_bits_on_every_mesh_is_checked():
         check(promising, lambda x: 2 * x, X, **for_all)
     type(promising).reproducibility = Reproducibility.INTEGERS
     check(promising, lambda x: 2 * x, X, **for_all)  # X is of floats
+
+
+def test_kernels_are_not_checked_without_a_workers_flags():
+    lines = (
+        "import jax",
+        "jax.config.update('jax_num_cpu_devices', 8), jax.devices()",
+        "from shardcall_server.authoring.runner import use_virtual_devices",
+        "use_virtual_devices()",
+    )
+    without = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    for order, passes in ((lines, False), (lines[2:], True)):
+        command = [sys.executable, "-c", "\n".join(order)]
+        ended = subprocess.run(command, env=without, capture_output=True, text=True, check=False)
+        assert (ended.returncode == 0) == passes, ended.stderr
+        assert passes or "without the flags of a worker" in ended.stderr

@@ -23,10 +23,15 @@ def use_virtual_devices() -> None:
     """Gives this process 8 virtual CPU devices, element types as asked and XLA's flags as a worker has them.
 
     Raises:
-        RuntimeError: JAX has started with fewer devices.
+        RuntimeError: JAX has started with fewer devices or without those flags.
     """
     flags, given = worker_environment({}, "cpu")["XLA_FLAGS"], os.environ.get("XLA_FLAGS", "")
     if flags not in given:
+        if _jax_has_started():
+            raise RuntimeError(
+                "JAX has started in this process without the flags of a worker, with which kernels are compiled "
+                f"otherwise; let nothing use JAX before kernels are checked, or set XLA_FLAGS={flags!r}"
+            )
         os.environ["XLA_FLAGS"] = f"{flags} {given}".strip()
     jax.config.update("jax_enable_x64", True)
     try:
@@ -39,6 +44,16 @@ def use_virtual_devices() -> None:
             f"JAX runs with {count} devices in this process and {DEVICES} are needed; "
             "let nothing use JAX before kernels are checked"
         )
+
+
+def _jax_has_started() -> bool:
+    count: int = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    try:
+        jax.config.update("jax_num_cpu_devices", count + 1)  # JAX refuses to change it, once it has started
+    except RuntimeError:
+        return True
+    jax.config.update("jax_num_cpu_devices", count)
+    return False
 
 
 @dataclass(frozen=True)
