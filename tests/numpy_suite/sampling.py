@@ -14,7 +14,7 @@ SHAPES = 2
 CALLS, EVERY = 20, 50
 """How many calls of one form and shape a case sends before it sends only every so many."""
 
-PROGRAMS, EVERY_PROGRAM = 32, 8
+PROGRAMS, EVERY_PROGRAM = 24, 16
 """How many forms and shapes a case sends before it sends only every so many."""
 
 Shape = tuple[int, ...]

@@ -45,8 +45,9 @@ def spell_ufunc(ufunc: np.ufunc, name: str, args: Sequence[Any], keywords: Mappi
     """
     if len(args) < ufunc.nin:
         raise OutOfScopeError(scope.REFUSED)
-    if args[ufunc.nin :] or keywords.get("out") is not None:
-        raise OutOfScopeError(scope.OUT)
+    out = tuple(args[ufunc.nin :]) or keywords.get("out")
+    if out is not None:
+        raise OutOfScopeError(scope.rule_of_out(out, args[: ufunc.nin]))
     defaults = {"out": None, "where": True, "casting": "same_kind", "order": "K", "subok": True, "dtype": None}
     if any(word not in defaults or value is not defaults[word] for word, value in keywords.items()):
         raise OutOfScopeError(scope.UFUNC_KEYWORDS)
@@ -68,8 +69,8 @@ def spell_function(
     except TypeError:
         raise OutOfScopeError(scope.REFUSED) from None
     given = {word: value for word, value in bound.items() if value is not np._NoValue}
-    if given.pop("out", None) is not None:
-        raise OutOfScopeError(scope.OUT)
+    if (out := given.pop("out", None)) is not None:
+        raise OutOfScopeError(scope.rule_of_out(out, args))
     given |= given.pop("kwargs", {})
     if given.pop("order", "K") not in ("K", "C") or given.pop("subok", False):
         raise OutOfScopeError(scope.VIEWS)
@@ -97,7 +98,7 @@ def _einsum(given: dict[str, Any]) -> Call:
     given.pop("optimize", None)
     dtype = given.pop("dtype", None)
     if given.pop("casting", "safe") not in ("safe", "unsafe"):
-        raise OutOfScopeError(scope.KEYWORDS)
+        raise OutOfScopeError(scope.UFUNC_KEYWORDS)
     if len(operands) < 2 or given:
         raise OutOfScopeError(scope.REFUSED)
     if not isinstance(operands[0], str):
@@ -106,7 +107,7 @@ def _einsum(given: dict[str, Any]) -> Call:
         scope.check_dtype(dtype)
         types = [np.asarray(operand).dtype for operand in operands[1:]]
         if not all(np.can_cast(each, dtype) for each in types):
-            raise OutOfScopeError(scope.KEYWORDS)
+            raise OutOfScopeError(scope.UFUNC_KEYWORDS)
         given["preferred_element_type"] = dtype
     return Call(operands, given, _scalar)
 
