@@ -17,7 +17,7 @@ from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Kernel, ParameterValue, Problem, Program, Signature, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
 from shardcall_server.kernels.ordering import is_nonzero, to_double
-from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.reproducibility import Reproducibility, all_real
 from shardcall_server.kernels.ufunc_types import Loop
 from shardcall_server.kernels.ufuncs import FUNCTIONS, Function, Refusal
 from shardcall_server.kernels.value_checks import any_element
@@ -41,7 +41,7 @@ class Elementwise(Kernel):
 
     function: ClassVar[Function]
     version = 6
-    reproducibility = Reproducibility.ALWAYS
+    reproducibility = Reproducibility.PER_CALL
     parameters = ()
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
@@ -98,6 +98,10 @@ class Elementwise(Kernel):
             spec if spec is not None or operand is None else _followed(operand, shape, guide)
             for operand, spec in zip(operands, in_specs, strict=True)
         )
+
+    def is_reproducible(self, problem: Problem) -> bool:
+        """Where no operand or result is complex."""
+        return all_real((*problem.operands, *problem.results))
 
     def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
         """Splits the result as the first operand of its shape; where there is none, as the operands, axis by axis."""

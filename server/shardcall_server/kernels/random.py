@@ -35,7 +35,7 @@ from shardcall_server.kernels.kernel import (
 )
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, rows_over_all
 from shardcall_server.kernels.parameters import integer, shape, text
-from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.reproducibility import Reproducibility, all_real
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")
@@ -203,6 +203,11 @@ class Normal(_Drawn):
     element_types = (*_FLOATS, *_COMPLEX)
     scalar_kinds = ("biuf", "a real number")
     strategies = _in_place(_normal)
+    reproducibility = Reproducibility.PER_CALL
+
+    def is_reproducible(self, problem: Problem) -> bool:
+        """Where no operand or result is complex."""
+        return all_real((*problem.operands, *problem.results))
 
 
 class RandInt(_Drawn):

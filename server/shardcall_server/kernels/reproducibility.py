@@ -36,6 +36,11 @@ def all_integers(arrays: Iterable[ArrayType | None]) -> bool:
     return all(_is_integer(array.dtype) for array in arrays if array is not None)
 
 
+def all_real(arrays: Iterable[ArrayType | None]) -> bool:
+    """Whether no array is complex: the compiler fuses products of complex parts with sums, not everywhere alike."""
+    return all(array.dtype.kind != "c" for array in arrays if array is not None)
+
+
 def _is_integer(dtype: np.dtype) -> bool:
     return working_type(dtype).kind in "biu"
 
