@@ -21,6 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="accuracy", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"few sizes: {measuring.SOME_SIZES}")
     parser.add_argument("--gpu", action="store_true", help="on a GPU, into docs/accuracy-gpu.md; skips without one")
+    parser.add_argument("--only", nargs="+", metavar="KERNEL", help="measure these; the other rows stay as they are")
     options = parser.parse_args()
     sizes = partial(measuring.sizes_of, quick=options.quick)
     if options.gpu:
@@ -29,7 +30,9 @@ def main() -> int:
         os.environ["SHARDCALL_CACHE_DIR"] = folder
         with sc.local(devices=_DEVICES, strategy="fixed", progress=False) as client:
             conditions = document.conditions(client.server_info(), sizes)
-            table = measuring.measured(client, measuring.all_cases(sizes, _DEVICES))
+            table = measuring.measured(client, measuring.all_cases(sizes, _DEVICES, options.only))
+    if options.only:
+        table = document.parsed(document.PATH.read_text()) | table
     document.write(document.PATH, document.generated(table, conditions))
     print(f"{document.PATH.name}: {len(table)} pairs of kernel and element type")  # noqa: T201
     return 0

@@ -203,6 +203,7 @@ def moves(values: Values, n: int, devices: int) -> Iterator[Case]:
         ("copy", {}, x),
         ("reshard", {}, x),
         ("transpose", {}, x.T),
+        ("roll", {"shift": 5, "axis": 0}, np.roll(x, 5, 0)),
         ("shift", {"shift": 3, "axis": 0, "mode": "periodic"}, np.roll(x, 3, 0)),
     ):
         yield Case(kernel, name, kernel, (x,), (np.ascontiguousarray(expected),), (None,), parameters, (), devices)
@@ -219,5 +220,5 @@ def cases(dtype: np.dtype, sizes: Sequence[int], devices: int = 1) -> Iterator[C
             yield from network_cases(values, size, among)
 
 
-ROWS_OF_BITS = ("copy", "reshard", "transpose", "shift")
+ROWS_OF_BITS = ("copy", "reshard", "transpose", "roll", "shift")
 """Rows whose results are compared as bits."""

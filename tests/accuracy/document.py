@@ -38,17 +38,35 @@ def _number(worst: float) -> str:
     return f"{worst:.2f}" if worst < 10 else f"{worst:.0f}" if worst < 10_000 else f"{worst:.0e}"
 
 
-def bounds(text: str) -> dict[tuple[str, str], float]:
-    """The worst errors that a document states, by row and column."""
-    found = {}
+def holds(stated: Accuracy, found: Accuracy) -> bool:
+    """Whether what was found is no worse than stated; other processors round sums otherwise, in other vectors."""
+    most = max(1.5 * stated.worst, stated.worst + 1) if stated.worst else 0
+    return found.worst <= most and (stated.differ > 0 or not found.differ)
+
+
+def parsed(text: str) -> Table:
+    """The table that a document states, as far as it does."""
+    table: Table = {}
     for line in filter(lambda line: line.startswith("|"), text.splitlines()):
         label, *cells = (part.strip() for part in line.strip("|").split("|"))
-        for column, content in zip(COLUMNS, cells, strict=False):
-            if match := _CELL.fullmatch(content):
-                found[label, column] = {_EXACT: 0.0, _WRONG: math.inf}.get(match[1]) or float(
-                    match[1].replace(_EXACT, "0")
-                )
-    return found
+        if len(cells) == len(COLUMNS):
+            for column, content in zip(COLUMNS, cells, strict=True):
+                if match := _CELL.fullmatch(content):
+                    table[label, column] = _accuracy(match[1], match[2].split())
+        elif (label, cells[0]) in table:
+            found = table[label, cells[0]]
+            found.differ, found.differ_at = int(cells[1]), (cells[2],)
+    return table
+
+
+def _accuracy(worst: str, letters: Sequence[str]) -> Accuracy:
+    known = {_EXACT: 0.0, _WRONG: math.inf}
+    return Accuracy(
+        known[worst] if worst in known else float(worst),
+        operands_flushed="a" in letters,
+        results_flushed="b" in letters,
+        differ=int("c" in letters),
+    )
 
 
 def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], platform: str = "cpu") -> dict[str, str]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import mpmath
 import numpy as np
+from accuracy.points import is_inexact
+from accuracy.ulps import extended
 
 _DIGITS = mpmath.mp.clone()
 _DIGITS.prec = 200
@@ -28,10 +30,8 @@ _BY_MPMATH: dict[str, _Function] = {
 
 def widened(array: np.ndarray) -> np.ndarray:
     """The array in extended precision, or as whole numbers of any size."""
-    if array.dtype.kind == "c":
-        return array.astype(np.clongdouble)
-    if array.dtype.kind == "f" or "float" in array.dtype.name:
-        return array.astype(np.float64 if array.dtype.itemsize < 4 else np.longdouble).astype(np.longdouble)
+    if is_inexact(array.dtype):
+        return extended(array)
     if array.dtype == np.bool_:
         return array
     return (array.astype(np.int64) if array.dtype.itemsize == 1 else array).astype(object)

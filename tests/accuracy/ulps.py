@@ -66,13 +66,13 @@ def errors(actual: np.ndarray, reference: np.ndarray, scale: np.ndarray | None =
         scale: the sizes of the largest terms of sums that cancel.
     """
     with np.errstate(all="ignore"):
-        wide = _extended(actual)
+        wide = extended(actual)
         size = _size(reference) if scale is None else np.fmax(_size(reference), abs(scale))
         apart = [abs(got - wanted) for got, wanted in _parts(wide, reference)]
         if actual.dtype.kind == "c":
             apart = [np.where(flushed, 0, d) for d, flushed in zip(apart, _flushed(actual, reference), strict=True)]
         in_units = np.max(apart, axis=0) / spacing(size, actual.dtype)
-        finite = np.isfinite(wide) & np.isfinite(_extended(_rounded(reference, actual.dtype)))
+        finite = np.isfinite(wide) & np.isfinite(extended(_rounded(reference, actual.dtype)))
     return np.where(finite, in_units, 0)
 
 
@@ -152,7 +152,7 @@ def _same_limits(actual: np.ndarray, wanted: np.ndarray, *, exact_zeros: bool) -
         parts = [(actual.real, wanted.real), (actual.imag, wanted.imag)]
         first, second = (_same_limits(*part, exact_zeros=exact_zeros) for part in parts)
         return first & second
-    actual, wanted = _extended(actual), _extended(wanted)
+    actual, wanted = extended(actual), extended(wanted)
     nan = np.isnan(actual) == np.isnan(wanted)
     infinite = np.isinf(actual) | np.isinf(wanted)
     zero = (wanted == 0) & exact_zeros
@@ -166,10 +166,12 @@ def _rounded(reference: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return reference.astype(np.float64).astype(dtype) if narrow else reference.astype(dtype)
 
 
-def _extended(array: np.ndarray) -> np.ndarray:
+def extended(array: np.ndarray) -> np.ndarray:
+    """Floating-point or complex numbers in extended precision."""
     if array.dtype.kind == "c":
         return array.astype(np.clongdouble)
-    return (array.astype(np.float64) if array.dtype.itemsize < 4 else array).astype(np.longdouble)
+    with np.errstate(invalid="ignore"):  # ml_dtypes has NaN raise the flag
+        return (array.astype(np.float64) if array.dtype.itemsize < 4 else array).astype(np.longdouble)
 
 
 def _size(array: np.ndarray) -> np.ndarray:
@@ -193,5 +195,5 @@ def _is_subnormal(x: np.ndarray) -> np.ndarray:
         return np.zeros(x.shape, bool)
     if x.dtype.kind == "c":
         return _is_subnormal(x.real) | _is_subnormal(x.imag)
-    size = abs(_extended(x))
+    size = abs(extended(x))
     return (size > 0) & (size < finfo(x.dtype if x.dtype.itemsize >= 4 else np.dtype(np.float32)).tiny)

@@ -81,14 +81,11 @@ def check(run, values, name, dtype, mesh):
     assert_close(name, run(KERNELS[name], *operands, mesh=mesh, padding=np.nan if dtype.kind in "fc" else 0), wanted)
 
 
-QUICK = [  # a function of each body that is not JAX's own, with the types that try it
+QUICK = [  # with padding; tests/accuracy has every function, of types that are not here, at 4,096 elements
     *itertools.product(("floor_divide", "remainder", "maximum", "less"), ("int8", "float32")),
     *itertools.product(("left_shift", "right_shift"), ("int8", "uint64")),
-    *(("power", "int16"), ("add", "bool"), ("sin", "float32"), ("exp2", "float64"), ("log2", "float32")),
-    *(("arctan", "float32"), ("arctan", "float64"), ("sinh", "float64"), ("cosh", "float32")),
-    *(("tanh", "float64"), ("cbrt", "float64"), ("arcsin", "float32")),
-    *(("divide", "float64"), ("arctan2", "float64"), ("sign", "complex128"), ("clip", "float32")),
-    *(("log1p", "float64"), ("arctanh", "float32"), ("fmin", "complex64"), ("isnan", "float16"), ("floor", "int8")),
+    *(("power", "int16"), ("add", "bool"), ("sinh", "float64"), ("sign", "complex128"), ("clip", "float32")),
+    *(("fmin", "complex64"), ("isnan", "float16"), ("floor", "int8")),
 ]
 
 

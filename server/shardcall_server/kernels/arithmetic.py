@@ -162,16 +162,6 @@ def sign(x: jax.Array) -> jax.Array:
     return jnp.where(along_real != along_imaginary, of_infinity, jnp.sign(x))
 
 
-def arctan(x: jax.Array) -> jax.Array:
-    """`numpy.arctan`.
-
-    From jaxlib 0.10.2 on XLA:CPU has a function of vectors for it. It errs by 2.8 units in the last place, this by 0.8
-    with every version, and with vectors of 512 bits it reads its operand from the wrong place:
-    https://github.com/jax-ml/jax/issues/39352.
-    """
-    return jnp.arctan2(x, _beside(x, 1.0))  # of a constant the compiler would make the function of one operand
-
-
 def arcsin(x: jax.Array) -> jax.Array:
     """`numpy.arcsin`; XLA's own halves x, which for the smallest normal numbers is zero."""
     # x**3 / 6 is below a fifth of a unit in the last place.

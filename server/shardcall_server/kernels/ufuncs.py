@@ -96,7 +96,7 @@ _UNARY = (
     _unary("tan", _by_kind(jnp.tan, complex_functions.tan)),
     _unary("arcsin", _by_kind(arithmetic.arcsin, complex_functions.arcsin)),
     _unary("arccos", _by_kind(jnp.arccos, complex_functions.arccos)),
-    _unary("arctan", _by_kind(arithmetic.arctan, complex_functions.arctan)),
+    _unary("arctan", _by_kind(jnp.arctan, complex_functions.arctan)),
     _unary("sinh", _by_kind(arithmetic.sinh, complex_functions.sinh)),
     _unary("cosh", _by_kind(arithmetic.cosh, complex_functions.cosh)),
     _unary("tanh", _by_kind(arithmetic.tanh, complex_functions.tanh)),

@@ -1,0 +1,55 @@
+"""Every kernel is as accurate as docs/accuracy.md says, for every element type, at 4,096 elements and more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from accuracy import arrays, document, elementwise, measuring
+from accuracy.elementwise import FLOATS, INTEGERS
+from accuracy.together import run_together
+
+from shardcall_server.authoring.runner import use_virtual_devices
+from shardcall_server.kernels.element_types import NAMED
+from shardcall_server.kernels.library import kernels
+from shardcall_server.kernels.ufuncs import FUNCTIONS
+
+use_virtual_devices()
+
+STATED = document.parsed((Path(__file__).resolve().parents[2] / "docs/accuracy.md").read_text())
+SIZES = (4097,)
+REAL = ("float32", "float64")
+QUICK = (*REAL, "complex64", "bfloat16", "int8")
+COLUMNS = [c if c in QUICK else pytest.param(c, marks=pytest.mark.long) for c in (*FLOATS, *INTEGERS)]
+TARGETS = {"sinh": 4, "cosh": 4, "tanh": 2, "cbrt": 2, "gradient, steps of 0.3": 4, "gradient, coordinates": 4}
+DRAWN = {"uniform", "normal", "randint", "permutation"}
+
+
+def check(cases):
+    cases, wrong = list(cases), {}
+    for case, results in zip(cases, run_together(cases), strict=True):
+        found = measuring.judged(case, results)
+        stated = STATED[case.row, "integers" if case.column in INTEGERS else case.column]
+        if not document.holds(stated, found):
+            wrong[case.row, case.column] = found, stated
+    assert not wrong
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_elementwise_functions(column):
+    check(case for name in FUNCTIONS for case in elementwise.cases(name, NAMED[column], SIZES))
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_other_kernels(column):
+    check(arrays.cases(NAMED[column], SIZES))
+
+
+def test_the_table_has_every_kernel():
+    rows = {row.partition(",")[0] for row, _ in STATED}
+    assert rows == {kernel.name for kernel in kernels()} - DRAWN
+
+
+def test_the_table_keeps_what_was_promised():
+    for row, most in TARGETS.items():
+        assert max(STATED[row, column].worst for column in REAL) <= most

@@ -1,0 +1,111 @@
+"""The references themselves: extended precision is right to 60 bits, and what is wrong is seen."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from accuracy import document, points, references, ulps
+from accuracy.ulps import Accuracy, measure
+
+DIGITS = mpmath.mp.clone()
+DIGITS.prec = 200
+REAL = {
+    **{name: getattr(DIGITS, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "expm1", "log1p")},
+    **{f"arc{name}": getattr(DIGITS, f"a{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "log": DIGITS.log,
+    "log10": DIGITS.log10,
+    "sqrt": DIGITS.sqrt,
+    "cbrt": DIGITS.cbrt,
+    "log2": lambda x: DIGITS.log(x) / DIGITS.log(2),
+    "exp2": lambda x: DIGITS.power(2, x),
+}
+COMPLEX = sorted(set(REAL) - {"cbrt"})
+ONLY = {"arcsin": (-1, 1), "arccos": (-1, 1), "arctanh": (-1, 1), "arccosh": (1, 50), "cbrt": (0, 50), "sqrt": (0, 50)}
+ONLY |= dict.fromkeys(("log", "log2", "log10"), (0.01, 50)) | {"log1p": (-0.9, 50)}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_functions_are_right_to_60_bits(name):
+    x = np.random.default_rng(0).uniform(*ONLY.get(name, (-50, 50)), 50)
+    found = references.reference(name, [x], x.dtype)
+    for given, value in zip(x, found, strict=True):
+        wanted = REAL[name](DIGITS.mpf(given))
+        assert abs(mpf(value) - wanted) <= abs(wanted) * 2.0**-60
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_functions_are_right_to_58_bits(name):
+    parts = np.random.default_rng(0).uniform(-20, 20, (2, 50))
+    x = parts[0] + 1j * parts[1]
+    found = references.reference(name, [x], x.dtype)
+    for given, value in zip(x, found, strict=True):
+        wanted = REAL[name](DIGITS.mpc(given))
+        assert abs(DIGITS.mpc(mpf(value.real), mpf(value.imag)) - wanted) <= abs(wanted) * 2.0**-58
+
+
+def mpf(x):
+    high = np.float64(x)
+    return DIGITS.mpf(float(high)) + DIGITS.mpf(float(x - np.longdouble(high)))
+
+
+def test_whole_numbers_wrap_and_are_cut_off():
+    x, y = np.array([127, -128, -7, 7], np.int8), np.array([1, -1, 2, 0], np.int8)
+    for name, wanted in (("add", [-128, 127, -5, 7]), ("floor_divide", [127, -128, -4, 0]), ("fmod", [0, 0, -1, 0])):
+        assert references.reference(name, [x, y], x.dtype).tolist() == wanted
+
+
+def test_an_error_of_one_unit_is_1_and_a_wrong_limit_is_seen():
+    exact = np.array([1.0, np.inf, np.nan, 0.0, 2.0**-1074], np.longdouble)
+    right = exact.astype(np.float64)
+    assert measure(right, exact) == Accuracy()
+    assert measure(np.array([1 + 2.0**-52, *right[1:]]), exact).worst == 1
+    assert measure(np.array([right[0], np.nan, *right[2:]]), exact).differ == 1
+    assert measure(np.array([*right[:3], -0.0, right[4]]), exact).differ == 1
+    assert measure(np.array([5, 6]), np.array([5, 7])).worst == math.inf
+
+
+def test_units_are_those_of_the_largest_term_where_terms_cancel():
+    one = np.array([1e-10], np.longdouble)
+    error = ulps.errors(np.array([1e-10 + 2.0**-60]), one, np.array([1.0]))
+    assert 0 < error[0] < 0.01
+
+
+def test_subnormals_that_count_as_zero_are_noted_and_no_error():
+    x = np.array([1.0, 2.0**-1070])
+    found = measure(np.array([1.0, 0.0]), x.astype(np.longdouble), [x])
+    assert (found.worst, found.results_flushed, found.operands_flushed) == (0, False, False)
+    kept = measure(np.array([2.0**-1070]), np.array([2.0**-1070], np.longdouble), [np.array([2.0])])
+    lost = measure(np.array([0.0]), np.array([1.5 * 2.0**-1023], np.longdouble), [np.array([2.0])])
+    assert (kept.results_flushed, lost.results_flushed) == (False, True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64"])
+def test_operands_hold_what_matters(dtype):
+    kind = np.dtype(dtype) if dtype != "bfloat16" else points.ml_dtypes.bfloat16
+    (x,) = points.operands("sin", [np.dtype(kind)])
+    parts = ulps.extended(x.view(x.real.dtype))
+    info = points.finfo(np.dtype(kind))
+    assert x.size >= points.COUNT
+    assert np.isnan(parts).any()
+    for value in (np.inf, -np.inf, info.max, info.tiny):
+        assert (parts == float(value)).any()
+
+
+def test_the_document_states_what_was_measured():
+    table = {
+        ("sin", "float32"): Accuracy(0.55, operands_flushed=True, differ=3, differ_at=("(nan) → 1.0, not nan",)),
+        ("exp", "float32"): Accuracy(12345, results_flushed=True),
+        ("diff, order 3", "integers"): Accuracy(math.inf),
+    }
+    once = document.generated(table, {})
+    assert document.parsed(once)["sin", "float32"] == table["sin", "float32"]
+    assert document.generated(document.parsed(once), {}) == once
+
+
+def test_what_is_worse_than_stated_does_not_hold():
+    assert document.holds(Accuracy(0.55), Accuracy(1.5))
+    assert not document.holds(Accuracy(0.55), Accuracy(1.6))
+    assert not document.holds(Accuracy(), Accuracy(0.5))
+    assert not document.holds(Accuracy(0.55), Accuracy(0.5, differ=1))
+    assert document.holds(Accuracy(0.55, differ=2), Accuracy(0.5, differ=1))
