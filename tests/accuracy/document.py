@@ -35,6 +35,7 @@ def _number(worst: float) -> str:
         return _EXACT
     if math.isinf(worst):
         return _WRONG
+    worst = max(worst, 0.01)  # an error is never shown as none
     return f"{worst:.2f}" if worst < 10 else f"{worst:.0f}" if worst < 10_000 else f"{worst:.0e}"
 
 
@@ -73,7 +74,8 @@ def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], pla
     """What a table holds for: versions, devices, flags and sizes."""
     elements = {
         "float32, float64 and complex types": sizes("float64"),
-        "other types": sizes("float16"),
+        "float16 and bfloat16": sizes("float16"),
+        "other types": sizes("int8"),
     }
     return {
         "jaxlib": version("jaxlib"),

@@ -73,7 +73,8 @@ def cases(name: str, dtype: np.dtype, sizes: Sequence[int], devices: int = 1) ->
     # Narrower types are computed in float32: over several devices too, then.
     several = [(max(sizes[-1], points.COUNT) + 1, devices)] if devices > 1 and dtype.itemsize >= 4 else []
     for size, among in [*((size, 1) for size in sizes), *several]:
-        which = np.resize(np.arange(len(pool[0])), size)
+        count = len(pool[0])  # of more than fit, some from everywhere
+        which = np.resize(np.arange(count), size) if count <= size else np.arange(size) * count // size
         taken = tuple(x[which] for x in pool)
         yield Case(
             name,
