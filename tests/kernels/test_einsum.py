@@ -259,6 +259,8 @@ def test_long_sums_over_two_axes_are_shared_out_where_nothing_is_split(run, valu
 
 CHAINS = [
     ("ij,jk,kl->il", [(13, 5), (5, 7), (7, 3)], ["int8"] * 3),
+    ("ij,jii->j", [(4, 5), (5, 4, 4)], ["float32"] * 2),
+    ("fdf,cdd,ccd,afe->ae", [(3, 5, 3), (4, 5, 5), (4, 4, 5), (2, 3, 6)], ["float32"] * 4),
     ("ij,jk,kl", [(13, 5), (5, 7), (7, 3)], ["float32", "int8", "float64"]),
     ("i,i,i->i", [(5,), (1,), (5,)], ["complex64"] * 3),
     ("...,...,...->...", [(3, 5), (5,), (3, 5)], ["bool"] * 3),

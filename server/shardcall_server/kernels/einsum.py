@@ -122,4 +122,4 @@ def _unsaid(contraction: Contraction, mesh: MeshAxes) -> list[dict[str, tuple[st
             names = iter((mesh.names[:1], mesh.names[1:2]))
             return [{label: next(names)} if label else {} for label in own]
     whole = next((label for label in contraction.labels[0] if contraction.labels[0].count(label) == 1), None)
-    return [{whole: mesh.names} if whole else {}] * len(contraction.labels)
+    return [{whole: mesh.names} if whole and axes.count(whole) == 1 else {} for axes in contraction.labels]
