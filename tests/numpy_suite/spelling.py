@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,7 +94,8 @@ def spell_function(
 
 def _einsum(given: dict[str, Any]) -> Call:
     operands = list(given.pop("operands", ()))
-    given.pop("optimize", None)
+    if not isinstance(given.pop("optimize", False), bool | str):
+        raise OutOfScopeError(scope.KEYWORDS)
     dtype = given.pop("dtype", None)
     if given.pop("casting", "safe") not in ("safe", "unsafe"):
         raise OutOfScopeError(scope.UFUNC_KEYWORDS)
@@ -116,13 +116,15 @@ def _with_subscripts(given: Sequence[Any]) -> list[Any]:
     """The operands of a sum whose labels are lists of integers, after its subscripts."""
     arrays, labels = list(given[: len(given) // 2 * 2 : 2]), list(given[1::2])
     result = given[-1] if len(given) % 2 else None
+    texts = [_text(of) for of in labels]
+    return [",".join(texts) + ("" if result is None else f"->{_text(result)}"), *arrays]
+
+
+def _text(labels: Any) -> str:
     try:
-        texts = ["".join("..." if each is Ellipsis else _LETTERS[operator.index(each)] for each in of) for of in labels]
-        if result is not None:
-            to = "".join("..." if each is Ellipsis else _LETTERS[operator.index(each)] for each in result)
-    except (TypeError, IndexError):
+        return "".join("..." if label is Ellipsis else _LETTERS[range(len(_LETTERS)).index(label)] for label in labels)
+    except (TypeError, ValueError):
         raise OutOfScopeError(scope.REFUSED) from None
-    return [",".join(texts) + ("" if result is None else f"->{to}"), *arrays]
 
 
 def _scalar(array: np.ndarray) -> Any:
