@@ -28,7 +28,7 @@ def run_twice(folder: Path, root: Path, *tests: str) -> tuple[int, str]:
     failures = folder / "failures"
     pytest = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:randomly", "-n", "2"]
     first = subprocess.run(
-        [*pytest, "--failures-to", str(failures), *tests], cwd=folder, capture_output=True, text=True, check=False
+        [*pytest, f"--failures-to={failures}", *tests], cwd=folder, capture_output=True, text=True, check=False
     )
     assert first.returncode == 1, first.stdout + first.stderr
     return rerun(folder, root, failures)
