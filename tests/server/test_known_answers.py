@@ -123,6 +123,18 @@ def test_a_mesh_that_is_idle_runs_them_all(known, start, monkeypatch):
     assert (known.state().passed, known.state().pending) == (2, 0)
 
 
+def test_between_tests_the_mesh_rests_unless_a_call_waits(known, start, monkeypatch):
+    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    monkeypatch.setattr(module, "_REST", 1e9)
+    worker = host()
+    start(known, worker)
+    until(lambda: known.state().pending == 1)
+    first, second = NAMES
+    assert runs(worker) == [first]
+    known.require(CALL, program("sin", second))
+    assert runs(worker) == [first, second]
+
+
 def until(condition) -> None:
     tick = threading.Event()
     for _ in range(int(PATIENCE_S / 0.01)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from shardcall_server.frontend.workers.session import MeshSession, SessionEndedE
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
 _QUIET_S = 1.0  # how long the mesh must have been idle before it runs a test that no call waits for
+_REST = 9  # times as long as a test took it rests, unless a call waits: a tenth of the time at most is spent on tests
 _POLL_S = 0.25
 _MAX_ATTEMPTS = 3  # to run one test; then it says nothing
 _MAX_SUSPECTED = 3  # times that the mesh ended while a test and other programs were under way
@@ -64,6 +66,7 @@ class KnownAnswers:
         self._jaxlib = ""
         self._ended = False
         self._own_call_id = -1
+        self._rests_until_s = 0.0
         self._thread = threading.Thread(target=self._run, name="known-answers", daemon=True)
         self._thread.start()
 
@@ -144,11 +147,14 @@ class KnownAnswers:
 
     def _run(self) -> None:
         while (due := self._next()) is not None:
+            began_s = time.monotonic()
             try:
                 self._try(*due)
             except Exception:  # noqa: BLE001  # the next is to be run all the same
                 structlog.get_logger().exception("a known-answer test could not be run", known_answer=due[1].name)
                 self._give_up_if_hopeless(due[1])
+            ended_s = time.monotonic()
+            self._rests_until_s = ended_s + _REST * (ended_s - began_s)
 
     def _next(self) -> tuple[MeshSession, _Test] | None:
         with self._changed:
@@ -163,7 +169,9 @@ class KnownAnswers:
         return None
 
     def _is_quiet(self, session: MeshSession) -> bool:
-        """Whether no call has wanted the mesh lately; tests that were run do not count."""
+        """Whether no call has wanted the mesh lately, tests do not count, and the last test is long enough ago."""
+        if time.monotonic() < self._rests_until_s:
+            return False
         return session.idle and (session.newest_call_id == self._own_call_id or session.idle_s >= _QUIET_S)
 
     def _ask(self, session: MeshSession, test: _Test, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
