@@ -148,7 +148,7 @@ ROWS = [
     planned("65 specs of results", "MALFORMED_REQUEST", "out_specs", call(out_specs=[spec()] * 65)),
     planned("four specs of three", "INVALID_OPERAND", "in_specs", call(in_specs=[spec()] * 4)),
     planned("two specs of one result", "INVALID_OPERAND", "out_specs", call(out_specs=[spec()] * 2)),
-    planned("two specs of no default", "INVALID_OPERAND", "in_specs", call("sum", in_specs=[spec()] * 2)),
+    planned("two specs of no default", "INVALID_OPERAND", "in_specs", call("transpose", in_specs=[spec()] * 2)),
     *(
         planned(name, "UNKNOWN_STRATEGY", "strategy", call(kernel, parameters, strategy=strategy), operands)
         for name, strategy, (kernel, parameters, operands) in _STRATEGIES

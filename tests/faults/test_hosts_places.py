@@ -118,7 +118,7 @@ def test_a_host_behind_a_slow_line_is_not_behind():
 
 def test_a_program_on_one_host_alone_holds_up_nobody():
     """The others, which have nothing to do for it, are through at once: that host is not behind."""
-    x, window = np.ones(1 << 17, np.float32), np.ones(1 << 15, np.float32)
+    x, window = np.ones(1 << 17, np.float32), np.ones(1 << 14, np.float32)
     with running_cluster(2, 1, "--host-lag-s", "0.5") as cluster, sc.connect(cluster.address) as client:
         for device in (0, 1):
             mesh = sc.Mesh(x=1, device_ids=[device])

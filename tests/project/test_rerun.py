@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,17 +28,19 @@ def run_twice(folder: Path, root: Path, *tests: str) -> tuple[int, str]:
     (folder / "conftest.py").write_text((root / "tests/conftest.py").read_text())
     failures = folder / "failures"
     pytest = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:randomly", "-n", "2"]
-    first = subprocess.run(
-        [*pytest, f"--failures-to={failures}", *tests], cwd=folder, capture_output=True, text=True, check=False
-    )
+    first = run(folder, root, *pytest, f"--failures-to={failures}", *tests)
     assert first.returncode == 1, first.stdout + first.stderr
     return rerun(folder, root, failures)
 
 
 def rerun(folder: Path, root: Path, failures: Path) -> tuple[int, str]:
-    command = [sys.executable, str(root / ".ci/rerun"), str(failures)]
-    second = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    second = run(folder, root, sys.executable, str(root / ".ci/rerun"), str(failures))
     return second.returncode, second.stdout
+
+
+def run(folder: Path, root: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(root / "tests")}  # for what conftest.py imports
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_test_that_then_passes_twice_is_reported_and_fails_nothing(tmp_path: Path, root: Path):
