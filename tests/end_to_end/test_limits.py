@@ -54,6 +54,7 @@ def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(own_server):
             client.diff(np.ones((1024, 2048)), axis=0)
 
 
+@pytest.mark.long
 def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_waits(own_server):
     server = own_server("--max-device-bytes", str(24 << 20), devices=2)
     mesh, spec = sc.Mesh(x=2), P("x", None)
@@ -139,6 +140,7 @@ def test_a_stalled_upload_ends_in_time(own_server, server, whose):
         assert caught.value.code() in {grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
+@pytest.mark.long
 def test_abandoned_compilations_are_bounded(own_server):
     server = own_server(log=Path(os.devnull))
     with sc.connect(server.address) as client:

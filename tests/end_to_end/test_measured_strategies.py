@@ -96,6 +96,7 @@ def test_a_key_that_is_first_used_on_a_busy_mesh_is_timed_when_it_is_idle(measur
             idle.wait(0.2)  # calls without a pause would keep the mesh busy
 
 
+@pytest.mark.long
 def test_choices_outlast_the_server_and_a_damaged_file_costs_only_timing_anew(tmp_path):
     file = tmp_path / "strategies.json"
     file.write_text("{")
@@ -122,6 +123,7 @@ def test_a_server_of_fixed_strategies_goes_by_the_rule(client):
     assert diff(client, strategy="gspmd").plan.strategy == "gspmd"
 
 
+@pytest.mark.long
 def test_a_cache_of_one_program_goes_by_the_rule(tmp_path):
     flags = (*MEASURED, "--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1")
     with running_server(*flags, devices=2) as server, sc.connect(server.address) as client:

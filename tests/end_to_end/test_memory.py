@@ -57,6 +57,7 @@ def test_many_calls_hold_no_more_than_the_first(own_server, shared_memory: bool,
         assert median(last) <= median(first) * 1.05 + SLACK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_idle_processes_give_their_memory_back(own_server, shared_memory: bool):
     server = own_server("--trim-after-s", "0.2")

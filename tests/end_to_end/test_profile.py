@@ -212,6 +212,7 @@ def test_folders_of_servers_that_were_killed_are_removed(own_server, tmp_path):
     assert left_on_the_server() == []
 
 
+@pytest.mark.long
 def test_one_over_the_limit_is_thrown_away_whole(own_server, tmp_path):
     with sc.connect(own_server("--max-profile-bytes", str(1 << 20)).address) as client:
         profile = client.profile(tmp_path / "traces")

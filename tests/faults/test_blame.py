@@ -29,6 +29,7 @@ def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(own_se
         assert client.usage().mesh.restarts == restarts
 
 
+@pytest.mark.long
 def test_a_program_that_crashes_its_worker_is_told_and_refused_after_three_times(own_server):
     server = own_server()
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
@@ -65,6 +66,7 @@ def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three
         assert client.usage().mesh.restarts >= 3
 
 
+@pytest.mark.long
 def test_a_kill_from_outside_is_held_against_nobody(own_server, times):
     """More often than a program may kill by itself; the short form too."""
     server = own_server()

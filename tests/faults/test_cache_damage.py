@@ -213,6 +213,7 @@ def test_a_full_disk_costs_only_compiling(tmp_path, times):
             assert all(full.call().values())
 
 
+@pytest.mark.long
 def test_servers_that_share_a_folder_disturb_each_other_in_nothing(tmp_path):
     flags = ("--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1", "--warm-s", "0")
     logs = [tmp_path / f"{number}.log" for number in range(2)]

@@ -214,6 +214,7 @@ def _is_told_of_services(channel, asked):
     return True
 
 
+@pytest.mark.long
 def test_questions_that_never_end_take_no_call_s_thread(unharmed, silence, figure):
     asked = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
     with channel_to(unharmed.address) as dialogues, channel_to(unharmed.address) as checks:

@@ -86,6 +86,7 @@ def test_two_hundred_calls_in_flight_are_answered(own_server, figure):
         figure(f"{AT_ONCE} of {AT_ONCE} calls answered, exit status 0 after {time.monotonic() - began:.1f} s")
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_two_hundred_calls_at_once(own_server, figure):
     server = own_server(*ADMITTING)
     with connected(server.address, CLIENTS, retries=False) as clients, ThreadPoolExecutor(AT_ONCE) as pool:

@@ -141,6 +141,7 @@ def _told(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.1f} s (worst {max(seconds):.1f})"
 
 
+@pytest.mark.long
 def test_nothing_is_left_when_agents_and_front_end_end():
     """Also not of hosts whose worker was started anew, and of one that parted."""
     options = {"h1": (), "h2": ("--no-shared-memory",)}

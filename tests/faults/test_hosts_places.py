@@ -32,6 +32,7 @@ def _works(client: sc.Client) -> None:
     np.testing.assert_array_equal(client.diff(X, axis=0, timeout=_START_S).array, np.diff(X, axis=0))
 
 
+@pytest.mark.long
 def test_a_place_is_kept_for_its_host_and_taken_by_one_that_stands_by():
     """The host that parts is told of by usage and by calls that waited for it; it comes back as it was, or not."""
     with running_cluster(1, 1) as cluster, sc.connect(cluster.address) as client:
@@ -103,6 +104,7 @@ def _free_port() -> int:
     return port
 
 
+@pytest.mark.long
 def test_a_host_behind_a_slow_line_is_not_behind():
     """Its arrays are on their way for longer than it may be behind the others, which have theirs already."""
     x = np.random.default_rng(0).standard_normal((6 << 20,))

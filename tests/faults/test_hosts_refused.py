@@ -101,6 +101,7 @@ def test_what_is_no_hello_is_refused(waiting, own_token, first, code, why):
         assert why in ended[1]
 
 
+@pytest.mark.long
 def test_who_says_nothing_is_let_go(waiting, own_token):
     with HandMadeAgent(waiting.hosts_address, own_token) as agent:
         assert agent.end()[0] is grpc.StatusCode.CANCELLED

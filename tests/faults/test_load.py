@@ -60,6 +60,7 @@ def is_quiet(client: sc.Client) -> bool:
     return holds_nothing(client) and not (usage.calls or usage.queued_calls or usage.program_device_bytes)
 
 
+@pytest.mark.long
 def test_thousands_of_small_calls_on_one_channel(crowded, times, figure):
     calls = times(5000)
     with open_channel(crowded.address) as channel:
@@ -101,6 +102,7 @@ def test_a_thousand_threads_of_one_client_with_eight_mib_each(crowded, times, fi
     settles(crowded)
 
 
+@pytest.mark.long
 def test_calls_of_eight_mib_that_know_of_no_limit_are_refused_and_repeated(crowded, full, figure):
     calls = 100 if full else 40
     with open_channel(crowded.address) as channel, ThreadPoolExecutor(calls) as pool:

@@ -131,6 +131,7 @@ def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, harm
     assert kept[0].token not in str(told)
 
 
+@pytest.mark.long
 def test_servers_of_one_user_know_the_same_file(path, own_server):
     first, second = own_server("--token-file", str(path)), own_server("--token-file", str(path))
     (own,) = token_file.read(str(path))

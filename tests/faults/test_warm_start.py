@@ -126,6 +126,7 @@ def test_a_mesh_that_restarts_makes_ready_again_what_was_hot(own_server, tmp_pat
     assert '"count": 5, "from_disk": 5' in log.read_text()
 
 
+@pytest.mark.long
 def test_two_servers_that_share_a_folder_start_warm_from_what_either_called(tmp_path):
     calls = programs(6)
 
@@ -142,6 +143,7 @@ def test_two_servers_that_share_a_folder_start_warm_from_what_either_called(tmp_
     assert following.bytes == starts[0].bytes + starts[1].bytes
 
 
+@pytest.mark.long
 def test_the_folder_keeps_to_its_limit(tmp_path):
     calls = programs(20)
     start(tmp_path, calls, "--max-program-dir-bytes", str(64 << 10))

@@ -94,6 +94,7 @@ def run_out_of_time(server: ServerProcess) -> None:
     assert caught.value.reason == "DEADLINE_EXCEEDED"
 
 
+@pytest.mark.long
 def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(own_server, figure):
     server = own_server("--deadline-grace-s", "0.5", "--spare-worker")
     took = []

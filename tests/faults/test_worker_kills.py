@@ -81,6 +81,7 @@ def test_a_spare_that_died_first_is_missed_by_nobody(own_server, full):
         assert mesh.restarts >= ends
 
 
+@pytest.mark.long
 def test_a_stopped_spare_does_not_keep_the_mesh_down(own_server):
     server = own_server("--spare-worker", "--worker-silence-s", "3")
     with sc.connect(server.address) as client:
@@ -93,6 +94,7 @@ def test_a_stopped_spare_does_not_keep_the_mesh_down(own_server):
         assert client.usage().mesh.last_end_reason.startswith("the worker did not answer for ")
 
 
+@pytest.mark.long
 def test_spares_end_with_their_front_end(own_server):
     for end in ("killed", "drained"):
         server = own_server("--spare-worker")
