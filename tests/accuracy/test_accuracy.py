@@ -19,7 +19,7 @@ use_virtual_devices()
 STATED = document.parsed((Path(__file__).resolve().parents[2] / "docs/accuracy.md").read_text())
 SIZES = (4097,)
 REAL = ("float32", "float64")
-QUICK = (*REAL, "complex64", "bfloat16", "int8")
+QUICK = (*REAL, "bfloat16", "int8")
 COLUMNS = [c if c in QUICK else pytest.param(c, marks=pytest.mark.long) for c in (*FLOATS, *INTEGERS)]
 TARGETS = {"sinh": 4, "cosh": 4, "tanh": 2, "cbrt": 2, "gradient, steps of 0.3": 4, "gradient, coordinates": 4}
 DRAWN = {"uniform", "normal", "randint", "permutation"}

@@ -59,6 +59,7 @@ def test_other_words_for_the_call_get_the_same_choice(measured):
     assert worded.plan.strategy_timings == timings
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", sorted(CANDIDATES))
 def test_a_call_may_name_its_strategy(measured, strategy):
     plan = diff(measured, strategy=strategy).plan

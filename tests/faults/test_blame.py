@@ -50,6 +50,7 @@ def test_a_program_that_crashes_its_worker_is_told_and_refused_after_three_times
         works(client)
 
 
+@pytest.mark.long
 def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three_times(
     own_server, tmp_path, monkeypatch
 ):

@@ -156,13 +156,16 @@ DAMAGE = {
         damage_the_index,
     )
 }
+QUICK = {truncate.__name__, flip.__name__, remove_the_folder.__name__, damage_the_index.__name__}
 
 
 KILLS = {truncate.__name__, open_them_to_others.__name__, damage_the_index.__name__}
 """After which the short form looks whether the next worker finds what was repaired."""
 
 
-@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.long) for kind in DAMAGE]
+)
 def test_damaged_programs_are_compiled_anew_and_repaired(folder, kind, times, full, figure):
     folder.call()
     again = 0

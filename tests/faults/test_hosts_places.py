@@ -76,6 +76,7 @@ def test_a_place_is_kept_for_its_host_and_taken_by_one_that_stands_by():
         assert client.usage().mesh.missing == ""
 
 
+@pytest.mark.long
 def test_agents_outlast_a_front_end_and_join_the_next():
     """Their workers end with it, though nobody tells them."""
     ports = ("--port", str(_free_port()), "--hosts-port", str(_free_port()))

@@ -182,6 +182,7 @@ def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
         assert not watch.growth()
 
 
+@pytest.mark.long
 def test_a_build_that_leaks_is_found_out(tmp_path, monkeypatch, figure):
     (tmp_path / "sitecustomize.py").write_text(_LEAKS)
     with monkeypatch.context() as environment:

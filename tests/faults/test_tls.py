@@ -146,6 +146,7 @@ async def connect_awaited(address: str, **arguments: object) -> bool:
         return np.array_equal((await client.diff(VALUES)).array, np.diff(VALUES))
 
 
+@pytest.mark.long
 def test_awaited_clients_are_encrypted_too(encrypted, trust, mutual):
     import asyncio
 
@@ -175,6 +176,7 @@ def test_without_a_certificate_nobody_enters_where_they_are_asked_for(mutual, tr
     assert "made together" in refusal(mutual.address, ca_certificate=trust.authority, **mixed)
 
 
+@pytest.mark.long
 def test_a_certificate_for_another_name_is_refused(own_server, own_trust):
     own_trust.replace("server", (-1, 1), "elsewhere.test")
     server = own_server(*own_trust.serving, devices=1)
@@ -252,6 +254,7 @@ def computes_one(server: ServerProcess, trust: Trust) -> bool:
         return computes_rightly(client)
 
 
+@pytest.mark.long
 def test_another_authority_of_clients_counts_from_the_next_connection_on(own_server, own_trust, strangers):
     server = own_server(*own_trust.serving, "--tls-client-ca", str(own_trust.authority), devices=1)
     with sc.connect(server.address, ca_certificate=own_trust.authority, **own_trust.own) as staying:

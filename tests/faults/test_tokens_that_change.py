@@ -115,6 +115,7 @@ def _expose(path: Path) -> None:
     path.chmod(0o644)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", [_damage, _expose, Path.unlink])
 def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, harm: Callable):
     server, path = served.server, served.path

@@ -113,6 +113,7 @@ def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(own_
     figure(f"stopped {min(took):.1f} to {max(took):.1f} s after the caller had gone, grace 0.5 s")
 
 
+@pytest.mark.long
 def test_a_call_that_left_while_another_runs_ends_nothing_before_it_is_its_turn(own_server):
     server = own_server("--deadline-grace-s", "0.5")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:

@@ -61,6 +61,7 @@ def test_a_spare_takes_over_and_another_stands_by(own_server, figure):
         works(client)
 
 
+@pytest.mark.long
 def test_a_spare_that_died_first_is_missed_by_nobody(own_server, full):
     """Each spare but the last is waited for, and a spare that died has a successor 10 s later at the earliest."""
     server, ends = own_server("--spare-worker"), 2 if full else 1

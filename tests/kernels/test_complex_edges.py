@@ -78,7 +78,9 @@ def test_whole_powers_are_products(run):
     assert run(KERNELS["power"], np.array([1 + 1j]), np.array(2 + 0j)) == 2j
 
 
-@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
+@pytest.mark.parametrize(
+    "name", ["max", *(pytest.param(n, marks=pytest.mark.long) for n in ("min", "argmax", "argmin"))]
+)
 def test_the_first_nan_is_the_largest_and_the_smallest(run, values, name):
     x = values.random.choice(SPECIAL, (9, 60)) + 0j
     x.imag = values.random.choice(SPECIAL, x.shape)
