@@ -1,6 +1,7 @@
 """Reductions are NumPy's, over any axes, however they are split."""
 
 import re
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -200,6 +201,15 @@ def test_the_mean_of_what_is_alike_is_that(run, dtype_):
         x = np.full(count, 3, dtype_)
         for name, wanted in (("mean", 3), ("var", 0), ("std", 0)):
             assert run(KERNELS[name], x, mesh={"x": 8}) == wanted
+
+
+def test_any_number_may_be_taken_off_the_number_of_elements(run):
+    x = np.arange(5, dtype=np.float32)
+    for ddof in (10**300, -(10**300), 1e308, -1e308, 0.5):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy's, of no degrees of freedom
+            wanted = np.var(x, ddof=float(ddof))
+        np.testing.assert_array_equal(run(KERNELS["var"], x, mesh={"x": 2}, ddof=ddof), wanted)
 
 
 @pytest.mark.parametrize("devices", [1, 8])

@@ -201,7 +201,7 @@ def _var(x: jax.Array, over: Over, dtype: np.dtype, ddof: float) -> jax.Array:
     left, squares = over.sums(distance, _squared_size(distance))
     correction = _squared_size(arithmetic.divide(left, count)) * count
     squares = jnp.maximum(squares - jnp.where(jnp.isfinite(correction), correction, 0), 0)
-    return arithmetic.divide(squares, jnp.maximum(count - ddof, 0))
+    return arithmetic.divide(squares, jnp.maximum(count - float(ddof), 0))
 
 
 def _squared_size(x: jax.Array) -> jax.Array:
