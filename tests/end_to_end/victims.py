@@ -23,7 +23,8 @@ from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_servi
 
 _PR_SET_PDEATHSIG = 1
 _MIB = 1 << 20
-_ROWS = 2048  # a result of 32 MiB: no connection has buffers for it
+_ROWS = 2048  # a result of 32 MiB: a connection whose window does not grow has no buffers for it
+_FIXED_WINDOW = (("grpc.http2.bdp_probe", 0),)
 
 
 def there() -> None:
@@ -87,7 +88,8 @@ def download(address: str) -> None:
     request = kernel_service_pb2.ExecuteStreamRequest(
         header=kernel_service_pb2.ExecuteRequest(call=call("matmul"), operands=operands)
     )
-    answer = kernel_service_pb2_grpc.KernelServiceStub(open_channel(address)).ExecuteStream(iter([request]))
+    channel = open_channel(address, _FIXED_WINDOW)
+    answer = kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(iter([request]))
     next(answer)
     rest()
 

@@ -53,9 +53,8 @@ def any_element(
 
 
 def _any(flags: jax.Array) -> jax.Array:
-    flat = flags.reshape(-1)
+    # As bytes that are or-ed: XLA:CPU has no vectors for reductions of bool.
+    flat = flags.reshape(-1).astype(jnp.int8)
     rows, rest = divmod(flat.size, _LANES)
-    if not rows:
-        return jnp.any(flat)
-    in_rows = jnp.any(jnp.any(flat[: flat.size - rest].reshape(rows, _LANES), axis=0))
-    return in_rows | jnp.any(flat[flat.size - rest :])
+    row = lax.reduce(flat[: flat.size - rest].reshape(rows, _LANES), jnp.int8(0), lax.bitwise_or, (0,))
+    return jnp.any(row) | jnp.any(flat[flat.size - rest :])
