@@ -47,7 +47,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class _FailureLog:
-    """Writes failures to a file as they are reported.
+    """Writes failures to a file as they are reported, and at last the run's exit status.
 
     Args:
         path: the file; it is emptied.
@@ -61,6 +61,10 @@ class _FailureLog:
         if report.failed:
             with self._path.open("a") as log:
                 log.write(json.dumps({"test": report.nodeid, "text": report.longreprtext}) + "\n")
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        with self._path.open("a") as log:
+            log.write(json.dumps({"exit_status": int(exitstatus)}) + "\n")
 
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn

@@ -119,6 +119,15 @@ def test_a_nan_or_an_infinity_reaches_only_what_follows_it(run):
         np.testing.assert_array_equal(run(CUMSUM, x, mesh=mesh, axis=0), np.cumsum(x, 0))
 
 
+@pytest.mark.parametrize("size", [6000, SMALL * 3 + 1])
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_a_part_that_is_infinite_or_no_number_leaves_the_other_part_as_it_is(run, devices, size):
+    x = np.ones((size, 3), np.complex64)
+    x[40, 0], x[size - 2, 1], x[17, 2] = complex(np.inf, 1), complex(1, np.nan), complex(1, -np.inf)
+    np.testing.assert_array_equal(run(CUMSUM, x, mesh={"x": devices}, axis=0), np.cumsum(x, 0))
+    np.testing.assert_array_equal(run(CUMSUM, x[:, 0], mesh={"x": devices}, axis=0), np.cumsum(x[:, 0]))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS[:4])
 @pytest.mark.parametrize("dtype_name", ["float32", "float64"])
 def test_floats_keep_the_stated_bound(run, values, layout, dtype_name):

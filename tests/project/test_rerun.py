@@ -11,6 +11,8 @@ from pathlib import Path
 TESTS = """
 from pathlib import Path
 
+import pytest
+
 RUNS = Path(__file__).with_suffix(".runs")
 
 def test_passes_from_the_second_run_on():
@@ -19,17 +21,26 @@ def test_passes_from_the_second_run_on():
 
 def test_never_passes():
     assert False
+
+def test_is_skipped_from_the_second_run_on():
+    RUNS.open("a").write(".")
+    if RUNS.read_text() != ".":
+        pytest.skip("no reason")
+    assert False
+
+def test_ends_the_run():
+    pytest.exit("it ends here", returncode=3)
 """
 
 
-def run_twice(folder: Path, root: Path, *tests: str) -> tuple[int, str]:
+def run_twice(folder: Path, root: Path, *tests: str, ends_with: int = 1) -> tuple[int, str]:
     """The first run as .ci/run makes it, then the second."""
     (folder / "test_chance.py").write_text(TESTS)
     (folder / "conftest.py").write_text((root / "tests/conftest.py").read_text())
     failures = folder / "failures"
     pytest = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:randomly", "-n", "2"]
     first = run(folder, root, *pytest, f"--failures-to={failures}", *tests)
-    assert first.returncode == 1, first.stdout + first.stderr
+    assert first.returncode == ends_with, first.stdout + first.stderr
     return rerun(folder, root, failures)
 
 
@@ -52,18 +63,34 @@ def test_a_test_that_then_passes_twice_is_reported_and_fails_nothing(tmp_path: P
 
 
 def test_a_test_that_fails_again_fails_the_run(tmp_path: Path, root: Path):
-    status, printed = run_twice(tmp_path, root)
+    status, printed = run_twice(tmp_path, root, "-k", "passes")
     assert status == 1
     assert "FAILED AGAIN test_chance.py::test_never_passes" in printed
     assert "1 flaky, 1 failed again" in printed
 
 
-def test_many_failures_and_none_are_faults(tmp_path: Path, root: Path):
+def test_a_test_that_is_skipped_when_run_again_has_not_passed(tmp_path: Path, root: Path):
+    status, printed = run_twice(tmp_path, root, "test_chance.py::test_is_skipped_from_the_second_run_on")
+    assert status == 1
+    assert "0 flaky, 1 failed again" in printed
+
+
+def test_a_run_that_did_not_reach_its_end_is_a_fault(tmp_path: Path, root: Path):
+    tests = [f"test_chance.py::{name}" for name in ("test_passes_from_the_second_run_on", "test_ends_the_run")]
+    status, printed = run_twice(tmp_path, root, "-n", "0", *tests, ends_with=3)
+    assert (status, printed) == (1, "the run did not reach its end: pytest's exit status is 3\n")
     failures = tmp_path / "failures"
-    failures.write_text("".join(json.dumps({"test": f"test_{i}", "text": ""}) + "\n" for i in range(11)))
+    failures.write_text(failures.read_text().splitlines(keepends=True)[0])  # as a killed run leaves it
+    status, printed = rerun(tmp_path, root, failures)
+    assert (status, printed) == (1, "the run did not reach its end: pytest's exit status is None\n")
+
+
+def test_many_failures_and_none_are_faults(tmp_path: Path, root: Path):
+    failures, end = tmp_path / "failures", json.dumps({"exit_status": 1})
+    failures.write_text("".join(json.dumps({"test": f"test_{i}", "text": ""}) + "\n" for i in range(11)) + end)
     assert rerun(tmp_path, root, failures) == (
         1,
         "11 tests failed: none is run again, since at most 10 are taken for flaky\n",
     )
-    failures.write_text("")
+    failures.write_text(end)
     assert rerun(tmp_path, root, failures) == (1, "the run failed, and no test did\n")

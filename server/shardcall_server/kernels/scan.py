@@ -68,10 +68,10 @@ def tree_sum(array: jax.Array, axis: int) -> jax.Array:
 def total(array: jax.Array, axis: int) -> jax.Array:
     """The sum along an axis, in the array's own type.
 
-    Of floating-point numbers as a product with ones where no axis comes before: XLA:CPU then only reads, 128 MiB in
-    5.5 ms instead of 9, 8 devices on two cores.
+    Real floating-point numbers are multiplied by ones where no axis comes before: XLA:CPU then only reads, 128 MiB in
+    5.5 ms instead of 9, 8 devices on two cores. A complex infinity times one would be no number.
     """
-    if array.dtype.kind not in "fc" or math.prod(array.shape[:axis]) != 1:
+    if array.dtype.kind != "f" or math.prod(array.shape[:axis]) != 1:
         return array.sum(axis, dtype=array.dtype)
     rest = array.shape[axis + 1 :]
     matrix = array.reshape(array.shape[axis], math.prod(rest))
