@@ -28,6 +28,12 @@ def test_rolls_beyond_64_bits_go_round(client):
     x = np.arange(42.0).reshape(6, 7)
     for shift, axis in ((2**100, None), (-(2**63) - 1, 1), (np.uint64(2**63 + 2), -2)):
         np.testing.assert_array_equal(client.roll(x, shift, axis, **SPLIT).array, np.roll(x, shift, axis))
+    for shift in ((2**70, 3), [-(10**30), np.int8(-1)]):
+        np.testing.assert_array_equal(client.roll(x, shift, (0, 1), **SPLIT).array, np.roll(x, shift, (0, 1)))
+    with pytest.raises(sc.AxisError, match="axis=5"):
+        client.roll(x, 2**70, 5)
+    with pytest.raises(sc.InvalidParameterError, match="shift"):
+        client.roll(x, "3")
 
 
 def test_one_axis_of_a_list_is_an_axis(client):

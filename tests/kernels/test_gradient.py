@@ -69,7 +69,7 @@ def test_blocks_of_one_row(run, values, size):
 
 @pytest.mark.parametrize("edge_order", [1, 2])
 @pytest.mark.parametrize("coordinates", [np.arange(13.0), np.arange(13)[::-1], np.arange(13) ** 2], ids=str)
-@pytest.mark.parametrize("strategy", ["halo", "gspmd"])
+@pytest.mark.parametrize("strategy", ["halo", pytest.param("gspmd", marks=pytest.mark.long)])
 def test_infinity_stays_out_of_its_own_row_where_steps_are_even(run, values, coordinates, edge_order, strategy):
     x = values.small((13,), np.dtype(np.float64))
     x[[0, 5]] = np.inf, -np.inf

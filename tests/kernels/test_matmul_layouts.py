@@ -35,6 +35,10 @@ def whole_numbers(values, shape):
     return values.small(shape, np.dtype(np.float64))
 
 
+def long_types(*names):
+    return [pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
 def short_and_whole(table, every):
     return [pytest.param(*row, marks=() if i % every == 0 else pytest.mark.long) for i, row in enumerate(table)]
 
@@ -228,7 +232,7 @@ def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, given, fill
     assert run.resolve(MATMUL, lhs, rhs, **how).problem.in_specs == tuple(filled)
 
 
-@pytest.mark.parametrize("dtype_name", ["bool", "int4", "float8_e4m3fn", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype_name", ["int4", "bfloat16", *long_types("bool", "float8_e4m3fn", "float32")])
 @pytest.mark.parametrize(
     ("specs", "out_spec"),
     [
@@ -261,7 +265,7 @@ def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(
         (((), (None, "a")), ("a",), 20),
     ],
 )
-@pytest.mark.parametrize("dtype_name", ["bool", "int4", "float32"])
+@pytest.mark.parametrize("dtype_name", ["int4", *long_types("bool", "float32")])
 @pytest.mark.parametrize("cut", [0, 1])
 def test_work_is_shared_out_over_mesh_axes_that_nothing_is_split_over(
     run, values, same, element_types, specs, out_spec, rows, dtype_name, cut

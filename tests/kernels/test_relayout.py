@@ -149,7 +149,9 @@ GATHERED = [
 
 
 @pytest.mark.parametrize("strategy", ["all_gather", "gspmd"])
-@pytest.mark.parametrize("name", ["bool", "int4", "float8_e5m2", "float64"])
+@pytest.mark.parametrize(
+    "name", ["int4", "float64", *(pytest.param(name, marks=pytest.mark.long) for name in ("bool", "float8_e5m2"))]
+)
 @pytest.mark.parametrize(("spec", "out_spec"), GATHERED)
 def test_gathered_by_hand_and_by_the_compiler_it_is_the_same(
     run, values, element_types, name, strategy, spec, out_spec

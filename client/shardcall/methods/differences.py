@@ -73,7 +73,7 @@ class Differences(Calling[Outcome]):
             axis: along which axis or axes; None flattens ``x`` first, and gives the result x's shape.
             options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
         """
-        return self._named("roll", x, shift=_within_64_bits(shift, x, axis), axis=axis, options=options)
+        return self._named("roll", x, shift=_within_64_bits(shift, x), axis=axis, options=options)
 
     def gradient(
         self,
@@ -114,15 +114,17 @@ class Differences(Calling[Outcome]):
         return self._named("laplacian", x, *spacing, axes=_axes(axes), boundary=boundary, options=options)
 
 
-def _within_64_bits(
-    shift: int | Sequence[int], x: OperandLike, axis: int | Sequence[int] | None
-) -> int | Sequence[int]:
-    """A shift of one axis or of all elements; one that no parameter holds is counted modulo their number."""
-    if not isinstance(shift, int | np.integer) or isinstance(axis, Sequence) or -(2**63) <= shift < 2**63:
+def _within_64_bits(shift: int | Sequence[int], x: OperandLike) -> int | Sequence[int]:
+    """A shift, or one for each axis, each that no parameter holds taken modulo the number of x's elements.
+
+    That number is a multiple of the length of every axis.
+    """
+    if isinstance(shift, list | tuple):
+        return [_within_64_bits(each, x) for each in shift]  # type: ignore[misc]  # of single shifts
+    if not isinstance(shift, int | np.integer) or -(2**63) <= shift < 2**63:
         return shift
     shape = getattr(x, "shape", None) or np.shape(x)  # type: ignore[arg-type]
-    rows = math.prod(shape) if axis is None else shape[axis]
-    return int(shift) % max(int(rows), 1)
+    return int(shift) % max(math.prod(map(int, shape)), 1)
 
 
 def _axes(axes: int | Sequence[int] | None) -> int | tuple[int, ...] | None:

@@ -53,7 +53,7 @@ def ppermute(
 ) -> jax.Array:
     """`lax.ppermute`, its devices counted as those of a spec are: the first of ``axis_names`` outermost.
 
-    `lax.ppermute` itself counts them in the mesh's order, whatever that of the names (jax 0.10.2; `lax.axis_index`
+    `lax.ppermute` itself counts them in the mesh's order, whatever that of the names (jax 0.10.1; `lax.axis_index`
     and the other collectives keep to the names').
     """
     in_order = [name for name in mesh.names if name in axis_names]

@@ -64,7 +64,7 @@ def held_type(dtype: np.dtype) -> np.dtype:
     """The type of which an array is on the devices: int8 and uint8 for the four-bit types, else its own.
 
     A byte per value, as on the wire. A program compiled ahead of time cannot take arrays of the four-bit types
-    themselves: jax 0.10.2 compares the layout it compiled for (4 bits an element) with the one that arrays
+    themselves: jax 0.10.1 compares the layout it compiled for (4 bits an element) with the one that arrays
     tell of (0, "as the type has it") and refuses.
     """
     return _WORKING_TYPE[dtype] if dtype in (_INT4, _UINT4) else dtype

@@ -26,12 +26,13 @@ from shardcall_server.kernels.value_checks import any_element
 class Elementwise(Kernel):
     """A function of one, two or three operands, element by element, as NumPy's ufunc of that name.
 
-    ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Arithmetic, comparisons
-    and whatever else is exact is NumPy's bit for bit; types narrower than float32 are computed in float32 and rounded
-    once. On CPU arithmetic takes subnormal numbers for zero; comparisons, ``where``, ``clip``, ``sign``, ``maximum``
-    and the like, logic, rounding, ``sqrt`` and logarithms do not. Powers, roots, exponentials, logarithms and
-    trigonometric functions are within a few units in the last place; infinities, NaN and zeros' signs of complex
-    numbers, which choose the side of a branch cut, are NumPy's.
+    ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Real arithmetic,
+    comparisons and whatever else is exact is NumPy's bit for bit, but for subnormal numbers; types narrower than
+    float32 are computed in float32 and rounded once. On CPU arithmetic takes subnormal numbers for zero; comparisons,
+    ``where``, ``clip``, ``sign``, ``maximum`` and the like, logic, rounding, ``sqrt`` and logarithms do not. Real
+    powers, roots, exponentials, logarithms and trigonometric functions are within a few units in the last place;
+    docs/accuracy.md lists the errors, and those of complex functions, some of which lose all digits near the limits of
+    the type. Infinities, NaN and zeros' signs of complex numbers, which choose the side of a branch cut, are NumPy's.
 
     Sharding: any axis of any operand may be split. Nothing moves where the specs agree; where they do not, operands are
     brought to the first that has the result's shape, and the result goes from there, every bit of it.

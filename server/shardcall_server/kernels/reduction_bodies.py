@@ -87,7 +87,7 @@ class Over:
         return jnp.prod(lax.all_gather(part, self._axis_names), 0, x.dtype) if self._axis_names else part
 
     def max(self, x: jax.Array) -> jax.Array:
-        """The largest of integers. Of floats XLA:CPU's own drops NaN (jax 0.10.2)."""
+        """The largest of integers. Of floats XLA:CPU's own drops NaN (jax 0.10.1)."""
         part = jnp.max(self._masked(x, np.iinfo(x.dtype).min), self.axes, keepdims=True)
         return lax.pmax(part, self._axis_names) if self._axis_names else part
 
