@@ -70,7 +70,7 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
         item.user_properties.append(("remote", dict(SERVICE.remote)))
         item.user_properties.append(("local", dict(SERVICE.local)))
     if whole := sorted(scope.WHOLE_CASES.intersection(SERVICE.local)):
-        pytest.skip("; ".join(whole))
+        pytest.skip("; ".join(whole) + (f"; raised {type(failure).__name__}" if failure else ""))
     if failure is not None:
         raise failure
     if not SERVICE.remote:

@@ -181,16 +181,17 @@ class _Forks:
     def begin(self) -> None:
         """Runs before a fork."""
         self.lock.acquire()
-        self._held = list(self.segments)
-        for segments in self._held:
+        for segments in list(self.segments):
             segments.begin_fork()
+            self._held.append(segments)
 
     def end(self) -> None:
         """Runs in the parent."""
-        for segments in self._held:
-            segments.end_fork()
-        self._held = []
-        self.lock.release()
+        try:
+            while self._held:
+                self._held.pop().end_fork()
+        finally:
+            self.lock.release()
 
     def begin_anew(self) -> None:
         """Runs in the child."""

@@ -113,7 +113,7 @@ def _check_bound(name: str, bound: OperandLike, dtype: DType, beyond: int) -> No
     value = bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound
     least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max) + beyond, _MOST)
     if isinstance(value, int | np.integer) and not least <= value <= most:
-        wider = ", or a wider dtype" if dtype.itemsize < _MOST.bit_length() // 8 else ""
+        wider = ", or a wider dtype" if dtype.itemsize < 8 else ""
         raise InvalidOperandError(
             f"{name}={value} and the values are {dtype.name}; give a {name} from {least} to {most}{wider}",
             field=name,

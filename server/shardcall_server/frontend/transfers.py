@@ -33,7 +33,8 @@ def check_no_transfers(program: kernel_pb2.Plan, operands: Sequence[Given], read
     Raises:
         CallError: TRANSFER_REQUIRED; names the first such operand.
     """
-    for moved in _transfers(program, operands, ready):
+    if transfers := _transfers(program, operands, ready):
+        moved = transfers[0]
         raise CallError(
             Reason.TRANSFER_REQUIRED,
             f"operand {moved.operand} is {shorten(str(moved.type))} placed as "

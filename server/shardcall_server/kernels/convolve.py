@@ -205,7 +205,9 @@ def _mode(parameters: Mapping[str, ParameterValue]) -> str:
     if isinstance(given, int) and not isinstance(given, bool):
         if given in range(len(NUMBERED)):
             return NUMBERED[given]
-        raise CallError(Reason.INVALID_PARAMETER, f"mode={given}; give 0, 1 or 2, or one of {MODES}", field="mode")
+        raise CallError(
+            Reason.INVALID_PARAMETER, f"mode={given}; give 0, 1 or 2, or one of {', '.join(MODES)}", field="mode"
+        )
     mode = text(parameters, "mode")
     if mode not in MODES:
         raise CallError(

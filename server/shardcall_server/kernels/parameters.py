@@ -32,7 +32,11 @@ def integers(parameters: Mapping[str, ParameterValue], name: str) -> tuple[int, 
         CallError: if it is anything else.
     """
     value = parameters[name]
-    return value if isinstance(value, tuple) else (integer(parameters, name),)
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _refusal(name, value, "an integer or a sequence of integers")
+    return (value,)
 
 
 def number(parameters: Mapping[str, ParameterValue], name: str) -> float:
