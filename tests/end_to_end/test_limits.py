@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from conftest import ServerProcess, running_server
 from end_to_end.messages import header, open_channel
 from end_to_end.processes import X, is_busy, until
 
@@ -21,21 +22,41 @@ import shardcall as sc
 from shardcall import P
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 
-MESH = sc.Mesh(x=8)
+LARGE = np.ones((512, 2048))  # 8 MiB; a difference gives as much back
 
 
-def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(own_server):
-    server = own_server("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20))
-    large = np.ones((512, 2048))  # 8 MiB in, 8 MiB out
-    with sc.connect(server.address, shared_memory=False) as client:
+@pytest.fixture(scope="module")
+def poor() -> Iterator[ServerProcess]:
+    """A server with memory for one call of arrays like LARGE."""
+    with running_server("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Iterator[ServerProcess]:
+    """A server that works on one call at a time and keeps programs of few bytes."""
+    flags = ("--max-concurrent-calls", "1", "--max-cached-bytes", str(1 << 20))
+    with running_server(*flags, log=Path(os.devnull)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[ServerProcess]:
+    """A server that keeps two programs."""
+    with running_server("--max-cached-programs", "2", log=Path(os.devnull)) as server:
+        yield server
+
+
+def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(poor):
+    with sc.connect(poor.address, shared_memory=False) as client:
         for _ in range(5):
-            np.testing.assert_array_equal(client.diff(large, axis=0).array, np.diff(large, axis=0))
-        (worker,) = server.worker_pids()
+            np.testing.assert_array_equal(client.diff(LARGE, axis=0).array, np.diff(LARGE, axis=0))
+        (worker,) = poor.worker_pids()
         os.kill(worker, signal.SIGSTOP)
 
         def refused() -> bool:
             with pytest.raises((sc.DeadlineExceededError, sc.ResourceExhaustedError)) as caught:
-                client.diff(large, axis=0, timeout=1.0)
+                client.diff(LARGE, axis=0, timeout=1.0)
             return bool(caught.value.reason == "SERVER_BUSY")
 
         assert not refused()
@@ -45,7 +66,7 @@ def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(own_server):
 
         def works() -> bool:
             try:
-                return bool(client.diff(large, axis=0).array.shape == (511, 2048))
+                return bool(client.diff(LARGE, axis=0).array.shape == (511, 2048))
             except sc.ResourceExhaustedError:
                 return False
 
@@ -86,34 +107,32 @@ def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_wa
         client.diff(half, axis=0, mesh=mesh, spec=spec)
 
 
-def test_questions_about_the_server_are_answered_while_every_place_is_taken(own_server):
-    server = own_server("--max-concurrent-calls", "1")
-    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+def test_questions_about_the_server_are_answered_while_every_place_is_taken(crowded):
+    with sc.connect(crowded.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
-        (worker,) = server.worker_pids()
+        (worker,) = crowded.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         call = pool.submit(client.diff, X, axis=0)
         until(lambda: is_busy(client))
-        with sc.connect(server.address) as other:
+        with sc.connect(crowded.address) as other:
             assert [kernel.name for kernel in other.kernels()] == [kernel.name for kernel in client.kernels()]
         os.kill(worker, signal.SIGCONT)
         call.result(30)
 
 
-def test_a_claim_takes_nothing_of_the_budget_that_others_need(own_server):
-    server = own_server("--max-bytes-in-flight", str(64 << 20), "--max-call-bytes", str(64 << 20))
+def test_a_claim_takes_nothing_of_the_budget_that_others_need(poor):
     done = threading.Event()
 
     def claim() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header([4 << 20])  # 32 MiB in and as much out
+        yield header([1 << 20])  # as much as LARGE
         done.wait(30)
 
-    with open_channel(server.address) as channel, sc.connect(server.address) as client:
+    with open_channel(poor.address) as channel, sc.connect(poor.address, shared_memory=False) as client:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         stalled = [stub.ExecuteStream(claim(), timeout=30) for _ in range(3)]
-        large = np.ones((1024, 1024))
+        real = LARGE[:128]
         for _ in range(3):
-            np.testing.assert_array_equal(client.diff(large, axis=0).array, np.diff(large, axis=0))
+            np.testing.assert_array_equal(client.diff(real, axis=0).array, np.diff(real, axis=0))
         for stream in stalled:
             stream.cancel()
         done.set()
@@ -122,7 +141,7 @@ def test_a_claim_takes_nothing_of_the_budget_that_others_need(own_server):
 @pytest.mark.parametrize("whose", ["server", "caller"])
 def test_a_stalled_upload_ends_in_time(own_server, server, whose):
     if whose == "server":
-        server = own_server("--max-call-s", "1")
+        server = own_server("--max-call-s", "1", devices=1)
     metadata = [("shardcall-timeout", "1")] if whose == "caller" else []
     done = threading.Event()
 
@@ -167,16 +186,15 @@ def _plans(client: sc.Client) -> bool:
         return False
 
 
-@pytest.mark.parametrize("keys", [100, pytest.param(500, marks=pytest.mark.long)])
-def test_many_keys_through_a_cache_of_twenty_leave_memory_flat(own_server, keys):
-    server = own_server("--max-cached-programs", "20", log=Path(os.devnull))
-    (worker,) = server.worker_pids()
+@pytest.mark.parametrize("keys", [80, pytest.param(500, marks=pytest.mark.long)])
+def test_many_keys_through_a_cache_of_two_leave_memory_flat(forgetful, keys):
+    (worker,) = forgetful.worker_pids()
 
     def anonymous_kib() -> int:
         lines = Path(f"/proc/{worker}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
-    with sc.connect(server.address) as client:
+    with sc.connect(forgetful.address) as client:
         sizes = []
         for rows in range(keys):
             plan = client.plan("diff", sc.Array((rows + 8,), "float32"), mesh=sc.Mesh(x=1), spec=P("x"))
@@ -184,31 +202,29 @@ def test_many_keys_through_a_cache_of_twenty_leave_memory_flat(own_server, keys)
             sizes.append(anonymous_kib())
         assert client.plan("diff", sc.Array((keys + 7,), "float32"), mesh=sc.Mesh(x=1), spec=P("x")).cache_hit
         assert not client.plan("diff", sc.Array((8,), "float32"), mesh=sc.Mesh(x=1), spec=P("x")).cache_hit
-    # 50 programs kept would add 10 MiB; 350 would add 75, and JAX's own traces of them 8.
+    # 40 programs kept would add 8 MiB; 350 would add 75, and JAX's own traces of them 8.
     assert sizes[-1] - sizes[min(149, keys // 2)] < 6 << 10
 
 
-def test_the_cache_is_bounded_by_bytes_too(own_server):
-    server = own_server("--max-cached-bytes", str(1 << 20), log=Path(os.devnull))
-    with sc.connect(server.address) as client:
+def test_the_cache_is_bounded_by_bytes_too(crowded):
+    with sc.connect(crowded.address) as client:
 
         def hit(rows: int) -> bool:
             return client.plan("diff", sc.Array((rows,), "float32"), mesh=sc.Mesh(x=8), spec=P("x")).cache_hit
 
         assert not hit(64)
         assert hit(64)
-        for rows in range(72, 72 + 8 * 30, 8):  # far fewer than the 256 programs that would be kept by count
+        for rows in range(72, 72 + 8 * 16, 8):  # far fewer than the 256 programs that would be kept by count
             hit(rows)
         assert not hit(64)
 
 
-def test_evicted_programs_come_back_under_callers_that_use_them(own_server):
-    server = own_server("--max-cached-programs", "2", log=Path(os.devnull))
+def test_evicted_programs_come_back_under_callers_that_use_them(forgetful):
     done = threading.Event()
 
     def work(rows: int) -> int:
         x, count = np.arange(float(rows)) ** 2, 0
-        with sc.connect(server.address) as client:
+        with sc.connect(forgetful.address) as client:
             while not done.is_set() or count < 10:
                 np.testing.assert_array_equal(client.diff(x).array, np.diff(x))
                 count += 1
