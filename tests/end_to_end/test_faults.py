@@ -25,21 +25,21 @@ LONG = np.ones((3000, 3000))  # 54 GFLOP squared: about a second here
 
 @pytest.fixture(scope="module")
 def robust() -> Iterator[ServerProcess]:
-    """A server that outlives what the tests do to its mesh."""
-    with running_server() as server:
+    """A server that outlives what the tests do to its mesh, and gives memory back soon."""
+    with running_server("--trim-after-s", "0.2") as server:
         yield server
 
 
-def test_memory_is_kept_warm_for_a_while_and_then_given_back(own_server):
-    server = own_server("--trim-after-s", "0.2")
+def test_memory_is_kept_warm_for_a_while_and_then_given_back(robust):
     large = np.ones((1024, 2048))
-    with sc.connect(server.address, shared_memory=False) as client:
-        (worker,) = server.worker_pids()
+    with sc.connect(robust.address, shared_memory=False) as client:
+        client.diff(X, axis=0)
+        (worker,) = robust.worker_pids()
         for mesh in (MESH, sc.Mesh(x=1)):
             client.diff(large, axis=0, mesh=mesh, spec=P("x", None))
             # No further call: an idle server holds nothing of the last one.
             until(lambda: not memory_files(worker))
-            until(lambda: not memory_files(server.process.pid))
+            until(lambda: not memory_files(robust.process.pid))
 
 
 def test_a_worker_killed_in_the_middle_of_a_call_ends_that_call_and_the_next_is_right(robust):
@@ -110,7 +110,7 @@ def test_a_stopped_worker_costs_its_callers_their_deadline_and_nobody_a_hang(rob
 
 
 def test_a_front_end_killed_leaves_nothing_behind(own_server):
-    server = own_server()
+    server = own_server(devices=1)
     (worker,) = server.worker_pids()
     with sc.connect(server.address) as client:
         server.process.kill()
@@ -151,7 +151,7 @@ def test_a_signal_to_all_processes_drains(own_server, number):
 
 
 def test_a_second_signal_ends_at_once(own_server):
-    server = own_server("--max-concurrent-calls", "1")
+    server = own_server(devices=1)
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         (worker,) = server.worker_pids()
@@ -175,11 +175,10 @@ def _refuses(client: sc.Client) -> bool:
     return False
 
 
-def test_a_call_cancelled_while_it_waits_leaves_at_once_and_holds_nothing(own_server):
-    server = own_server("--max-concurrent-calls", "1")
-    with sc.connect(server.address) as client, open_channel(server.address) as channel:
+def test_a_call_cancelled_while_it_waits_leaves_at_once_and_holds_nothing(robust):
+    with sc.connect(robust.address) as client, open_channel(robust.address) as channel:
         client.diff(X, axis=0)
-        (worker,) = server.worker_pids()
+        (worker,) = robust.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         operand = kernel_service_pb2.Operand(type={"element_type": 15, "shape": [4]}, inline={"data": bytes(32)})
@@ -190,3 +189,4 @@ def test_a_call_cancelled_while_it_waits_leaves_at_once_and_holds_nothing(own_se
         until(lambda: not is_busy(client))
         os.kill(worker, signal.SIGCONT)
         np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
+        until(lambda: holds_nothing(client))

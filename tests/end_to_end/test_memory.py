@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
-from conftest import ServerProcess
+from conftest import ServerProcess, running_server
 from end_to_end.processes import until
 
 import shardcall as sc
@@ -40,13 +41,19 @@ def call(client: sc.Client, x: np.ndarray) -> None:
     assert result[-1, -1] == x[-1, -1] - x[-2, -1]
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.fixture(scope="module")
+def keeping() -> Iterator[ServerProcess]:
+    """A server that keeps the memory of calls for the next ones."""
+    with running_server("--trim-after-s", "60") as server:
+        yield server
+
+
+@pytest.mark.parametrize("count", [80, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_many_calls_hold_no_more_than_the_first(own_server, shared_memory: bool, count: int):
-    server = own_server("--trim-after-s", "60")
-    pids = processes(server)
+def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool, count: int):
+    pids = processes(keeping)
     x = np.random.default_rng(0).standard_normal((ROWS // 2, COLUMNS))
-    with sc.connect(server.address, shared_memory=shared_memory) as client:
+    with sc.connect(keeping.address, shared_memory=shared_memory) as client:
         # The allocators' free blocks come and go by one array, so one look is not enough.
         held = []
         for i in range(count):

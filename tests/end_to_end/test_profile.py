@@ -84,8 +84,14 @@ def _own_temporary_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def recorder(_own_temporary_folder):
-    with running_server() as running, sc.connect(running.address) as connected:
+def recording(_own_temporary_folder):
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def recorder(recording):
+    with sc.connect(recording.address) as connected:
         yield connected
 
 
@@ -171,10 +177,9 @@ def test_one_that_nobody_stops_is_thrown_away(recorder, profiles, tmp_path):
     assert events(profile.path)
 
 
-def test_a_restart_of_the_mesh_throws_it_away(own_server, tmp_path):
-    running = own_server()
-    (worker,) = running.worker_pids()
-    with sc.connect(running.address) as client:
+def test_a_restart_of_the_mesh_throws_it_away(recording, tmp_path):
+    (worker,) = recording.worker_pids()
+    with sc.connect(recording.address) as client:
         profile = client.profile(tmp_path / "traces")
         profile.start()
         assert len(left_on_the_server()) == 1
@@ -189,26 +194,23 @@ def test_a_restart_of_the_mesh_throws_it_away(own_server, tmp_path):
         assert events(again.path)
 
 
-def test_the_end_of_the_server_throws_it_away(own_server, tmp_path):
-    running = own_server(devices=1)
-    with sc.connect(running.address) as client:
+def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_one_left(own_server, tmp_path):
+    killed = own_server(devices=1)
+    with sc.connect(killed.address) as client:
         client.profile(tmp_path / "traces").start()
-        assert len(left_on_the_server()) == 1
-        running.process.terminate()
-        assert running.process.wait(60) == 0
-    assert left_on_the_server() == []
-
-
-def test_folders_of_servers_that_were_killed_are_removed(own_server, tmp_path):
-    running = own_server(devices=1)
-    with sc.connect(running.address) as client:
-        client.profile(tmp_path / "traces").start()
-        running.process.kill()
-        running.process.wait(60)
+        killed.process.kill()
+        killed.process.wait(60)
     (left,) = left_on_the_server()
     an_hour_ago = time.time() - 3600
     os.utime(Path(tempfile.gettempdir(), left), (an_hour_ago, an_hour_ago))
-    own_server(devices=1)
+
+    following = own_server(devices=1)
+    assert left_on_the_server() == []
+    with sc.connect(following.address) as client:
+        client.profile(tmp_path / "traces").start()
+        assert len(left_on_the_server()) == 1
+        following.process.terminate()
+        assert following.process.wait(60) == 0
     assert left_on_the_server() == []
 
 

@@ -8,15 +8,24 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel
 from end_to_end.processes import until
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import shardcall as sc
+
+
+@pytest.fixture(scope="module")
+def unusual() -> Iterator[ServerProcess]:
+    """A server with a default mesh that was set, and whose allocator is left alone."""
+    with running_server("--mesh", "a=4,b=2", "--no-tune-allocator") as running:
+        yield running
 
 
 def shardcall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -103,8 +112,8 @@ def test_the_server_listens_on_both_loopbacks_and_nowhere_else(server):
     assert listening <= {"127.0.0.1", "::1"}
 
 
-def test_the_default_mesh_may_be_set(own_server):
-    with sc.connect(own_server("--mesh", "a=4,b=2").address) as client:
+def test_the_default_mesh_may_be_set(unusual):
+    with sc.connect(unusual.address) as client:
         assert client.server_info().default_mesh == sc.Mesh(a=4, b=2)
         x = np.random.default_rng(0).standard_normal((16, 8))
         result = client.diff(x, axis=1, spec=sc.P("a", "b"))
@@ -136,13 +145,12 @@ def test_health_is_told_by_the_exit_status(server):
     assert "no server answers" in said.stderr
 
 
-def test_the_allocator_is_set_for_both_processes_unless_told_otherwise(server, own_server):
+def test_the_allocator_is_set_for_both_processes_unless_told_otherwise(server, unusual):
     def tunables(pid: int) -> bool:
         return b"glibc.malloc.mmap_threshold" in Path(f"/proc/{pid}/environ").read_bytes()
 
     assert all(tunables(pid) for pid in [server.process.pid, *server.worker_pids()])
-    untuned = own_server("--no-tune-allocator")
-    assert not any(tunables(pid) for pid in [untuned.process.pid, *untuned.worker_pids()])
+    assert not any(tunables(pid) for pid in [unusual.process.pid, *unusual.worker_pids()])
 
 
 def test_the_front_end_never_imports_jax(server):

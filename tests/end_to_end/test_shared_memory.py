@@ -26,7 +26,7 @@ LARGE = np.random.default_rng(1).standard_normal((1024, 1024))  # 8 MiB
 
 @pytest.fixture(scope="module")
 def tight() -> Iterator[ServerProcess]:
-    """A server with one place, whose clients have one segment of 32 MiB each."""
+    """A server whose clients have one segment of 32 MiB each, and which gives memory back soon."""
     with running_server("--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2) as server:
         yield server
 
@@ -213,8 +213,8 @@ with sc.connect(sys.argv[1], token=sys.argv[2]) as client:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
-def test_of_another_user_arrays_are_streamed(own_server):
-    command = [sys.executable, "-c", _ANOTHER_USER, own_server(devices=1).address, token_of("guest")]
+def test_of_another_user_arrays_are_streamed(tight):
+    command = [sys.executable, "-c", _ANOTHER_USER, tight.address, token_of("guest")]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
@@ -273,12 +273,11 @@ with sc.connect(sys.argv[1], shared_memory=sys.argv[2] == "True") as client:
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_ctrl_c_gives_everything_back_and_the_client_goes_on(own_server, shared_memory: bool):
-    server = own_server("--max-concurrent-calls", "1", "--trim-after-s", "0.2", devices=1)
-    (worker,) = server.worker_pids()
-    command = [sys.executable, "-c", _INTERRUPTED, server.address, str(shared_memory)]
+def test_ctrl_c_gives_everything_back_and_the_client_goes_on(tight, shared_memory: bool):
+    (worker,) = tight.worker_pids()
+    command = [sys.executable, "-c", _INTERRUPTED, tight.address, str(shared_memory)]
     with (
-        sc.connect(server.address) as observer,
+        sc.connect(tight.address) as observer,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0) as process,
     ):
         assert process.stdin is not None

@@ -196,7 +196,8 @@ def test_a_parent_that_is_none_does_no_harm(collector, traced, parent):
     assert np.frombuffer(answer.results[0].inline.data).tolist() == [1.0] * 5
 
 
-def test_a_collector_that_does_not_answer_holds_up_nobody():
+def test_a_collector_that_does_not_answer_holds_up_nobody(monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # so that the server does not try for long when it ends
     with (
         running_server("--otel-endpoint", "http://127.0.0.1:1", devices=1) as running,
         sc.connect(running.address) as client,
