@@ -18,6 +18,15 @@ ROWS = P("x", None)
 LARGE = np.random.default_rng(3).standard_normal((1024, 130))  # 1 MiB and more: a segment, or a stream
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_what_other_files_lost() -> Iterator[None]:
+    """The objects that there are when these tests begin are looked through once, and not by each."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _without_what_others_lost(client, streaming) -> None:
     """Arrays whose objects earlier tests have lost, which else go with the next that is made, or with time."""
@@ -203,7 +212,7 @@ def test_an_array_that_is_made_anew_again_and_again_needs_the_room_of_few(client
 
 
 def test_an_array_of_another_server_is_refused_and_stays(client, own_server):
-    there = own_server()
+    there = own_server(devices=1)
     with sc.connect(there.address) as other, other.put(X) as array:
         for use in (client.delete, client.get, client.diff):
             with pytest.raises(sc.InvalidOperandError, match="lies on the server at"):

@@ -126,12 +126,12 @@ def test_closing_a_client_deletes_its_arrays_at_once(server, client):
     assert kept.lost
 
 
-@pytest.mark.parametrize("flag", ["--max-resident-bytes", "--max-resident-bytes-per-lease"])
-def test_arrays_beyond_the_limit_are_refused_until_others_are_deleted(own_server, flag):
+def test_arrays_beyond_the_limits_are_refused_until_others_are_deleted(own_server):
     half = np.ones((1024, 80))  # 640 KiB
-    server = own_server(flag, str(1 << 20))
-    with sc.connect(server.address, shared_memory=False) as client:
-        first = client.put(half, mesh=MESH, spec=ROWS)
+    server = own_server("--max-resident-bytes-per-lease", str(1 << 20), "--max-resident-bytes", str(3 << 19))
+
+    def is_refused_more(client: sc.Client) -> None:
+        arrays = client.usage().arrays
         for refused in (
             lambda: client.put(half, mesh=MESH, spec=ROWS),
             lambda: client.put(half[:100], mesh=MESH, spec=P(None, None)),  # 8 copies
@@ -140,11 +140,25 @@ def test_arrays_beyond_the_limit_are_refused_until_others_are_deleted(own_server
             with pytest.raises(sc.ResourceExhaustedError) as caught:
                 refused()
             assert caught.value.reason == "RESIDENT_LIMIT"
-            assert client.usage().arrays == 1
-        same(client.diff(first, axis=0).array, np.diff(half, axis=0))
-        first.delete()
+            assert client.usage().arrays == arrays
+
+    def may_put_again(client: sc.Client) -> None:
         with client.put(half, mesh=MESH, spec=ROWS) as second:
             same(second.get(), half)
+
+    with (
+        sc.connect(server.address, shared_memory=False) as client,
+        sc.connect(server.address, shared_memory=False) as other,
+        sc.connect(server.address, shared_memory=False) as third,
+    ):
+        first = client.put(half, mesh=MESH, spec=ROWS)
+        is_refused_more(client)  # by the limit of its lease
+        same(client.diff(first, axis=0).array, np.diff(half, axis=0))
+        with other.put(half, mesh=MESH, spec=ROWS):
+            is_refused_more(third)  # by the limit of all leases together
+            first.delete()
+            may_put_again(client)
+            may_put_again(third)
         until(lambda: holds_nothing(client))
 
 
