@@ -50,7 +50,8 @@ class ArrayMethods(ABC):
         """
         if isinstance(x, RemoteArray | Array):
             raise InvalidOperandError(
-                f"x is {x!r}, which has no values here; give an array, or numpy.asarray(x) for a copy of a RemoteArray",
+                f"x is {x!r}, which has no values here; give an array, or call Client.reshard(x, mesh=…, keep=True) for "
+                "a copy of a RemoteArray on the mesh",
                 field="x",
             )
         return self._residents.put(self, as_operand(x, "x"), mesh, spec, self._deadline(timeout))

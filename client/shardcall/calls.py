@@ -144,7 +144,7 @@ def _common_mesh(kernel: str, resident: Mapping[int, RemoteArray]) -> Mesh:
         raise ShardingError(
             f"{operand_name(kernel, first)} lies on {_where(known)} and {operand_name(kernel, i)} on "
             f"{_where(operand)}{', the same devices in another order' if same else ''}; say where they are to meet, "
-            "mesh=…, or put one of them again, over the mesh of the other",
+            "mesh=…, or move one of them with Client.reshard(array, mesh=…, keep=True)",
             field="mesh",
         )
     return known.mesh

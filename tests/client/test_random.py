@@ -23,6 +23,20 @@ def test_bounds_beyond_the_type_are_refused(client, low, high, dtype, field, say
     assert says in str(raised.value)
 
 
+@pytest.mark.parametrize(("low", "high"), [(7, 5), (5, np.int8(5)), (np.array(3), 2)])
+def test_bounds_with_nothing_between_them_are_refused_as_numpy_refuses_them(client, low, high):
+    with pytest.raises(ValueError, match=f"low={low} and high={high}; give a high above low") as raised:
+        client.randint(0, (2, 3), low, high)
+    assert isinstance(raised.value, shardcall.InvalidOperandError)
+    assert client.randint(0, (2, 0), low, high)
+
+
+def test_an_interval_may_have_no_length_and_not_less(client):
+    assert client.uniform(0, 3, 2.0, 2.0)
+    with pytest.raises(ValueError, match=r"low=2.0 and high=1; give a high of at least low"):
+        client.uniform(0, 3, 2.0, 1)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "dtype"),
     [(-128, 128, "int8"), (0, np.uint16(256), "uint8"), (-(2**63), 2**63, "int64"), (0, 2**64 - 1, "uint64")],

@@ -139,3 +139,26 @@ def test_a_subnormal_number_is_true(run, same):
         x = np.full(5, np.finfo(dtype).smallest_subnormal, dtype)
         same(run(KERNELS["sum"], x, mesh={"x": 2}, dtype="bool"), np.asarray(True))
         same(run(CumSum(), x, mesh={"x": 2}, dtype="bool"), np.ones(5, bool))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_cube_roots_and_angles_of_subnormal_numbers_are_numpys(run, kind):
+    y, x, z = triples(np.dtype(kind))
+    x[::3] *= kind(1.7)
+    for devices in (1, 8):
+        mesh = {"x": devices}
+        np.testing.assert_allclose(run(KERNELS["cbrt"], y, mesh=mesh), np.cbrt(y), rtol=2 * np.finfo(kind).eps)
+        for beside in (x, z, np.full_like(x, -2.5), np.full_like(x, -1e30), np.full_like(x, 1e-30)):
+            result, wanted = run(KERNELS["arctan2"], y, beside, mesh=mesh), np.arctan2(y, beside)
+            assert_near_or_flushed(result, wanted)
+            number = np.empty(y.shape, np.result_type(kind, np.complex64))
+            number.real, number.imag = beside, y
+            assert_near_or_flushed(run(KERNELS["angle"], number, mesh=mesh), np.angle(number))
+            assert_near_or_flushed(run(KERNELS["log"], number, mesh=mesh).imag, np.angle(number))
+
+
+def assert_near_or_flushed(result, wanted):
+    """Within 4 units in the last place; what would be subnormal may be zero."""
+    info = np.finfo(wanted.dtype)
+    np.testing.assert_allclose(result, wanted, rtol=4 * info.eps, atol=info.smallest_normal)
+    assert (np.signbit(result) == np.signbit(wanted))[~np.isnan(wanted)].all()

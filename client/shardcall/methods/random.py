@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import SupportsIndex, Unpack
+from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,11 @@ class Random(Calling[Outcome]):
                 `jax.random`.
             dtype: a floating-point type of 16 bits or more.
             options: as of `shardcall.methods.calling.Options`.
+
+        Raises:
+            InvalidOperandError: for a high below low. Of bounds that lie on the mesh, such values are between the two.
         """
+        _check_order(low, high, shape, may_be_equal=True)
         return self._named("uniform", seed, low, high, shape=shape, dtype=parse_dtype(dtype).name, options=options)
 
     def normal(
@@ -88,10 +92,11 @@ class Random(Calling[Outcome]):
             options: as of `shardcall.methods.calling.Options`.
 
         Raises:
-            InvalidOperandError: for a bound beyond the type. One that lies on the mesh is taken for the nearest that is
-                allowed.
+            InvalidOperandError: for a bound beyond the type, and for a high that is not above low. A bound that lies on
+                the mesh is taken for the nearest that is allowed; where it leaves no value, all are ``low``.
         """
         kind = parse_dtype(dtype)
+        _check_order(low, high, shape, may_be_equal=False)
         if kind.kind in "iu":
             _check_bound("low", low, kind, 0)
             _check_bound("high", high, kind, 1)
@@ -109,8 +114,22 @@ class Random(Calling[Outcome]):
         return self._named("permutation", seed, x, axis=axis, options=options)
 
 
+def _check_order(low: OperandLike, high: OperandLike, shape: Shape, *, may_be_equal: bool) -> None:
+    least, beyond = _scalar(low), _scalar(high)
+    if not all(isinstance(bound, int | float | np.integer | np.floating) for bound in (least, beyond)):
+        return
+    if (beyond < least or (beyond == least and not may_be_equal)) and 0 not in np.atleast_1d(shape):
+        raise InvalidOperandError(
+            f"low={least} and high={beyond}; give a high {'of at least' if may_be_equal else 'above'} low", field="high"
+        )
+
+
+def _scalar(bound: OperandLike) -> Any:
+    return bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound
+
+
 def _check_bound(name: str, bound: OperandLike, dtype: DType, beyond: int) -> None:
-    value = bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound
+    value = _scalar(bound)
     least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max) + beyond, _MOST)
     if isinstance(value, int | np.integer) and not least <= value <= most:
         wider = ", or a wider dtype" if dtype.itemsize < 8 else ""

@@ -170,10 +170,21 @@ def arcsin(x: jax.Array) -> jax.Array:
 
 def cbrt(x: jax.Array) -> jax.Array:
     """`numpy.cbrt`; XLA's own errs by 3 units in the last place, and a step of Newton's method mends that."""
+    x, subnormal = normalized(x)
+    least = least_exponent(x.dtype)
+    x = jnp.where(subnormal, x * 2 ** (least % 3), x)  # times the cube of a power of two is the operand
     root = jnp.cbrt(x)
     stays = (x == 0) | ~jnp.isfinite(x)
     divisor = jnp.where(stays, jnp.ones_like(x), root)
-    return jnp.where(stays, root, root - (root - x / (divisor * divisor)) / 3)
+    root = jnp.where(stays, root, root - (root - x / (divisor * divisor)) / 3)
+    return jnp.where(subnormal, root * 2.0 ** (least // 3), root)
+
+
+def arctan2(y: jax.Array, x: jax.Array) -> jax.Array:
+    """`numpy.arctan2`; where one operand is subnormal, both are multiplied by one power of two."""
+    (tall, y_subnormal), (wide, x_subnormal) = normalized(y), normalized(x)
+    scale = jnp.where(y_subnormal | x_subnormal, 2.0 ** -least_exponent(x.dtype), 1.0).astype(x.dtype)
+    return jnp.arctan2(jnp.where(y_subnormal, tall, y * scale), jnp.where(x_subnormal, wide, x * scale))
 
 
 # The rational function of x**2 by which tanh(x) / x differs from 1 below 0.625. Cephes, tanh.c.
@@ -272,7 +283,7 @@ def log2(x: jax.Array) -> jax.Array:
 
 def angle(x: jax.Array) -> jax.Array:
     """`numpy.angle`."""
-    return jnp.arctan2(jnp.imag(x), jnp.real(x))
+    return arctan2(jnp.imag(x), jnp.real(x))
 
 
 def _bits(x: jax.Array) -> int:

@@ -178,7 +178,8 @@ def expm1(x: jax.Array) -> jax.Array:
 
 def log(x: jax.Array) -> jax.Array:
     """`numpy.log`."""
-    return _endless(x, jnp.log(x))
+    a, b = _parts(x)
+    return lax.complex(_endless(x, jnp.log(x)), arithmetic.arctan2(b, a))
 
 
 def log2(x: jax.Array) -> jax.Array:
@@ -194,15 +195,15 @@ def log10(x: jax.Array) -> jax.Array:
 def log1p(x: jax.Array) -> jax.Array:
     """`numpy.log1p`, without its loss of digits near 0."""
     a, b = _parts(x)
-    real, imaginary = _parts(_endless(x, jnp.log1p(x)))
+    real = _endless(x, jnp.log1p(x))
     beside = jnp.where(b == 0, jnp.ones_like(b), jnp.abs(b))
-    return lax.complex(jnp.where((a == -1) & (b != 0), jnp.log(beside), real), imaginary)
+    return lax.complex(jnp.where((a == -1) & (b != 0), jnp.log(beside), real), arithmetic.arctan2(b, a + 1))
 
 
 def _endless(x: jax.Array, logarithm: jax.Array) -> jax.Array:
+    # The real part of a logarithm of x; that of an infinity is infinite also beside NaN.
     a, b = _parts(x)
-    real, imaginary = _parts(logarithm)
-    return lax.complex(jnp.where(jnp.isinf(a) | jnp.isinf(b), jnp.full_like(a, jnp.inf), real), imaginary)
+    return jnp.where(jnp.isinf(a) | jnp.isinf(b), jnp.full_like(a, jnp.inf), lax.real(logarithm))
 
 
 def _scaled(x: jax.Array, factor: float) -> jax.Array:

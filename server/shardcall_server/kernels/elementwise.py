@@ -41,7 +41,7 @@ class Elementwise(Kernel):
     """
 
     function: ClassVar[Function]
-    version = 6
+    version = 7
     reproducibility = Reproducibility.PER_CALL
     parameters = ()
 

@@ -148,7 +148,7 @@ _BINARY = (
     _binary("fmod", arithmetic.fmod),
     _binary("power", _by_kind(arithmetic.power, complex_functions.power), _NEGATIVE_POWER),
     _binary("float_power", _by_kind(arithmetic.power, complex_functions.power)),
-    _binary("arctan2", jnp.arctan2),
+    _binary("arctan2", arithmetic.arctan2),
     _binary("hypot", jnp.hypot),
     _binary("logaddexp", jnp.logaddexp),
     _binary("logaddexp2", jnp.logaddexp2),
