@@ -50,7 +50,7 @@ class ArrayMethods(ABC):
         """
         if isinstance(x, RemoteArray | Array):
             raise InvalidOperandError(
-                f"x is {x!r}, which has no values here; give an array, or call Client.reshard(x, mesh=…, keep=True) for "
+                f"x is {x!r}, which has no values here; give an array, or call Client.reshard(x, keep=True, …) for "
                 "a copy of a RemoteArray on the mesh",
                 field="x",
             )

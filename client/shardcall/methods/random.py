@@ -118,7 +118,9 @@ def _check_order(low: OperandLike, high: OperandLike, shape: Shape, *, may_be_eq
     least, beyond = _scalar(low), _scalar(high)
     if not all(isinstance(bound, int | float | np.integer | np.floating) for bound in (least, beyond)):
         return
-    if (beyond < least or (beyond == least and not may_be_equal)) and 0 not in np.atleast_1d(shape):
+    if (beyond < least or (beyond == least and not may_be_equal)) and 0 not in (
+        shape if isinstance(shape, Sequence) else (shape,)
+    ):
         raise InvalidOperandError(
             f"low={least} and high={beyond}; give a high {'of at least' if may_be_equal else 'above'} low", field="high"
         )
