@@ -13,7 +13,7 @@ from shardcall.errors import OperandOverflowError
 from shardcall.functions import COMPARISONS
 from shardcall.operands import OperandLike
 
-_INT64 = range(-(2**63), 2**63)
+_INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
 _NIBBLES = ("int4", "uint4")
 _MOST_TOLD = 10**60
 
@@ -106,9 +106,10 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
 
 
 def _overflow(name: str, number: int, dtype: DType, where: str) -> OperandOverflowError:
+    wider = "int64" if number in _INT64 else "uint64" if number in _UINT64 else "float64"
     return OperandOverflowError(
         f"{name}: the integer {_shortened(number)} {where} does not fit {dtype.name}; "
-        "give it as an array of a wider type, such as numpy.int64(…)"
+        f"give it as an array of a type that holds it, such as numpy.{wider}(…)"
     )
 
 

@@ -171,11 +171,12 @@ class Reduction:
                 result = np.dtype(object)
             if result in NAMED.values() and not (self.averages and working_type(result).kind in "biu"):
                 return result
+        holds = x.name if x.name == "complex128" else "complex64" if x.kind == "c" else "float32"
         asked = "" if dtype is None else f" in {dtype.name}"
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
             f"the {self.name} of {x.name}{asked} would not hold its values; give a dtype that does, such as "
-            f"dtype='{'complex64' if x.kind == 'c' else 'float32'}'",
+            f"dtype={holds!r}",
             field="dtype" if "dtype" in self.parameters else "x",
         )
 
