@@ -47,7 +47,7 @@ class _Call:
 
 
 _PRODUCTS = ("matmul", "einsum", "collective_matmul", "mlp_predict", "mlp_loss", "mlp_gradient", "mlp_sgd_step")
-_HALOS = ("diff", "shift", "gradient", "laplacian", "convolve")
+_HALOS = ("diff", "shift", "roll", "gradient", "laplacian", "convolve")
 
 
 def known_answers(kernels: Mapping[str, Kernel], device_count: int, device: jax.Device) -> Iterator[KnownAnswer]:
