@@ -71,7 +71,8 @@ class KnownAnswers:
 
     Attributes:
         passed: how many passed.
-        pending: how many have not been run yet; they are while the mesh is idle, or when a call waits for one.
+        pending: how many have not been run yet, which they are while the mesh is idle, or when a call waits for one;
+            or could not be run in full, for which the server's log has the reason.
         failures: the kernels that failed, which are refused.
     """
 
@@ -82,7 +83,7 @@ class KnownAnswers:
     def __str__(self) -> str:
         if self.failures:
             return f"FAILED, and refused: {', '.join(map(str, self.failures))}"
-        return f"{self.passed} passed" + (f", {self.pending} not run yet" if self.pending else "")
+        return f"{self.passed} passed" + (f", {self.pending} pending" if self.pending else "")
 
 
 @dataclass(frozen=True)

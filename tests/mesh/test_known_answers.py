@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.resolve import Request, resolve
@@ -18,6 +19,7 @@ from shardcall_server.kernels.library import kernels
 from shardcall_server.kernels.ufuncs import FUNCTIONS
 from shardcall_server.known_answers import elementwise, programs
 from shardcall_server.known_answers.comparison import wide_type
+from shardcall_server.known_answers.known_answer import Outcome
 from shardcall_server.known_answers.suite import Suite
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
@@ -59,11 +61,14 @@ def test_one_wrong_element_of_a_program_of_the_whole_mesh_is_noticed(monkeypatch
 
     monkeypatch.setitem(programs._ON_THE_MESH, name, (covered, changed))
     known = {k.name: k for k in programs.known_answers(KERNELS, 8, jax.devices()[0])}
-    assert run(known[name])[kernel].split(" of ")[0] in {"1", "8"}  # what is replicated is wrong on every device
+    assert run(known[name]).failures[kernel].split(" of ")[0] in {
+        "1",
+        "8",
+    }  # what is replicated is wrong on every device
 
 
 def test_the_product_and_sum_of_rows_passes(suite):
-    assert run(suite.known_answers["product and sum of rows"]) == {}
+    assert run(suite.known_answers["product and sum of rows"]) == Outcome({})
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ def test_the_product_and_sum_of_rows_passes(suite):
 )
 def test_all_functions_of_a_type_pass(suite, dtype_):
     tests = [known for name, known in suite.known_answers.items() if name.startswith(f"elementwise {dtype_} ")]
-    assert {known.name: wrong for known in tests if (wrong := run(known))} == {}
+    assert {known.name: outcome for known in tests if (outcome := run(known)) != Outcome({})} == {}
 
 
 def test_every_elementwise_function_is_in_a_test_of_every_floating_point_type(suite):
@@ -97,18 +102,46 @@ def test_wrong_elements_of_one_function_are_noticed():
 
     sin, arctan = KERNELS["sin"], wrong_kernel("arctan", one_lane_of_eight)
     known = next(elementwise.known_answers([sin, KERNELS["diff"], arctan], 0))
-    (kernel, detail), *others = run(known).items()
+    (kernel, detail), *others = run(known).failures.items()
     assert (kernel, others) == ("arctan", [])
     assert 3400 < int(detail.split(" of 4096 elements are wrong")[0]) <= 3584
 
 
-def test_a_function_that_cannot_be_compiled_does_not_keep_the_others_from_being_tested():
-    def refused(x):
-        raise ValueError("no such instruction")
+def failing_kernel(name, error):
+    def body(x):
+        raise error
 
-    wrong, broken = wrong_kernel("negative", lambda x: x), wrong_kernel("sin", refused)
+    return wrong_kernel(name, body)
+
+
+def test_a_function_that_cannot_be_compiled_does_not_keep_the_others_from_being_tested():
+    wrong, broken = wrong_kernel("negative", lambda x: x), failing_kernel("sin", ValueError("no such instruction"))
     known = next(elementwise.known_answers([wrong, broken, KERNELS["abs"]], 0))
-    assert list(run(known)) == ["negative"]
+    with capture_logs() as logs:
+        outcome = run(known)
+    assert (list(outcome.failures), outcome.untested) == (["negative"], ("sin",))
+    assert [(line["kernel"], line["element_type"], line["log_level"]) for line in logs] == [
+        ("sin", "float64", "warning")
+    ]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: out of memory")])
+def test_a_lack_of_memory_is_told_and_leaves_no_function_out(error):
+    known = next(elementwise.known_answers([KERNELS["abs"], failing_kernel("sin", error)], 0))
+    with pytest.raises(type(error)):
+        known.compile()
+
+
+def test_a_lack_of_memory_for_one_function_alone_does_not_leave_it_out(monkeypatch):
+    """Together they are refused for another reason, and apart one of them has no memory."""
+
+    def refused(group, operands):
+        raise MemoryError if len(group) == 1 else ValueError("no such instruction")
+
+    monkeypatch.setattr(elementwise, "_compile_together", refused)
+    known = next(elementwise.known_answers([KERNELS["abs"], KERNELS["sin"]], 0))
+    with pytest.raises(MemoryError):
+        known.compile()
 
 
 @pytest.mark.parametrize("dtype_", TYPES)

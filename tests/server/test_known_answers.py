@@ -30,8 +30,10 @@ CALL = SimpleNamespace(
 )  # a call without a deadline
 
 
-def host(name: str = "a", processor: int = 1, **wrong: known_answer_pb2.KnownAnswerFailure) -> FakeWorker:
-    """A worker with two tests, of which some fail."""
+def host(
+    name: str = "a", processor: int = 1, untested: tuple[str, ...] = (), **wrong: known_answer_pb2.KnownAnswerFailure
+) -> FakeWorker:
+    """A worker with two tests, of which some fail, and some kernels that it cannot compile for them."""
     digests = {test: bytes([processor, i] * 16) for i, test in enumerate(NAMES)}
 
     def answer(message: link_pb2.FrontEndMessage) -> list[dict[str, object]]:
@@ -46,8 +48,12 @@ def host(name: str = "a", processor: int = 1, **wrong: known_answer_pb2.KnownAns
             case "compile_known_answer":
                 return [{"compiling": link_pb2.Compiling()}, {"known_answer_compiled": {}}]
             case "run_known_answer":
-                failures = [wrong[message.run_known_answer.name]] if message.run_known_answer.name in wrong else []
-                return [{"known_answer_run": known_answer_pb2.KnownAnswerRun(failures=failures)}]
+                test = message.run_known_answer.name
+                left_out = set(untested) & set(NAMES[test])
+                ran = known_answer_pb2.KnownAnswerRun(
+                    failures=[wrong[test]] if test in wrong else [], untested=left_out
+                )
+                return [{"known_answer_run": ran}]
         return usual(message)
 
     return FakeWorker(name, answer)
@@ -249,6 +255,26 @@ def test_a_test_that_cannot_be_run_is_given_up_after_some_attempts(known, start)
         known.require(CALL, program("sin", "trig"))
     assert len(runs(worker)) == 3
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["a known-answer test cannot be run"]
+    assert (known.state().passed, known.state().pending) == (0, 2)
+
+
+def test_a_test_that_left_out_a_kernel_has_not_passed_and_its_verdict_is_not_kept(known, start, tmp_path):
+    start(known, host("a"), host("b", untested=("sin",)))
+    with capture_logs() as logs:
+        known.require(CALL, program("arctan", "trig"))
+        known.require(CALL, program("diff", "halo"))
+    assert (known.state().passed, known.state().pending) == (1, 1)
+    told = next(line for line in logs if line["event"] == "known-answer tests done")
+    assert (told["passed"], told["failed"], told["pending"]) == (1, 0, 1)
+    stored = json.loads((tmp_path / FILE_NAME).read_text())["verdicts"].values()
+    assert [verdict["known_answer"] for verdict in stored] == ["halo"]
+
+
+def test_a_test_that_fails_has_failed_whatever_it_left_out(known, start):
+    start(known, host(untested=("sin",), trig=WRONG))
+    refused(known, "arctan", "trig")
+    told = known.state()
+    assert (told.passed, told.pending, len(told.failures)) == (0, 1, 1)  # the other test is pending
 
 
 def test_a_verdict_that_another_server_has_found_since_is_taken(known, start, tmp_path):

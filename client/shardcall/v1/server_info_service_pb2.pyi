@@ -133,7 +133,7 @@ class KnownAnswers(_message.Message):
     passed: _builtins.int
     """How many passed."""
     pending: _builtins.int
-    """How many have not been run yet, or could not be."""
+    """How many have not been run yet, or could not be run in full."""
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___FailedKnownAnswer]:
         """What failed. These kernels are refused."""

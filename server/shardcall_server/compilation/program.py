@@ -26,6 +26,11 @@ class BuildError(Exception):
     """A kernel's own Python raised or broke its promise, which its cause tells; no compiler has refused anything."""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was no memory, of the devices or of the host."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
 @dataclass(frozen=True)
 class Placement:
     """How an array lies on the mesh.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import product
 from typing import cast
@@ -16,15 +15,16 @@ from typing import cast
 import jax
 import ml_dtypes
 import numpy as np
+import structlog
 
-from shardcall_server.compilation.program import build_mesh
+from shardcall_server.compilation.program import build_mesh, is_out_of_memory
 from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
 from shardcall_server.errors import CallError
 from shardcall_server.kernels.elementwise import Elementwise
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.known_answers.comparison import are_wrong, wide_type
-from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch
+from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch, Outcome
 
 SIZE = 4096
 """Elements of each operand: more than what the compiler unrolls, and a call's usual size."""
@@ -115,9 +115,13 @@ def _compile(kernels: Sequence[Elementwise], dtype: np.dtype, device_id: int) ->
     on_device = [jax.device_put(operand, device) for operand in on_host]
     try:
         programs = [(list(group), _compile_together(group, on_device))]
-    except Exception:  # noqa: BLE001  # whatever the compiler says: a platform may lack a function, or the whole type
+    except Exception as error:  # whatever the compiler says: a platform may lack a function, or the whole type
+        if is_out_of_memory(error):
+            raise
         programs = list(_compile_apart(group, on_device))
-    return partial(_launch, programs, on_host, on_device)
+    compiled = {resolved.kernel.name for together, _ in programs for resolved in together}
+    untested = tuple(resolved.kernel.name for resolved in group if resolved.kernel.name not in compiled)
+    return partial(_launch, programs, untested, on_host, on_device)
 
 
 def _compile_together(group: Sequence[Resolved], operands: Sequence[jax.Array]) -> jax.stages.Compiled:
@@ -133,28 +137,41 @@ def _compile_together(group: Sequence[Resolved], operands: Sequence[jax.Array]) 
 def _compile_apart(
     group: Sequence[Resolved], operands: Sequence[jax.Array]
 ) -> Iterator[tuple[list[Resolved], jax.stages.Compiled]]:
-    """Yields the functions that can be compiled: those that cannot give no answers, so no wrong ones either."""
+    """Yields the functions that can be compiled; those that cannot are logged."""
     for resolved in group:
-        with suppress(Exception):
+        try:
             yield [resolved], _compile_together([resolved], operands)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            structlog.get_logger().warning(
+                "a function could not be compiled and is not tested",
+                kernel=resolved.kernel.name,
+                element_type=operands[0].dtype.name,
+                exc_info=error,
+            )
 
 
 _Programs = Sequence[tuple[list[Resolved], jax.stages.Compiled]]
 
 
-def _launch(programs: _Programs, on_host: Sequence[np.ndarray], on_device: Sequence[jax.Array]) -> Finish:
+def _launch(
+    programs: _Programs, untested: tuple[str, ...], on_host: Sequence[np.ndarray], on_device: Sequence[jax.Array]
+) -> Finish:
     launched = [(group, compiled(*on_device)) for group, compiled in programs]
     results = [(r.kernel, result) for group, made in launched for r, result in zip(group, made, strict=True)]
-    return partial(_finish, results, on_host)
+    return partial(_finish, results, untested, on_host)
 
 
-def _finish(results: Sequence[tuple[Kernel, jax.Array]], on_host: Sequence[np.ndarray]) -> dict[str, str]:
+def _finish(
+    results: Sequence[tuple[Kernel, jax.Array]], untested: tuple[str, ...], on_host: Sequence[np.ndarray]
+) -> Outcome:
     wrong: dict[str, str] = {}
     for kernel, result in results:
         count = int(wrong_elements(cast(Elementwise, kernel), np.asarray(result), on_host).sum())
         if count:
             wrong[kernel.name] = f"{count} of {SIZE} elements are wrong"
-    return wrong
+    return Outcome(wrong, untested)
 
 
 def wrong_elements(kernel: Elementwise, got: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:

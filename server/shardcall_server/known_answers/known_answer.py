@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-Finish = Callable[[], dict[str, str]]
-"""Waits for a launched test; returns what is wrong, by kernel: "3584 of 4096 elements are wrong"."""
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a test.
+
+    Attributes:
+        failures: what is wrong, by kernel: "3584 of 4096 elements are wrong".
+        untested: the kernels whose results were not compared, since their programs could not be compiled.
+    """
+
+    failures: Mapping[str, str]
+    untested: tuple[str, ...] = ()
+
+
+Finish = Callable[[], Outcome]
+"""Waits for a launched test and compares its results."""
 
 Launch = Callable[[], Finish]
 """Hands a compiled test to the devices and returns at once."""

@@ -18,7 +18,7 @@ from shardcall_server.compilation.program import Placement, Program, compile_pro
 from shardcall_server.compilation.resolve import AUTO, Request, resolve
 from shardcall_server.kernels.kernel import Kernel, ParameterValue
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
-from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch
+from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch, Outcome
 
 _ROWS = 16_385  # the fewest at which jax-ml/jax#39103 shows in float64
 
@@ -133,7 +133,7 @@ def _launch(call: _Call, program: Program, operands: Sequence[jax.Array], kernel
     return partial(_finish, call, result, kernels)
 
 
-def _finish(call: _Call, result: jax.Array, kernels: Sequence[str]) -> dict[str, str]:
+def _finish(call: _Call, result: jax.Array, kernels: Sequence[str]) -> Outcome:
     """Compares the blocks that this process has."""
     wrong = total = 0
     for shard in result.addressable_shards:
@@ -141,7 +141,7 @@ def _finish(call: _Call, result: jax.Array, kernels: Sequence[str]) -> dict[str,
         given = np.asarray(shard.data)[tuple(map(slice, wanted.shape))]
         wrong += int((given != wanted).sum())
         total += wanted.size
-    return dict.fromkeys(kernels, f"{wrong} of {total} elements of a {call.name} are wrong") if wrong else {}
+    return Outcome(dict.fromkeys(kernels, f"{wrong} of {total} elements of a {call.name} are wrong") if wrong else {})
 
 
 def _compile_product_and_sum(device: jax.Device, kernels: Sequence[str]) -> Launch:
@@ -158,9 +158,9 @@ def _compile_product_and_sum(device: jax.Device, kernels: Sequence[str]) -> Laun
     def launch() -> Finish:
         made = compiled(*operands)
 
-        def finish() -> dict[str, str]:
+        def finish() -> Outcome:
             wrong = int((np.asarray(made) != rows[:, 0] ** 2).sum())
-            return dict.fromkeys(kernels, f"{wrong} of {_ROWS} sums of products are wrong") if wrong else {}
+            return Outcome(dict.fromkeys(kernels, f"{wrong} of {_ROWS} sums of products are wrong") if wrong else {})
 
         return finish
 

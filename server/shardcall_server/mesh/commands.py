@@ -22,7 +22,7 @@ import structlog
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.disk_cache import DiskCache, Origin
 from shardcall_server.compilation.keys import KernelKey, Platform, choice_digest, kernel_key
-from shardcall_server.compilation.program import Program, compile_program
+from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.framing import Link, LinkClosedError, LinkFullError
@@ -30,7 +30,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch
-from shardcall_server.mesh.failures import compile_failed, failure_of, is_out_of_memory
+from shardcall_server.mesh.failures import compile_failed, failure_of
 from shardcall_server.mesh.known_answers import KnownAnswers
 from shardcall_server.mesh.measuring import Bench
 from shardcall_server.mesh.memory import SharedMemory, release_aliased

@@ -6,15 +6,10 @@ import secrets
 
 import structlog
 
-from shardcall_server.compilation.program import BuildError
+from shardcall_server.compilation.program import BuildError, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError, Reason
 from shardcall_worker.v1 import link_pb2
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was no memory, of the devices or of the host."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def failure_of(error: BaseException) -> link_pb2.Failure:

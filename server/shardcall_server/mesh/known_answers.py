@@ -47,9 +47,11 @@ class KnownAnswers:
         finish = self._compiled.pop(name)()
 
         def run() -> known_answer_pb2.KnownAnswerRun:
+            outcome = finish()
             failures = [
-                known_answer_pb2.KnownAnswerFailure(kernel=kernel, detail=detail) for kernel, detail in finish().items()
+                known_answer_pb2.KnownAnswerFailure(kernel=kernel, detail=detail)
+                for kernel, detail in outcome.failures.items()
             ]
-            return known_answer_pb2.KnownAnswerRun(failures=failures)
+            return known_answer_pb2.KnownAnswerRun(failures=failures, untested=outcome.untested)
 
         return run

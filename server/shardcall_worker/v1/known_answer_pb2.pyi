@@ -126,18 +126,26 @@ class KnownAnswerRun(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FAILURES_FIELD_NUMBER: _builtins.int
+    UNTESTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnownAnswerFailure]:
-        """What is wrong; empty where all results are as they should be."""
+        """What is wrong; empty where all results that were compared are right."""
+
+    @_builtins.property
+    def untested(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The kernels whose results were not compared, since their programs could not
+        be compiled.
+        """
 
     def __init__(
         self,
         *,
         failures: _abc.Iterable[Global___KnownAnswerFailure] | None = ...,
+        untested: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "untested", b"untested"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

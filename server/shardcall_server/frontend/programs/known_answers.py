@@ -48,6 +48,11 @@ class _Test:
     attempts: int = 0
     suspected: int = 0
 
+    @property
+    def not_run(self) -> Verdict:
+        """Its verdict as long as it has not been run, or if it cannot be."""
+        return Verdict(self.name, {}, self.kernels)
+
 
 class KnownAnswers:
     """Runs the tests of the present mesh, one after the other, on a thread of its own.
@@ -129,13 +134,12 @@ class KnownAnswers:
         """What the tests of the present mesh have shown."""
         told = server_info_service_pb2.KnownAnswers()
         for test in list(self._tests.values()):
-            if not test.verdict.done():
-                told.pending += 1
-                continue
-            failures = test.verdict.result().failures
-            told.passed += not failures
-            for kernel, detail in failures.items():
+            verdict = test.verdict.result() if test.verdict.done() else test.not_run
+            for kernel, detail in verdict.failures.items():
                 told.failures.add(kernel=kernel, known_answer=test.name, detail=detail)
+            if not verdict.failures:
+                told.pending += bool(verdict.untested)
+                told.passed += not verdict.untested
         return told
 
     def close(self) -> None:
@@ -195,8 +199,9 @@ class KnownAnswers:
         except CallError as error:
             self._not_run(session, test, error)
         else:
-            failures = {failure.kernel: failure.detail for failure in answer.known_answer_run.failures}
-            self._keep(test, Verdict(test.name, failures))
+            ran = answer.known_answer_run
+            failures = {failure.kernel: failure.detail for failure in ran.failures}
+            self._keep(test, Verdict(test.name, failures, tuple(ran.untested)))
 
     def _not_run(self, session: MeshSession, test: _Test, error: CallError) -> None:
         """Counts against a test that the mesh ended while it was under way, if it may be the reason."""
@@ -212,10 +217,11 @@ class KnownAnswers:
     def _give_up_if_hopeless(self, test: _Test) -> None:
         if test.attempts >= _MAX_ATTEMPTS:
             structlog.get_logger().warning("a known-answer test cannot be run", known_answer=test.name)
-            self._settle(test, Verdict(test.name, {}))
+            self._settle(test, test.not_run)
 
     def _keep(self, test: _Test, verdict: Verdict) -> None:
-        self._verdicts.keep(test.digest, verdict)
+        if not verdict.untested:
+            self._verdicts.keep(test.digest, verdict)
         self._settle(test, verdict)
 
     def _settle(self, test: _Test, verdict: Verdict) -> None:
@@ -223,7 +229,9 @@ class KnownAnswers:
         self._report(verdict)
         if all(each.verdict.done() for each in list(self._tests.values())):
             told = self.state()
-            structlog.get_logger().info("known-answer tests done", passed=told.passed, failed=len(told.failures))
+            structlog.get_logger().info(
+                "known-answer tests done", passed=told.passed, failed=len(told.failures), pending=told.pending
+            )
 
     def _report(self, verdict: Verdict) -> None:
         for kernel, detail in verdict.failures.items():

@@ -28,11 +28,13 @@ class Verdict:
 
     Attributes:
         known_answer: the test's name.
-        failures: what was wrong, by kernel; empty where it passed.
+        failures: what was wrong, by kernel; empty where nothing was.
+        untested: the kernels whose results were not compared: a verdict that has any is not kept in a file.
     """
 
     known_answer: str
     failures: Mapping[str, str]
+    untested: tuple[str, ...] = ()
 
 
 class Verdicts:

@@ -79,6 +79,7 @@ def merge(
         case "known_answer_run":
             for answer in answers[1:]:  # a kernel that one host's compiler gets wrong is wrong on the mesh
                 merged.known_answer_run.failures.extend(answer.known_answer_run.failures)
+                merged.known_answer_run.untested.extend(answer.known_answer_run.untested)
         case "array_put":
             merged.array_put.place_seconds = max(answer.array_put.place_seconds for answer in answers)
     return merged
