@@ -277,6 +277,50 @@ def test_a_test_that_fails_has_failed_whatever_it_left_out(known, start):
     assert (told.passed, told.pending, len(told.failures)) == (0, 1, 1)  # the other test is pending
 
 
+def test_a_fault_after_a_verdict_does_not_end_the_tests(known, start, monkeypatch):
+    """The last attempt gives a verdict, and what follows fails: the test is not to be given up as well."""
+    settle, calls = known._settle, []
+
+    def faulty(test, verdict):
+        calls.append(test.name)
+        settle(test, verdict)
+        raise RuntimeError("no log")
+
+    monkeypatch.setattr(known, "_settle", faulty)
+    monkeypatch.setattr(module, "_MAX_ATTEMPTS", 1)
+    start(known, host())
+    for kernel, test in (("sin", "trig"), ("diff", "halo")):
+        known.require(CALL, program(kernel, test))
+    assert calls == ["trig", "halo"]
+
+
+def test_a_fault_before_a_verdict_is_an_attempt(known, start, monkeypatch):
+    def look_again(digest):
+        raise RuntimeError("no file")
+
+    monkeypatch.setattr(known._verdicts, "look_again", look_again)
+    start(known, host())
+    known.require(CALL, program("sin", "trig"))
+    assert known.state().pending == len(NAMES)
+
+
+def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(known, start, monkeypatch):
+    worker = host()
+    usually = worker.answer
+    worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
+    start(known, worker)
+    with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
+        waiting = thread.submit(known.require, CALL, program("sin", "trig"))
+        until(lambda: worker.got[-1].HasField("run_known_answer"))
+        monkeypatch.setattr(f"{__name__}.NAMES", {"halo": NAMES["halo"]})
+        start(known, host())
+        waiting.result(PATIENCE_S)
+        worker.say(worker.got[-1].call_id, known_answer_run={})  # the verdict comes too late
+        known.require(CALL, program("diff", "halo"))
+    assert (known.state().passed, known.state().pending) == (1, 0)
+    assert [line for line in logs if line["log_level"] == "error"] == []
+
+
 def test_a_verdict_that_another_server_has_found_since_is_taken(known, start, tmp_path):
     start(known, worker := host())
     digest = bytes([1, 1] * 16).hex()

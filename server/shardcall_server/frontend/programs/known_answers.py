@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 import structlog
@@ -84,6 +84,8 @@ class KnownAnswers:
             for told in ready.known_answers:
                 self._tests[told.name] = self._as_told(told, before.get(told.name))
             self._changed.notify()
+        for name in before.keys() - self._tests.keys():  # calls may wait for them
+            self._settle(before[name], before[name].not_run)
 
     def _as_told(self, told: known_answer_pb2.KnownAnswer, before: _Test | None) -> _Test:
         digest = told.digest.hex()
@@ -185,10 +187,10 @@ class KnownAnswers:
 
     def _try(self, session: MeshSession, test: _Test) -> None:
         """Runs a test once; it stays without a verdict where it cannot be run."""
+        test.attempts += 1
         if (found := self._verdicts.look_again(test.digest)) is not None:  # another server's
             self._settle(test, found)
             return
-        test.attempts += 1
         try:
             compile_it = known_answer_pb2.CompileKnownAnswer(name=test.name)
             self._ask(session, test, link_pb2.FrontEndMessage(compile_known_answer=compile_it))
@@ -215,7 +217,7 @@ class KnownAnswers:
         self._give_up_if_hopeless(test)
 
     def _give_up_if_hopeless(self, test: _Test) -> None:
-        if test.attempts >= _MAX_ATTEMPTS:
+        if test.attempts >= _MAX_ATTEMPTS and not test.verdict.done():
             structlog.get_logger().warning("a known-answer test cannot be run", known_answer=test.name)
             self._settle(test, test.not_run)
 
@@ -225,7 +227,10 @@ class KnownAnswers:
         self._settle(test, verdict)
 
     def _settle(self, test: _Test, verdict: Verdict) -> None:
-        test.verdict.set_result(verdict)
+        try:
+            test.verdict.set_result(verdict)
+        except InvalidStateError:  # it was settled when a mesh came that does not have it
+            return
         self._report(verdict)
         if all(each.verdict.done() for each in list(self._tests.values())):
             told = self.state()
