@@ -100,9 +100,8 @@ def operands_of(dtype: np.dtype) -> list[np.ndarray]:
 
 
 def _ordinary(values: np.random.Generator, dtype: np.dtype) -> np.ndarray:
-    octaves = (
-        3 if dtype.kind == "c" else 6
-    )  # XLA's complex powers have larger numbers on their way than in their results
+    # XLA's complex powers have larger intermediate values than results.
+    octaves = 3 if dtype.kind == "c" else 6
     size = np.exp2(values.uniform(-octaves, octaves, SIZE))
     ordinary: np.ndarray = size * values.choice((-1.0, 1.0), SIZE)
     return ordinary
