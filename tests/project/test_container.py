@@ -85,30 +85,31 @@ except shardcall.ShardcallError as error:
 """
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("token=open('/trust/client/token').read().strip()", "connected to 8"),
-        ("", "AccessDeniedError the call brings no token"),
-        ("token='0123456789abcdef'", "AccessDeniedError the token that the call brings is none of this server's"),
-        ("tls=False", "ServerUnavailableError the server at server:8470 speaks TLS"),
-    ],
-)
-def test_a_caller_needs_the_token_and_tls(server: Container, arguments: str, says: str) -> None:
-    assert says in server.of_client(CONNECT.format(arguments=arguments))
+CALLERS = {
+    "token=open('/trust/client/token').read().strip()": "connected to 8",
+    "": "AccessDeniedError the call brings no token",
+    "token='0123456789abcdef'": "AccessDeniedError the token that the call brings is none of this server's",
+    "tls=False": "ServerUnavailableError the server at server:8470 speaks TLS",
+}
+WITHOUT_THE_AUTHORITY = "import os; del os.environ['SHARDCALL_CA_CERTIFICATE']\n" + CONNECT.format(arguments="tls=True")
 
 
-def test_a_caller_without_the_authority_does_not_trust_the_server(server: Container) -> None:
-    code = "import os; del os.environ['SHARDCALL_CA_CERTIFICATE']" + CONNECT.format(arguments="tls=True")
-    assert "is not by an authority that this system trusts" in server.of_client(code)
+def test_a_caller_needs_the_token_and_tls_and_does_not_trust_what_the_authority_did_not_sign(server: Container) -> None:
+    codes = [*(CONNECT.format(arguments=arguments) for arguments in CALLERS), WITHOUT_THE_AUTHORITY]
+    said = server.of_client("\n".join(codes)).splitlines()
+    expected = [*CALLERS.values(), "is not by an authority that this system trusts"]
+    told = [line for line in said if line.startswith(("connected", "AccessDenied", "ServerUnavailable"))]
+    assert len(told) == len(expected), said
+    for line, words in zip(told, expected, strict=True):
+        assert words in line
 
 
 def test_each_has_the_secrets_that_it_needs_and_no_others(server: Container) -> None:
     look = "import os; print(sorted(os.listdir('/trust/{0}')), oct(os.stat('/trust/{0}').st_mode & 0o777))"
     assert "['ca.pem', 'server.key', 'server.pem', 'token'] 0o700" in server.python(look.format("server"))
     assert "[] 0o700" in server.python(look.format("authority"))
-    assert "['ca.pem', 'token'] 0o700" in server.of_client(look.format("client"))
-    assert "[] 0o700" in server.of_client(look.format("server"))
+    of_client = server.of_client(f"{look.format('client')}; {look.format('server')}")
+    assert "['ca.pem', 'token'] 0o700\n[] 0o700" in of_client
 
 
 def test_certificates_are_renewed_as_the_server_runs(server: Container) -> None:
@@ -132,10 +133,19 @@ def test_neither_has_any_rights(server: Container, of: str) -> None:
     assert fields["NoNewPrivs"] == ["1"]
 
 
-@pytest.mark.parametrize("folder", ["/app", "/opt/shardcall", "/trust/server", "/var/tmp"])
-def test_the_file_system_is_read_only(server: Container, folder: str) -> None:
-    said = server.python(f"import os\ntry:\n os.mkdir('{folder}/new')\nexcept OSError as error:\n print(error)")
-    assert "Read-only file system" in said
+MAKE_FOLDERS = """
+import os
+for folder in ("/app", "/opt/shardcall", "/trust/server", "/var/tmp"):
+    try:
+        os.mkdir(f"{folder}/new")
+    except OSError as error:
+        print(error)
+"""
+
+
+def test_the_file_system_is_read_only(server: Container) -> None:
+    said = server.python(MAKE_FOLDERS)
+    assert said.count("Read-only file system") == 4, said
 
 
 def test_nothing_is_published(server: Container) -> None:
