@@ -151,7 +151,7 @@ def test_results_stay_for_those_alone_who_may_keep_arrays(server, streamed):
 
 
 def test_who_is_not_asked_is_let_in_on_loopback_only(own_server):
-    server = own_server("--no-auth")
+    server = own_server("--no-auth", devices=1)
     with open_channel(server.address, token="") as channel:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         assert stub.Plan(kernel_service_pb2.PlanRequest(call=call(), operands=[operand(np.ones(4)).type]), timeout=60)
@@ -169,7 +169,7 @@ def test_a_private_server_knows_its_owner_alone():
 
 
 def test_wrong_tokens_without_end_fill_no_log_and_stop_nobody(own_server, tmp_path, times, figure):
-    server, attempts = own_server(log=tmp_path / "log"), times(10_000)
+    server, attempts = own_server(devices=1, log=tmp_path / "log"), times(10_000)
     with sc.connect(server.address) as client, open_channel(server.address, token=WRONG) as channel:
         client.diff([1.0, 4.0])
         begin = channel.unary_unary("/shardcall.v1.KernelService/Execute")

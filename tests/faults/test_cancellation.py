@@ -34,8 +34,9 @@ ROWS = itertools.count(100)
 
 @pytest.fixture(scope="module")
 def leaving() -> Iterator[ServerProcess]:
-    """A server of two devices that hands the mesh one call at a time, so that calls wait in front of it."""
-    with running_server("--max-launched-calls", "1", devices=2, log=Path(os.devnull)) as running:
+    """A server of two devices with places for many calls, which hands the mesh one at a time: they wait before it."""
+    flags = ("--max-launched-calls", "1", "--max-concurrent-calls", "400")
+    with running_server(*flags, devices=2, log=Path(os.devnull)) as running:
         yield running
 
 
@@ -166,9 +167,8 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
     )
 
 
-def test_many_stalled_uploads_and_requests_hold_up_nobody(own_server, times, figure):
+def test_many_stalled_uploads_and_requests_hold_up_nobody(leaving, times, figure):
     """Some send a byte of each array, and some not even their one message; then they leave."""
-    server = own_server("--max-concurrent-calls", "400", devices=2)  # all of them have places
     ended = threading.Event()
 
     def slow() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
@@ -182,25 +182,24 @@ def test_many_stalled_uploads_and_requests_hold_up_nobody(own_server, times, fig
         ended.wait(60)
         yield b""
 
-    with open_channel(server.address) as channel, ExitStack() as stack:
-        quiet = canary_of(server, times)
+    with open_channel(leaving.address) as channel, ExitStack() as stack:
+        quiet = canary_of(leaving, times)
         stack.callback(ended.set)
         stub = Stub(channel)
         unary = channel.stream_unary("/shardcall.v1.KernelService/Execute")
         begin = [lambda: unary.future(silent(), timeout=60), *[lambda: stub.ExecuteStream(slow(), timeout=60)] * 3]
         stalled = [begin[i % 4]() for i in range(times(200))]
         stack.callback(lambda: [one.cancel() for one in stalled])
-        busy = canary_of(server, times)
-        with sc.connect(server.address, token=token_of("guest")) as client:
+        busy = canary_of(leaving, times)
+        with sc.connect(leaving.address, token=token_of("guest")) as client:
             calls = client.usage().calls
     figure(f"{len(stalled)} stalled, {calls} of them at work: quiet {quiet}; beside them {busy}")
-    settles(server)
+    settles(leaving)
 
 
-def test_many_dead_readers_hold_up_nobody(own_server, times, figure):
-    server = own_server("--max-concurrent-calls", "400", devices=2)  # all of them have places
-    with open_channel(server.address) as channel, ExitStack() as stack:
-        quiet = canary_of(server, times)
+def test_many_dead_readers_hold_up_nobody(leaving, times, figure):
+    with open_channel(leaving.address) as channel, ExitStack() as stack:
+        quiet = canary_of(leaving, times)
         stub, dead = Stub(channel), []
         list(streamed(stub, 1024))
         for _ in range(times(100)):
@@ -208,9 +207,9 @@ def test_many_dead_readers_hold_up_nobody(own_server, times, figure):
             stack.callback(stream.cancel)
             assert has_begun(stream)
             dead.append(stream)
-        busy = canary_of(server, times)
+        busy = canary_of(leaving, times)
     figure(f"{len(dead)} readers dead: quiet {quiet}; beside them {busy}")
-    settles(server)
+    settles(leaving)
 
 
 def canary_of(server: ServerProcess, times: Callable[[int], int]) -> str:
@@ -221,14 +220,13 @@ def canary_of(server: ServerProcess, times: Callable[[int], int]) -> str:
     return f"p99 {1e3 * float(np.quantile(canary.seconds, 0.99)):.1f} ms"
 
 
-def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(own_server):
+def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):
     """While the mesh does nothing at all: who waits for it ends at its deadline, and who leaves is gone."""
-    server = own_server("--max-launched-calls", "1", devices=1)
-    with sc.connect(server.address) as client, open_channel(server.address) as channel:
+    with sc.connect(leaving.address) as client, open_channel(leaving.address) as channel:
         client.diff(X, axis=0)
         stub = Stub(channel)
         stub.Execute(execute(operand(np.arange(6.0))))
-        (worker,) = server.worker_pids()
+        (worker,) = leaving.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         try:
             first = stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60)

@@ -39,6 +39,14 @@ def crowded() -> Iterator[ServerProcess]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[ServerProcess]:
+    """A server of one device, which works on eight small calls at once and hands the mesh one at a time."""
+    flags = ("--max-concurrent-calls", "8", "--max-launched-calls", "1", "--max-call-bytes", str(MIB))
+    with running_server(*flags, devices=1) as running:
+        yield running
+
+
 def is_right(response: object) -> bool:
     assert isinstance(response, kernel_service_pb2.ExecuteResponse)
     return np.frombuffer(response.results[0].inline.data).tolist() == [1.0] * 5
@@ -87,9 +95,9 @@ def test_many_channels_at_once(crowded, full, figure):
     settles(crowded)
 
 
-def test_a_thousand_threads_of_one_client_with_eight_mib_each(crowded, times, figure):
+def test_a_thousand_threads_of_one_client_with_eight_mib_each(crowded, full, figure):
     """The client keeps to what its connection may have: nobody is refused, and nothing is sent twice."""
-    calls = times(1000)
+    calls = 1000 if full else 50
     with (
         sc.connect(crowded.address, shared_memory=False, retries=False) as client,
         ThreadPoolExecutor(calls) as pool,
@@ -132,8 +140,7 @@ def _failing(future: Future[bool]) -> grpc.Future:
     return future  # type: ignore[return-value]
 
 
-def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(own_server):
-    server = own_server("--max-concurrent-calls", "8", "--max-call-bytes", str(MIB), devices=1)
+def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
     ended = threading.Event()
 
     def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
@@ -142,16 +149,16 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(own_server):
 
     own = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
     with (
-        open_channel(server.address, own) as channel,
-        open_channel(server.address, own) as more,
-        open_channel(server.address, token=token_of("guest")) as others,
+        open_channel(narrow.address, own) as channel,
+        open_channel(narrow.address, own) as more,
+        open_channel(narrow.address, token=token_of("guest")) as others,
     ):
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             next(stub.ExecuteStream(iter([header([MIB])]), timeout=60))
         assert told(caught.value) == ("CALL_TOO_LARGE", "server:call_too_large", "-1")
         held: list[grpc.Future] = []
-        with sc.connect(server.address) as client:
+        with sc.connect(narrow.address) as client:
             for one, whose, count in ((channel, "connection", 4), (more, "client", 6)):
                 stub = kernel_service_pb2_grpc.KernelServiceStub(one)
                 held += [stub.ExecuteStream(half(), timeout=60) for _ in range(count - len(held))]
@@ -177,18 +184,17 @@ def told(error: grpc.RpcError) -> tuple[str, str, str]:
     return found["ErrorInfo"].reason, found["QuotaFailure"].violations[0].subject, pushback
 
 
-def test_the_refusal_is_told_though_every_thread_is_taken(own_server):
+def test_the_refusal_is_told_though_every_thread_is_taken(narrow):
     """More calls than there are threads, and places to wait for one: all are answered, none by gRPC itself."""
-    server = own_server("--max-concurrent-calls", "2", devices=1)
     outcome = Outcome()
-    with open_channel(server.address) as channel, sc.connect(server.address) as client:
+    with open_channel(narrow.address) as channel, sc.connect(narrow.address) as client:
         client.diff(X, axis=0)
         assert is_right(small(channel)().result())
-        (worker,) = server.worker_pids()
+        (worker,) = narrow.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         try:
             futures = [small(channel)() for _ in range(1500)]
-            until(lambda: sum(future.done() for future in futures) >= 1498)
+            until(lambda: sum(future.done() for future in futures) >= 1492)
         finally:
             os.kill(worker, signal.SIGCONT)
         for future in futures:
@@ -199,12 +205,12 @@ def test_the_refusal_is_told_though_every_thread_is_taken(own_server):
             else:
                 outcome.refuse(error)
     assert not outcome.lost, outcome.lost[:3]
-    assert outcome.right in {1, 2}  # three quarters of two is one; more may have come when that was done
+    assert 1 <= outcome.right <= 8  # half of eight for a connection; more may have come when those were done
 
 
-def test_one_greedy_client_does_not_starve_another(own_server, times, figure):
-    server = own_server("--max-call-s", "600", devices=2)
-    a = np.random.default_rng(0).standard_normal((1024, 1024))
+def test_one_greedy_client_does_not_starve_another(server, full, figure):
+    side = 1024 if full else 512
+    a = np.random.default_rng(0).standard_normal((side, side))
     done = threading.Event()
 
     def work(client: sc.Client) -> None:
@@ -214,7 +220,7 @@ def test_one_greedy_client_does_not_starve_another(own_server, times, figure):
 
     def waits(client: sc.Client) -> list[float]:
         found = []
-        for _ in range(times(100)):
+        for _ in range(100 if full else 5):
             began = time.monotonic()
             result = client.diff(X, axis=0, timeout=60)
             np.testing.assert_array_equal(result.array, np.diff(X, axis=0))
@@ -244,16 +250,15 @@ def test_one_greedy_client_does_not_starve_another(own_server, times, figure):
         )
 
 
-def test_calls_that_wait_when_the_mesh_ends_go_to_the_next(own_server):
-    server = own_server("--max-launched-calls", "1", devices=1)
-    with open_channel(server.address) as channel, sc.connect(server.address) as client:
+def test_calls_that_wait_when_the_mesh_ends_go_to_the_next(narrow):
+    with open_channel(narrow.address) as channel, sc.connect(narrow.address) as client:
         assert is_right(small(channel)().result())
-        (worker,) = server.worker_pids()
+        (worker,) = narrow.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         launched = small(channel)()
         until(lambda: client.usage().program_device_bytes > 0)
-        waiting = [small(channel)() for _ in range(5)]
-        until(lambda: client.usage().queued_calls == 5)
+        waiting = [small(channel)() for _ in range(3)]  # with the first as many as a connection may have
+        until(lambda: client.usage().queued_calls == 3)
         os.kill(worker, signal.SIGKILL)
         assert details(launched.exception())["ErrorInfo"].reason == "MESH_RESTARTED"
         assert all(is_right(one.result()) for one in waiting)

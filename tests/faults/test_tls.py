@@ -81,8 +81,13 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 
 
 @pytest.fixture(scope="module")
-def encrypted(trust: Trust) -> Iterator[ServerProcess]:
-    with running_server(*trust.serving, devices=1) as running:
+def unix_socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("socket") / "server.sock"
+
+
+@pytest.fixture(scope="module")
+def encrypted(trust: Trust, unix_socket: Path) -> Iterator[ServerProcess]:
+    with running_server(*trust.serving, "--unix-socket", str(unix_socket), devices=1) as running:
         yield running
 
 
@@ -91,6 +96,27 @@ def mutual(trust: Trust) -> Iterator[ServerProcess]:
     """A server that lets in only who has a certificate."""
     with running_server(*trust.serving, "--tls-client-ca", str(trust.authority), devices=1) as running:
         yield running
+
+
+@dataclass(frozen=True)
+class Changing:
+    """A server whose certificate changes, the folder of it, and what the server says of that."""
+
+    server: ServerProcess
+    trust: Trust
+    log: Path
+
+    def told(self, what: str) -> int:
+        """How often it has said something."""
+        return self.log.read_text().count(what)
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changing]:
+    folder = tmp_path_factory.mktemp("changing")
+    trust, log = made(folder / "trust"), folder / "log"
+    with running_server(*trust.serving, devices=1, log=log) as running:
+        yield Changing(running, trust, log)
 
 
 @pytest.fixture
@@ -195,8 +221,8 @@ def test_expired_certificates_are_refused_on_both_sides(own_server, own_trust):
     assert "has expired" in refusal(server.address, ca_certificate=own_trust.authority, **own_trust.own)
 
 
-def test_certificates_change_while_clients_stay_and_come(own_server, own_trust, times, figure):
-    server = own_server(*own_trust.serving, devices=1)
+def test_certificates_change_while_clients_stay_and_come(changing, times, figure):
+    server, trust = changing.server, changing.trust
     ended, wrong, calls = threading.Event(), [], 0
 
     def stay(client: sc.Client) -> None:
@@ -209,15 +235,15 @@ def test_certificates_change_while_clients_stay_and_come(own_server, own_trust, 
                 wrong.append(str(error))
 
     rotations = times(50)
-    with sc.connect(server.address, ca_certificate=own_trust.authority) as staying:
+    with sc.connect(server.address, ca_certificate=trust.authority) as staying:
         thread = threading.Thread(target=stay, args=[staying])
         thread.start()
         try:
             for _ in range(rotations):
-                renew(own_trust.folder, [], 30)
-                with sc.connect(server.address, ca_certificate=own_trust.authority) as coming:
+                renew(trust.folder, [], 30)
+                with sc.connect(server.address, ca_certificate=trust.authority) as coming:
                     assert computes_rightly(coming)
-                assert served_serial(server) == own_trust.serial()
+                assert served_serial(server) == trust.serial()
         finally:
             ended.set()
             thread.join()
@@ -225,28 +251,27 @@ def test_certificates_change_while_clients_stay_and_come(own_server, own_trust, 
     figure(f"{rotations} rotations, {calls} calls of the client that stayed, 0 errors")
 
 
-def test_a_damaged_pair_changes_nothing_and_is_told_once(own_server, own_trust, tmp_path):
-    log = tmp_path / "log"
-    server = own_server(*own_trust.serving, devices=1, log=log)
-    before = own_trust.serial()
-    whole = (own_trust.folder / "server.pem").read_bytes()
-    key = own_trust.folder / "server.key"
+def test_a_damaged_pair_changes_nothing_and_is_told_once(changing):
+    server, trust, before = changing.server, changing.trust, changing.trust.serial()
+    told = {what: changing.told(what) for what in ("is not taken", "chmod 600")}
+    whole = (trust.folder / "server.pem").read_bytes()
+    key = trust.folder / "server.key"
 
     def new_clients_get_in() -> bool:
-        return all(computes_one(server, own_trust) and served_serial(server) == before for _ in range(3))
+        return all(computes_one(server, trust) and served_serial(server) == before for _ in range(3))
 
-    (own_trust.folder / "server.pem").write_bytes(whole[: len(whole) // 2])
+    (trust.folder / "server.pem").write_bytes(whole[: len(whole) // 2])
     assert new_clients_get_in()
-    assert log.read_text().count("is not taken") == 1
-    (own_trust.folder / "server.pem").write_bytes(whole)
+    assert changing.told("is not taken") == told["is not taken"] + 1
+    (trust.folder / "server.pem").write_bytes(whole)
     key.chmod(0o644)
     key.write_bytes(key.read_bytes())
     assert new_clients_get_in()
-    assert log.read_text().count("chmod 600") == 1
+    assert changing.told("chmod 600") == told["chmod 600"] + 1
     key.chmod(0o600)
-    renew(own_trust.folder, [], 30)
-    assert computes_one(server, own_trust)
-    assert served_serial(server) == own_trust.serial() != before
+    renew(trust.folder, [], 30)
+    assert computes_one(server, trust)
+    assert served_serial(server) == trust.serial() != before
 
 
 def computes_one(server: ServerProcess, trust: Trust) -> bool:
@@ -266,10 +291,8 @@ def test_another_authority_of_clients_counts_from_the_next_connection_on(own_ser
         assert computes_rightly(staying)
 
 
-def test_the_unix_socket_beside_tls_is_plain(own_server, own_trust, tmp_path):
-    path = tmp_path / "server.sock"
-    own_server(*own_trust.serving, "--unix-socket", str(path), devices=1)
-    with sc.connect(f"unix:{path}") as client:
+def test_the_unix_socket_beside_tls_is_plain(encrypted, unix_socket):
+    with sc.connect(f"unix:{unix_socket}") as client:
         assert computes_rightly(client)
 
 
