@@ -39,7 +39,7 @@ def as_operand(value: OperandLike, field: str) -> NDArray:
         raise InvalidOperandError(
             f"{field} is a masked array, whose mask would be lost; give value.filled(…)", field=field
         )
-    array = _to_numpy(value, field)
+    array = to_numpy(value, field)
     if array.dtype.kind in "OUSV" and (told := _no_array(value)):
         raise OperandTypeError(f"{field} is {told}", field=field)
     if array.dtype.hasobject and isinstance(value, int):
@@ -63,7 +63,12 @@ def _no_array(value: object) -> str:
     return f"{what}, which is no array of numbers; give an array, a number or nested lists of numbers{inside}"
 
 
-def _to_numpy(value: Any, field: str) -> NDArray:
+def to_numpy(value: Any, field: str) -> NDArray:
+    """Returns what NumPy makes of a caller's array, without a copy where there is memory to share.
+
+    Raises:
+        InvalidOperandError: if NumPy makes nothing of it.
+    """
     try:
         # Numbers and lists have neither; a check of the protocol would be most of the work for them.
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,36 @@ def check(client: sc.Client, name: str, *operands, on=None, **arguments) -> None
         return
     actual = getattr(client, name)(*operands, **arguments, **(on or {})).array
     np.testing.assert_allclose(actual, wanted, rtol=1e-14, strict=True)
+
+
+class Convertible:
+    """An array of another library: NumPy asks it for one of its own."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([1, 2], np.int8)
+
+
+def test_numbers_beside_buffers_and_foreign_arrays(client):
+    for x, number in (
+        *((memoryview(np.array([250, 2], np.uint8)), 10), (array.array("f", [1, 2]), 1.5)),
+        *((array.array("b", [1, 2]), 300), (bytearray(b"ab"), 3), (Convertible(), 1), (Convertible(), 300)),
+    ):
+        check(client, "add", x, number)
+        check(client, "max", x, initial=number)
+        check(client, "clip", x, 1, number)
+
+
+def test_reductions_of_integers_that_begin_with_floats(client):
+    for initial in (2.5, np.float32(-3.0), np.inf, -np.inf, np.nan, 300.7):
+        for name in ("sum", "prod", "max", "min"):
+            check(client, name, np.array([1, 2], np.int8), initial=initial)
+    check(client, "sum", np.array([True]), initial=np.inf)
+
+
+def test_doubles_are_rounded_once_to_halves(client):
+    for x in ([65519.999999], [2049.000000001], [1 + 2.0**-11 + 2.0**-30]):
+        for name in ("sum", "cumsum", "prod"):
+            check(client, name, np.array(x), dtype="float16")
 
 
 def test_reductions_of_some_elements(client):
@@ -90,6 +122,10 @@ def test_integers_beyond_the_type(client):
     for name, number in (("add", 300), ("multiply", -1), ("maximum", 300), ("left_shift", -3), ("power", -1)):
         check(client, name, SMALL, number)
     check(client, "add", 2**63, 1)
+    for name in ("divide", "hypot", "arctan2", "copysign", "float_power", "maximum", "less", "equal"):
+        check(client, name, 2**63, 1)
+    check(client, "less", -(2**70), 2**65)
+    check(client, "clip", 7, -(2**70), 2**70)
     for name in ("less", "equal", "greater_equal"):
         for number in (300, -1, 2**64 - 1, 2**70, -(10**400)):
             check(client, name, SMALL, number)

@@ -99,3 +99,17 @@ def test_scalar_bounds_leave_zeros_of_either_sign(run, dtype_):
         assert_alike("clip", run(KERNELS["clip"], x, *bounds), expected("clip", x, *bounds))
     zeros = np.zeros(3, np.int64)
     assert_alike("clip", run(KERNELS["clip"], zeros, np.asarray(-0.0), np.asarray(1.0)), np.clip(zeros, -0.0, 1.0))
+
+
+@pytest.mark.parametrize(("kind", "first", "last"), [("complex64", 88.0, 90.0), ("complex128", 709.0, 711.0)])
+@pytest.mark.parametrize("name", ["sin", "cos", "sinh", "cosh"])
+def test_large_sines_and_cosines_are_finite_as_long_as_numpys(run, name, kind, first, last):
+    large = np.linspace(first, last, 4_099)
+    x = (0.7 + 1j * large if name in ("sin", "cos") else large + 0.7j).astype(kind)
+    with np.errstate(over="ignore"):  # of long doubles, since NumPy's own lose up to 10 bits here
+        wanted = getattr(np, name)(x.astype(np.clongdouble)).astype(kind)
+    result = run(KERNELS[name], x, mesh={"x": 3})
+    for actual, expected in ((result.real, wanted.real), (result.imag, wanted.imag)):
+        # At the limit itself the last bits decide.
+        near = np.abs(expected) > 0.999 * np.finfo(expected.dtype).max
+        np.testing.assert_allclose(actual[~near], expected[~near], rtol=8 * np.finfo(expected.dtype).eps)

@@ -9,9 +9,9 @@ import numpy as np
 from ml_dtypes import iinfo
 
 from shardcall.element_types import DType, parse_dtype
-from shardcall.errors import OperandOverflowError
+from shardcall.errors import InvalidOperandError, OperandOverflowError
 from shardcall.functions import COMPARISONS
-from shardcall.operands import OperandLike
+from shardcall.operands import OperandLike, to_numpy
 
 _INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
 _NIBBLES = ("int4", "uint4")
@@ -28,9 +28,13 @@ def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLik
     """
     known = next((dtype for dtype in map(_dtype, operands) if dtype is not None), None)
     if known is None:
-        for item in operands:
-            if type(item) is int and item not in _INT64 and all(map(_is_number, operands)):
-                raise _overflow(name, item, np.dtype(np.int64), "beside Python's numbers")
+        large: list[Any] = [item for item in operands if type(item) is int and item not in _INT64]
+        if not large or not all(map(_is_number, operands)):
+            return tuple(operands)
+        if name in COMPARISONS:
+            return tuple(_by_value(item) for item in operands)
+        if _computes_in_integers(name) or not all(item in _UINT64 for item in large):
+            raise _overflow(name, max(large, key=abs), np.dtype(np.int64), "beside Python's numbers")
         return tuple(operands)
     return tuple(_typed(name, item, known) if _is_number(item) else item for item in operands)
 
@@ -39,7 +43,7 @@ def bounds(
     x: OperandLike, low: OperandLike | None, high: OperandLike | None
 ) -> tuple[OperandLike | None, OperandLike | None]:
     """Returns the bounds of `clip` without Python integers that no element of x can be beyond, as NumPy does."""
-    dtype = _dtype(x)
+    dtype = np.dtype(np.int64) if type(x) is int and x in _INT64 else _dtype(x)
     if dtype is None or not (dtype.kind in "iu" or dtype.name in _NIBBLES):
         return low, high
     info = iinfo(dtype)  # type: ignore[no-untyped-call]  # NumPy has none for int4
@@ -51,7 +55,7 @@ def bounds(
 
 
 def begun(name: str, x: OperandLike, dtype: str | None, initial: OperandLike | None) -> OperandLike | None:
-    """Returns what a reduction begins with: an integer as one of the result's type, as NumPy converts it.
+    """Returns what a reduction begins with: a number for an integer result as one of its type, as NumPy converts it.
 
     Args:
         name: of the reduction.
@@ -60,13 +64,19 @@ def begun(name: str, x: OperandLike, dtype: str | None, initial: OperandLike | N
         initial: as given.
 
     Raises:
-        OperandOverflowError: for an integer that the result's type does not hold.
+        OperandOverflowError: for a number that the result's type does not hold.
+        InvalidOperandError: for NaN where the result is of integers.
     """
     of_x = _dtype(x)
-    if of_x is None or isinstance(initial, bool) or not isinstance(initial, int | np.integer):
+    if of_x is None or isinstance(initial, bool) or not isinstance(initial, int | float | np.integer | np.floating):
         return initial
     how = {} if dtype is None else {"dtype": parse_dtype(dtype)}
     result = getattr(np, name)(np.ones(1, of_x), **how).dtype
+    if result.kind not in "iu" and not isinstance(initial, int | np.integer):
+        return initial
+    if not np.isfinite(initial):
+        kind = InvalidOperandError if np.isnan(initial) else OperandOverflowError
+        raise kind(f"initial={initial} and the result is of {result.name}; give an integer, or a dtype that holds it")
     try:
         return np.asarray(int(initial), result)
     except OverflowError:
@@ -83,10 +93,29 @@ def _is_number(item: object) -> bool:
 
 
 def _dtype(operand: OperandLike | None) -> DType | None:
-    if isinstance(operand, list | tuple | np.generic):
-        return np.asarray(operand).dtype
+    # None for what has no type of its own, and for what is no operand, which is refused by its name later.
     dtype = getattr(operand, "dtype", None)
-    return dtype if isinstance(dtype, np.dtype) else None
+    if isinstance(dtype, np.dtype):
+        return dtype
+    if operand is None or isinstance(operand, bool) or _is_number(operand):
+        return None
+    try:
+        return to_numpy(operand, "").dtype
+    except InvalidOperandError:
+        return None
+
+
+def _by_value(number: Any) -> OperandLike:
+    # What no integer type holds is beyond all that they hold.
+    if type(number) is not int or number in _INT64 or number in _UINT64:
+        return np.asarray(number)
+    return np.asarray(np.inf if number > 0 else -np.inf)
+
+
+def _computes_in_integers(name: str) -> bool:
+    ufunc = getattr(np, name)
+    integer = np.dtype(np.int64)
+    return not isinstance(ufunc, np.ufunc) or ufunc.resolve_dtypes((integer,) * ufunc.nin + (None,))[0] == integer
 
 
 def _typed(name: str, number: Any, beside: DType) -> OperandLike:
@@ -101,8 +130,7 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
     except OverflowError:
         if name not in COMPARISONS:
             raise _overflow(name, number, dtype, f"beside an array of {beside.name}") from None
-        # What no integer type holds is beyond all that they hold.
-        return np.asarray(number if -(2**63) <= number < 2**64 else np.inf if number > 0 else -np.inf)
+        return _by_value(number)
 
 
 def _overflow(name: str, number: int, dtype: DType, where: str) -> OperandOverflowError:

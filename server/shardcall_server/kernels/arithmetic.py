@@ -226,7 +226,7 @@ def sinh(x: jax.Array) -> jax.Array:
     if x.dtype.kind == "c":
         a, b = lax.real(x), lax.imag(x)
         exact = lax.complex(_times(sinh, a, jnp.cos(b)), _times(cosh, a, jnp.sin(b)))
-        return _of_finite(exact, jnp.sinh(x))
+        return of_finite(exact, jnp.sinh(x))
     half, square = _half_exp(x), jnp.square(jnp.where(jnp.abs(x) < 1, x, jnp.zeros_like(x)))
     below = x + x * (square * _polynomial(_SINH_SERIES, square))
     return jnp.where(jnp.abs(x) < 1, below, jnp.copysign(half - 1 / (4 * half), x))
@@ -237,7 +237,7 @@ def cosh(x: jax.Array) -> jax.Array:
     if x.dtype.kind == "c":
         a, b = lax.real(x), lax.imag(x)
         exact = lax.complex(_times(cosh, a, jnp.cos(b)), _times(sinh, a, jnp.sin(b)))
-        return _of_finite(exact, jnp.cosh(x))
+        return of_finite(exact, jnp.cosh(x))
     half = _half_exp(x)
     return half + 1 / (4 * half)
 
@@ -251,8 +251,10 @@ def _times(function: Callable[[jax.Array], jax.Array], x: jax.Array, factor: jax
     return jnp.where(jnp.abs(x) > 40, large, function(x) * factor)
 
 
-def _of_finite(exact: jax.Array, limit: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isfinite(lax.real(exact)) & jnp.isfinite(lax.imag(exact)), exact, limit)
+def of_finite(exact: jax.Array, limit: jax.Array) -> jax.Array:
+    """Each part of a complex number where it is finite, else that of another."""
+    parts = [(part(exact), part(limit)) for part in (lax.real, lax.imag)]
+    return lax.complex(*(jnp.where(jnp.isfinite(one), one, other) for one, other in parts))
 
 
 def log1p(x: jax.Array) -> jax.Array:

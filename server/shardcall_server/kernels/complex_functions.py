@@ -68,6 +68,11 @@ def _by(function: _Function, a: jax.Array, b: jax.Array) -> _Parts:
     return _parts(function(lax.complex(a, b)))
 
 
+def _or(function: _Function, otherwise: _Function) -> _Function:
+    """A function where parts of its result are finite, another elsewhere: XLA's sine and cosine overflow too early."""
+    return lambda x: arithmetic.of_finite(function(x), otherwise(x))
+
+
 def absolute(x: jax.Array) -> jax.Array:
     """`numpy.absolute`: infinite where a part is, whatever the other one."""
     a, b = _parts(x)
@@ -238,7 +243,7 @@ def sinh(x: jax.Array) -> jax.Array:
 
 def sin(x: jax.Array) -> jax.Array:
     """`numpy.sin`."""
-    return _swapped(_sinh(_swapped(jnp.sin)))(x)
+    return _swapped(_sinh(_or(_swapped(jnp.sin), arithmetic.sinh)))(x)
 
 
 def _cosh(finite: _Function) -> _Function:
@@ -265,7 +270,8 @@ def cosh(x: jax.Array) -> jax.Array:
 def cos(x: jax.Array) -> jax.Array:
     """`numpy.cos`: ``cosh(1j * x)``."""
     a, b = _parts(x)
-    return _cosh(lambda z: jnp.conj(jnp.cos(lax.complex(lax.imag(z), lax.real(z)))))(lax.complex(-b, a))
+    of_finite = _or(lambda z: jnp.conj(jnp.cos(lax.complex(lax.imag(z), lax.real(z)))), arithmetic.cosh)
+    return _cosh(of_finite)(lax.complex(-b, a))
 
 
 @_on_quadrant

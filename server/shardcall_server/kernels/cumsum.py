@@ -171,7 +171,7 @@ class CumSum(Kernel):
     """
 
     name = "cumsum"
-    version = 3
+    version = 4
     reproducibility = Reproducibility.INTEGERS
     summary = "The running sum along an axis, as numpy.cumsum."
     operands = (OperandInfo("x", "The array, of any rank and element type."),)

@@ -93,6 +93,9 @@ def widen(array: jax.Array, dtype: np.dtype) -> jax.Array:
     """
     if array.dtype == np.bool_ and dtype != np.bool_:
         array = lax.population_count(array.astype(np.uint8))
+    if dtype == np.float16 and array.dtype == np.float64:
+        # NumPy rounds once; ml_dtypes takes its own types' values by way of float32.
+        array = lax.reduce_precision(array, exponent_bits=11, mantissa_bits=10)
     wide = array.astype(working_type(dtype))
     return round_to(wide, dtype) if is_narrow_float(dtype) and array.dtype != dtype else wide
 

@@ -41,7 +41,7 @@ class Elementwise(Kernel):
     """
 
     function: ClassVar[Function]
-    version = 7
+    version = 8
     reproducibility = Reproducibility.PER_CALL
     parameters = ()
 

@@ -49,7 +49,7 @@ class Reduce(Kernel):
     """
 
     reduction: ClassVar[Reduction]
-    version = 6
+    version = 7
 
     def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
         """Checks a call and tells the result's type.
