@@ -1,7 +1,6 @@
 """Kernels that move elements and compute nothing: reshard, copy, transpose.
 
-Every bit of an element is kept, but one kind: where the compiler pads blocks on CPU, a bfloat16's NaN is a NaN
-still and may be another.
+Every bit is kept, except the payload of a bfloat16 NaN where the compiler pads blocks on CPU.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class _Relayout(Kernel):
 
 
 class Copy(_Relayout):
-    """The array, as `numpy.copy`, bit for bit; of a bfloat16's NaN, padded on CPU, the payload may be lost.
+    """The array, as `numpy.copy`, bit for bit, except the payload of a bfloat16 NaN where blocks are padded on CPU.
 
     ``r[i, …] = x[i, …]``
 
