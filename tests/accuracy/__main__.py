@@ -29,10 +29,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SHARDCALL_CACHE_DIR"] = folder
         with sc.local(devices=_DEVICES, strategy="fixed", progress=False) as client:
-            conditions = document.conditions(client.server_info(), sizes)
+            conditions, text = document.conditions(client.server_info(), sizes), document.PATH.read_text()
+            stated = document.stated_conditions(text)
+            if why := document.refusal(stated, conditions, quick=options.quick, only=bool(options.only)):
+                sys.exit(f"{document.PATH.name}: {why}")
             table = measuring.measured(client, measuring.all_cases(sizes, _DEVICES, options.only))
     if options.only:
-        table = document.parsed(document.PATH.read_text()) | table
+        table = document.parsed(text) | table
     document.write(document.PATH, document.generated(table, conditions))
     print(f"{document.PATH.name}: {len(table)} pairs of kernel and element type")  # noqa: T201
     return 0

@@ -11,7 +11,10 @@ from accuracy.elementwise import Case
 from accuracy.networks import network_cases
 from accuracy.references import widened, wrapped
 
-_SPECIAL_ROWS = ((), (np.nan,), (np.inf,), (-np.inf, np.inf), (-0.0,))
+_SPECIAL_ROWS = ((np.nan,), (np.inf,), (-np.inf, np.inf), (-0.0,))
+_COMPLEX_ROWS = ((complex(1, np.inf),), (complex(np.inf, np.nan),))
+_PERIOD = 4096
+"""After how many elements special ones repeat."""
 _MOST = 4099
 
 
@@ -31,7 +34,7 @@ class Values:
         return self._random.integers(low, 2 if self.dtype == np.bool_ else 5, shape).astype(self.dtype)
 
     def rows(self, n: int) -> np.ndarray:
-        """Rows of n normal values, of numbers far from zero, of both signs by turns, and with NaN and infinities."""
+        """Rows of n normal values, of numbers far from zero, of both signs by turns, and with special values."""
         if not points.is_inexact(self.dtype):
             return self.normal(3, n)
         far = min(10_000.0, float(points.finfo(self.dtype).max) / 8)
@@ -40,11 +43,45 @@ class Values:
             self.normal(n, center=far),
             (self.normal(n).real * (-1.0) ** np.arange(n)).astype(self.dtype),
         ]
-        for special in _SPECIAL_ROWS[1:]:
+        most, *least = points.extremes(self.dtype)
+        for special in (*_SPECIAL_ROWS, (most,), *(_COMPLEX_ROWS if self.dtype.kind == "c" else ())):
             row = self.normal(n)
             row[np.arange(len(special)) * (n // 2)] = special if n > 1 else special[:1] * len(special)
             rows.append(row)
+        rows += [np.where(np.arange(n) == n // 2, number, 0).astype(self.dtype) for number in least]
         return np.stack(rows)
+
+    def spread(self, n: int) -> np.ndarray:
+        """Normal values; among 4,096 and more special ones too, far apart: each by itself, and real ones in pairs."""
+        x = self.normal(n)
+        if n < _PERIOD or not points.is_inexact(self.dtype):
+            return x
+        most, normal, subnormal = points.extremes(self.dtype)
+        parts = (*points.SPECIAL, normal, subnormal)
+        if self.dtype.kind == "c":
+            alone = [complex(a, b) for a in (*parts, most, 1.0) for b in (*parts, most, 1.0)]
+            pairs = []
+        else:
+            alone, pairs = [most, -most], [(a, b) for a in parts for b in parts]
+        step = _PERIOD // (len(alone) + len(pairs))
+        tile = np.ones(_PERIOD, self.dtype)
+        taken = np.zeros(_PERIOD, bool)
+        for i, special in enumerate([*((one,) for one in alone), *pairs]):
+            at = slice(start := i * step + step // 2, start + len(special))
+            tile[at], taken[at] = special, True
+        return np.where(np.resize(taken, n), np.resize(tile, n), x)
+
+    def factors(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Matrices [16, n] and [n, 8] of normal values; the last rows of the first one have special ones."""
+        lhs, rhs = self.normal(16, n), self.normal(n, 8)
+        if points.is_inexact(self.dtype):
+            most, normal, subnormal = points.extremes(self.dtype)
+            infinite, middle = complex(1, np.inf) if self.dtype.kind == "c" else np.inf, n // 2
+            rhs[middle, -1] = 0
+            lhs[-6:-4] = 0
+            lhs[-6:, middle] = np.array([normal, subnormal / 8, most, np.nan, infinite, -np.inf])
+            lhs[-1, :middle][:1] = np.inf
+        return lhs, rhs
 
     def bits(self, n: int) -> np.ndarray:
         """Values of all bit patterns."""
@@ -66,7 +103,7 @@ def _sum_of_sizes(x: np.ndarray, **how: Any) -> np.ndarray:
 
 def differences(values: Values, n: int, devices: int) -> Iterator[Case]:
     """`diff` of orders 1 and 3, and where the type has a derivative `gradient` and `laplacian`."""
-    name, x = values.dtype.name, values.normal(n)
+    name, x = values.dtype.name, values.spread(n)
     for order in (1, 3):
         if n > order:
             reference = widened(x) if x.dtype == np.bool_ else _wrapped(np.diff(widened(x), order), x.dtype)
@@ -76,26 +113,30 @@ def differences(values: Values, n: int, devices: int) -> Iterator[Case]:
             for _ in range(order):
                 weights = np.convolve(weights, np.ones(2, np.longdouble))
             terms = [w * _magnitude(x)[i : n - order + i] for i, w in enumerate(weights)]
-            yield Case(
-                f"diff, order {order}", name, "diff", (x,), (reference,), (np.max(terms, 0),), {"n": order}, (), devices
-            )
+            scale = np.max(terms, 0) if order > 1 else None
+            near = tuple(x[i : n - order + i] for i in range(order + 1))
+            how, row = {"n": order}, f"diff, order {order}"
+            yield Case(row, name, "diff", (x,), (reference,), (scale,), how, near, devices)
     if not points.is_inexact(x.dtype) or n < 3:
         return
     yield from _gradients(values, x, devices)
-    around = [np.roll(widened(x), 1), -2 * widened(x), np.roll(widened(x), -1)]
+    near = np.roll(x, 1), x, np.roll(x, -1)
+    before, middle, after = map(widened, near)
+    around = before, -(middle + middle), after
     scale = np.max([abs(term) for term in around], 0)
-    yield Case("laplacian", name, "laplacian", (x,), (sum(around),), (scale,), {}, (), devices)
+    yield Case("laplacian", name, "laplacian", (x,), (sum(around),), (scale,), {}, near, devices)
 
 
 def _gradients(values: Values, x: np.ndarray, devices: int) -> Iterator[Case]:
     n, wide = len(x), widened(x)
     uneven = np.cumsum(np.random.default_rng(n).uniform(0.01, 2, n))
+    near = tuple(x[np.clip(np.arange(n) + offset, 0, n - 1)] for offset in (-1, 0, 1))
     for label, spacing in (("steps of 0.3", np.float64(0.3)), ("coordinates", uneven)):
         steps = np.diff(uneven.astype(np.longdouble)) if spacing.ndim else np.full(n - 1, np.longdouble(0.3))
         before, after = steps[:-1], steps[1:]
         inner = [
             -after / (before * (before + after)) * wide[:-2],
-            (after - before) / (before * after) * wide[1:-1],
+            (after - before) / (before * after) * (wide[1:-1] if spacing.ndim else 0),
             before / (after * (before + after)) * wide[2:],
         ]
         ends = [(wide[[1, -1]] / steps[[0, -1]]), (-wide[[0, -2]] / steps[[0, -1]])]
@@ -107,7 +148,7 @@ def _gradients(values: Values, x: np.ndarray, devices: int) -> Iterator[Case]:
             )
         )
         row = f"gradient, {label}"
-        yield Case(row, values.dtype.name, "gradient", (x, spacing), (reference,), (scale,), {}, (), devices)
+        yield Case(row, values.dtype.name, "gradient", (x, spacing), (reference,), (scale,), {}, near, devices)
 
 
 def sums(values: Values, n: int, devices: int) -> Iterator[Case]:
@@ -133,7 +174,9 @@ def _near_one(values: Values, x: np.ndarray) -> np.ndarray:
         return np.where(x == 0, np.ones((), x.dtype), x)
     wide = x.astype(np.float64) if x.dtype.kind != "c" else x.astype(complex)
     with np.errstate(all="ignore"):
-        return np.where(np.isfinite(wide), 1 + wide / (1 + abs(wide)) / x.shape[1], wide).astype(x.dtype)
+        return np.where(
+            np.isfinite(wide) & ~((wide == 0) & np.signbit(wide.real)), 1 + wide / (1 + abs(wide)) / x.shape[1], wide
+        ).astype(x.dtype)
 
 
 def _reduced(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray | None] | None:
@@ -170,8 +213,8 @@ def _reduced_integers(name: str, x: np.ndarray, result: np.dtype) -> tuple[np.nd
 
 def products(values: Values, n: int, devices: int) -> Iterator[Case]:
     """Products whose contracting axis has n elements, and convolutions of n with a window of 5."""
-    name, dtype = values.dtype.name, values.dtype
-    lhs, rhs = values.normal(8, n), values.normal(n, 8)
+    name = values.dtype.name
+    lhs, rhs = values.factors(n)
     reference, scale = _product(lhs, rhs, np.matmul)
     yield Case("matmul", name, "matmul", (lhs, rhs), (reference,), (scale,), {}, (), devices)
     how = {"subscripts": "ij,jk->ik"}
@@ -179,10 +222,13 @@ def products(values: Values, n: int, devices: int) -> Iterator[Case]:
     if devices > 1:
         how = {"axis_name": "x"}
         yield Case("collective_matmul", name, "collective_matmul", (lhs, rhs), (reference,), (scale,), how, (), devices)
-    x, window = values.normal(n), values.normal(5)
+    x, window = values.spread(n), values.normal(5)
     reference, scale = _product(x, window, np.convolve)
-    yield Case("convolve", name, "convolve", (x, window), (reference,), (scale,), {}, (), devices)
-    del dtype
+    near: tuple[np.ndarray, ...] = ()
+    if points.is_inexact(x.dtype):
+        padded = np.concatenate([np.zeros(4, x.dtype), x, np.zeros(4, x.dtype)])
+        near = tuple(padded[i : i + n + 4] for i in range(5))
+    yield Case("convolve", name, "convolve", (x, window), (reference,), (scale,), {}, near, devices)
 
 
 def _product(lhs: np.ndarray, rhs: np.ndarray, function: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -45,6 +45,12 @@ def special(dtype: np.dtype) -> np.ndarray:
     return np.array([*SPECIAL, *sizes, *(-x for x in sizes)], np.longdouble).astype(info.dtype)
 
 
+def extremes(dtype: np.dtype) -> tuple[float, float, float]:
+    """The largest number of a type, its smallest normal one, and three quarters of that: a subnormal one."""
+    info = finfo(dtype)
+    return float(info.max), float(info.tiny), 0.75 * float(info.tiny)
+
+
 def operands(name: str, dtypes: Sequence[np.dtype]) -> list[np.ndarray]:
     """Operands of an elementwise function, of one size and the same in every run.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from accuracy import arrays, document, elementwise, measuring
 from accuracy.elementwise import FLOATS, INTEGERS
@@ -21,16 +23,19 @@ SIZES = (4097,)
 REAL = ("float32", "float64")
 QUICK = (*REAL, "bfloat16", "int8")
 COLUMNS = [c if c in QUICK else pytest.param(c, marks=pytest.mark.long) for c in (*FLOATS, *INTEGERS)]
-TARGETS = {"sinh": 4, "cosh": 4, "tanh": 2, "cbrt": 2, "gradient, steps of 0.3": 4, "gradient, coordinates": 4}
+TARGETS = {"sinh": 4, "cosh": 4, "tanh": 2, "cbrt": 2, "var": 4}
+TARGETS |= dict.fromkeys(("gradient, steps of 0.3", "gradient, coordinates"), 4)
 DRAWN = {"uniform", "normal", "randint", "permutation"}
 
 
 def check(cases):
-    cases, wrong = list(cases), {}
+    with np.errstate(all="ignore"):
+        cases, wrong = list(cases), {}
     for case, results in zip(cases, run_together(cases), strict=True):
         found = measuring.judged(case, results)
         stated = STATED[case.row, "integers" if case.column in INTEGERS else case.column]
-        if not document.holds(stated, found):
+        most = TARGETS.get(case.row, math.inf) if case.column in REAL else math.inf
+        if found.worst > most or not document.holds(stated, found, case.row):
             wrong[case.row, case.column] = found, stated
     assert not wrong
 

@@ -5,7 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from accuracy import document, points, references, ulps
+from accuracy import arrays, document, points, references, ulps
 from accuracy.ulps import Accuracy, measure
 
 DIGITS = mpmath.mp.clone()
@@ -58,7 +58,7 @@ def test_whole_numbers_wrap_and_are_cut_off():
 def test_an_error_of_one_unit_is_1_and_a_wrong_limit_is_seen():
     exact = np.array([1.0, np.inf, np.nan, 0.0, 2.0**-1074], np.longdouble)
     right = exact.astype(np.float64)
-    assert measure(right, exact) == Accuracy()
+    assert measure(right, exact) == Accuracy(compared=5)
     assert measure(np.array([1 + 2.0**-52, *right[1:]]), exact).worst == 1
     assert measure(np.array([right[0], np.nan, *right[2:]]), exact).differ == 1
     assert measure(np.array([*right[:3], -0.0, right[4]]), exact).differ == 1
@@ -94,7 +94,9 @@ def test_operands_hold_what_matters(dtype):
 
 def test_the_document_states_what_was_measured():
     table = {
-        ("sin", "float32"): Accuracy(0.55, operands_flushed=True, differ=3, differ_at=("(nan) → 1.0, not nan",)),
+        ("sin", "float32"): Accuracy(
+            0.55, operands_flushed=True, differ=3, compared=65_537, differ_at=("(nan) → 1.0, not nan",)
+        ),
         ("exp", "float32"): Accuracy(12345, results_flushed=True),
         ("diff, order 3", "integers"): Accuracy(math.inf),
     }
@@ -103,9 +105,59 @@ def test_the_document_states_what_was_measured():
     assert document.generated(document.parsed(once), {}) == once
 
 
-def test_what_is_worse_than_stated_does_not_hold():
-    assert document.holds(Accuracy(0.55), Accuracy(1.5))
-    assert not document.holds(Accuracy(0.55), Accuracy(1.6))
-    assert not document.holds(Accuracy(), Accuracy(0.5))
-    assert not document.holds(Accuracy(0.55), Accuracy(0.5, differ=1))
-    assert document.holds(Accuracy(0.55, differ=2), Accuracy(0.5, differ=1))
+@pytest.mark.parametrize(
+    ("stated", "found", "row", "holds"),
+    [
+        (Accuracy(0.55), Accuracy(0.6), "sin", True),
+        (Accuracy(0.55), Accuracy(0.7), "sin", False),
+        (Accuracy(2.0), Accuracy(2.9), "sum", True),
+        (Accuracy(2.0), Accuracy(3.1), "sum", False),
+        (Accuracy(), Accuracy(0.5), "sum", False),
+        (Accuracy(0.5), Accuracy(0.5, operands_flushed=True), "add", False),
+        (Accuracy(0.5), Accuracy(0.5, results_flushed=True), "add", False),
+        (Accuracy(0.5), Accuracy(0.5, differ=1, compared=4097), "sin", False),
+        (Accuracy(0.5, differ=16, compared=65_537), Accuracy(0.5, differ=2, compared=4097), "sin", True),
+        (Accuracy(0.5, differ=16, compared=65_537), Accuracy(0.5, differ=3, compared=4097), "sin", False),
+    ],
+)
+def test_what_is_worse_than_stated_does_not_hold(stated, found, row, holds):
+    assert document.holds(stated, found, row) is holds
+
+
+def test_results_of_functions_that_lost_digits_are_counted():
+    x = np.array([1.0, 2.0])
+    far = measure(x * [1, 1 + 20 * 2.0**-52], x.astype(np.longdouble), [x])
+    assert (far.worst, far.differ, far.compared) == (20, 1, 2)
+
+
+HEAD = {"jaxlib": "1", "processor": "A", "elements, other types": "7, 9"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "how", "refused"),
+    [
+        ({}, {"quick": False, "only": True}, False),
+        ({"jaxlib": "2"}, {"quick": False, "only": True}, True),
+        ({"limits of this table": "few sizes"}, {"quick": False, "only": True}, True),
+        ({"jaxlib": "2", "processor": "B"}, {"quick": True, "only": False}, False),
+        ({"elements, other types": "9"}, {"quick": True, "only": False}, True),
+        ({"elements, other types": "9"}, {"quick": False, "only": False}, False),
+    ],
+)
+def test_rows_of_other_conditions_are_not_merged(changed, how, refused):
+    text = f"{document.BEGIN}\n\n{document.generated({}, HEAD)}\n\n{document.END}"
+    stated = document.stated_conditions(text)
+    assert stated == HEAD
+    assert bool(document.refusal(stated, HEAD | changed, **how)) is refused
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
+def test_arrays_hold_special_values(dtype):
+    values = arrays.Values(np.dtype(dtype))
+    most, normal, subnormal = points.extremes(values.dtype)
+    for array in (values.spread(4097), values.rows(7)):
+        parts = ulps.extended(array.ravel().view(array.real.dtype))
+        assert np.isnan(parts).any()
+        for value in (np.inf, -np.inf, most, normal, subnormal):
+            assert (parts == value).any()
+        assert np.signbit(parts[parts == 0]).any()

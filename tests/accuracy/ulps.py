@@ -9,6 +9,8 @@ import numpy as np
 from accuracy.points import finfo, is_inexact
 
 _EXAMPLES = 3
+_FAR = 16
+"""From how many units on a result of a function has lost digits, and is counted as well."""
 _ON_EDGE = 2
 """By how many times the worst error elsewhere a result on a branch cut may be wrong before it is another value."""
 
@@ -22,7 +24,9 @@ class Accuracy:
         worst_at: the operands that have it, the result and the reference.
         operands_flushed: whether subnormal operands count as zero.
         results_flushed: whether subnormal results are zero.
-        differ: how many NaN, infinities and zeros are not the reference's, in value or sign.
+        differ: how many NaN, infinities and zeros are not the reference's, in value or sign, and how many results of
+            functions are more than 16 units off.
+        compared: of how many results.
         differ_at: some of them, as ``worst_at``.
     """
 
@@ -31,18 +35,21 @@ class Accuracy:
     operands_flushed: bool = False
     results_flushed: bool = False
     differ: int = 0
+    compared: int = 0
     differ_at: tuple[str, ...] = ()
 
     def __or__(self, other: Accuracy) -> Accuracy:
         """The worse of two."""
         worse = max(self, other, key=lambda accuracy: accuracy.worst)
+        more = max(self, other, key=lambda accuracy: accuracy.differ)
         return Accuracy(
             worse.worst,
             worse.worst_at,
             self.operands_flushed or other.operands_flushed,
             self.results_flushed or other.results_flushed,
-            max(self.differ, other.differ),
-            self.differ_at or other.differ_at,
+            more.differ,
+            more.compared,
+            more.differ_at,
         )
 
 
@@ -104,7 +111,7 @@ def measure(
     """
     actual, reference = np.ravel(actual), np.ravel(reference)
     elements, scale = [np.ravel(x) for x in elements], None if scale is None else np.ravel(scale)
-    result, shown = Accuracy(), _Shown(actual, reference, elements)
+    result, shown = Accuracy(compared=actual.size), _Shown(actual, reference, elements)
     if not is_inexact(actual.dtype):
         wrong = actual != reference
         tiny = _any_of(_is_subnormal, elements, actual)
@@ -120,7 +127,8 @@ def measure(
     if (error * ordinary).any():
         at = int(np.argmax(error * ordinary))
         result.worst, result.worst_at = float(error[at]), shown.at(at)
-    bound = max(1.0, result.worst)
+    far = ordinary & (error > _FAR) & (scale is None) & bool(elements)
+    bound = max(1.0, float(np.max(error * (ordinary & ~far), initial=0)))
     result.operands_flushed = bool((error[tiny_in & ~tiny_out] > bound).any())
     result.results_flushed = bool((error[tiny_out & ~tiny_in & (_size(reference) > least / 2)] > bound).any())
     if actual.dtype.kind == "c":
@@ -128,9 +136,11 @@ def measure(
     wrong = (on_edge & (error > _ON_EDGE * bound)) | ~_same_limits(
         actual, _rounded(reference, actual.dtype), exact_zeros=scale is None
     )
-    wrong &= ~tiny_in & ~tiny_out
+    wrong = (wrong & ~tiny_in & ~tiny_out) | far
     result.differ = int(wrong.sum())
-    result.differ_at = tuple(shown.at(int(i)) for i in np.flatnonzero(wrong)[:_EXAMPLES])
+    # Operands repeat in large arrays.
+    examples = dict.fromkeys(shown.at(int(i)) for i in np.flatnonzero(wrong)[: 8 * _EXAMPLES])
+    result.differ_at = tuple(examples)[:_EXAMPLES]
     return result
 
 
