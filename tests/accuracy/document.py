@@ -46,10 +46,12 @@ def _number(worst: float) -> str:
 def holds(stated: Accuracy, found: Accuracy, row: str) -> bool:
     """Whether what was found is no worse than a row states, but for how its numbers are rounded in the table.
 
-    Of sums half as much again is allowed: other processors add in another order. Results that differ are as many as
-    stated by proportion, since an array of another size repeats the same operands.
+    Of sums half as much again is allowed, since other processors add in another order, and half a unit in any case, as
+    a result that is rounded once has. Results that differ are as many as stated by proportion, since an array of
+    another size repeats the same operands.
     """
-    most = (_SLACK if row in FUNCTIONS else _SLACK_OF_SUMS) * stated.worst + 0.01 if stated.worst else 0
+    most = _SLACK * stated.worst if row in FUNCTIONS else max(_SLACK_OF_SUMS * stated.worst, 0.5)
+    most = most + 0.01 if stated.worst else 0
     differ = -(-stated.differ * found.compared // stated.compared) if stated.compared else 0
     return (
         found.worst <= most

@@ -112,6 +112,8 @@ def test_the_document_states_what_was_measured():
         (Accuracy(0.55), Accuracy(0.7), "sin", False),
         (Accuracy(2.0), Accuracy(2.9), "sum", True),
         (Accuracy(2.0), Accuracy(3.1), "sum", False),
+        (Accuracy(0.01), Accuracy(0.5), "sum", True),
+        (Accuracy(0.01), Accuracy(0.6), "sum", False),
         (Accuracy(), Accuracy(0.5), "sum", False),
         (Accuracy(0.5), Accuracy(0.5, operands_flushed=True), "add", False),
         (Accuracy(0.5), Accuracy(0.5, results_flushed=True), "add", False),
