@@ -1,11 +1,13 @@
 """The references themselves: extended precision is right to 60 bits, and what is wrong is seen."""
 
 import math
+from functools import partial
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
 import pytest
-from accuracy import arrays, document, points, references, ulps
+from accuracy import arrays, document, measuring, points, references, ulps
 from accuracy.ulps import Accuracy, measure
 
 DIGITS = mpmath.mp.clone()
@@ -151,6 +153,18 @@ def test_rows_of_other_conditions_are_not_merged(changed, how, refused):
     stated = document.stated_conditions(text)
     assert stated == HEAD
     assert bool(document.refusal(stated, HEAD | changed, **how)) is refused
+
+
+@pytest.mark.parametrize(
+    ("quick", "processor", "limits"),
+    [(False, "avx512f", ()), (False, "avx2", ("AVX-512",)), (True, "avx2", ("--quick", "AVX-512"))],
+)
+def test_the_head_states_what_was_not_measured(monkeypatch, quick, processor, limits):
+    monkeypatch.setattr(document, "_processor", lambda: processor)
+    info = SimpleNamespace(devices=[SimpleNamespace(kind="cpu")])
+    stated = document.conditions(info, partial(measuring.sizes_of, quick=quick)).get("limits of this table", "")
+    assert bool(stated) is bool(limits)
+    assert all(limit in stated for limit in limits)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "complex64"])
