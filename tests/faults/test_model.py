@@ -26,10 +26,6 @@ CLIENTS = 8
 MESH = sc.Mesh(x=8)
 SIZES = (5, 8)  # one that the mesh does not divide
 SPECS = (P("x", None), P(None, "x"))
-STEPS = 200
-# Operations at least: the model is about what comes between them. Each run of the machine counts anew, so that it
-# does the same whenever Hypothesis replays it.
-BETWEEN_KILLS, BETWEEN_RESTARTS = 40, 100
 
 Value = TypeVar("Value")
 
@@ -113,6 +109,9 @@ class Model(RuleBasedStateMachine):
     """What every client may do at any time, and what must come of it."""
 
     world: World
+    # Operations at least: the model is about what comes between them. Each run of the machine counts anew, so that it
+    # does the same whenever Hypothesis replays it.
+    between_kills, between_restarts = 40, 100
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +174,7 @@ class Model(RuleBasedStateMachine):
     @rule(size=SIZE, seed=PICK, kill=st.booleans())
     def call_all_at_once(self, size: int, seed: int, kill: bool) -> None:
         """Every client calls; where the worker is killed meanwhile, some are told so, and none gets anything wrong."""
-        kill = kill and self.since_kill >= BETWEEN_KILLS
+        kill = kill and self.since_kill >= self.between_kills
         values = np.random.default_rng(seed).integers(-9, 9, (CLIENTS, size, size))
         calls = [
             self.world.pool.submit(client.cumsum, values[i], axis=1, mesh=MESH)
@@ -192,13 +191,13 @@ class Model(RuleBasedStateMachine):
                 self.world.done["told of a restart"] += 1
         self.count("call of all clients at once")
 
-    @precondition(lambda self: self.since_kill >= BETWEEN_KILLS)
+    @precondition(lambda self: self.since_kill >= self.between_kills)
     @rule()
     def kill_worker(self) -> None:
         self.world.kill_worker()
         self._lose_all()
 
-    @precondition(lambda self: self.since_restart >= BETWEEN_RESTARTS)
+    @precondition(lambda self: self.since_restart >= self.between_restarts)
     @rule()
     def restart_front_end(self) -> None:
         self.world.restart()
@@ -237,14 +236,14 @@ class Model(RuleBasedStateMachine):
 
 def test_nothing_is_wrong_and_nothing_acknowledged_is_lost_within_an_epoch(world, full, figure):
     class Here(Model):
-        pass
+        between_restarts = Model.between_restarts if full else 50
 
     Here.world = world
     run_state_machine_as_test(
         Here,
         settings=settings(
-            max_examples=50 if full else 2,
-            stateful_step_count=STEPS,
+            max_examples=50 if full else 5,  # Hypothesis begins with the simplest, which do next to nothing
+            stateful_step_count=200 if full else 60,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -161,8 +161,8 @@ def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], eve
 
 
 def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
-    duration_s = 1800.0 if full else 30.0
-    kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [8.0]
+    duration_s = 1800.0 if full else 24.0
+    kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [5.0]
     with running_server(*_FLAGS) as server:
         watch = _watch(server, duration_s, kills, 0.5 if full else _EVERY_S)
         longest = max(watch.workers.values(), key=len)
