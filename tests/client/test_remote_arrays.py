@@ -30,6 +30,15 @@ def quick(memory):
         yield connected
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_what_other_files_lost():
+    """The objects that there are when these tests begin are looked through once, and not by each."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 INPUTS = {
     "scalar": lambda: 3,
     "list": lambda: [[1.0, 2.0], [3.0, 4.0]],

@@ -110,7 +110,7 @@ def told(first: Start) -> str:
     return f"{sum(first.seconds):.2f} s (median {statistics.median(first.seconds) * 1e3:.0f} ms)"
 
 
-def test_a_mesh_that_restarts_makes_ready_again_what_was_hot(own_server, tmp_path):
+def test_a_mesh_that_restarts_makes_ready_again_what_was_hot_and_keeps_it_from_others(own_server, tmp_path):
     calls = programs(5)
     log = tmp_path / "log"
     server = own_server("--cache-dir", str(tmp_path / "cache"), *WARM, log=log)
@@ -124,6 +124,13 @@ def test_a_mesh_that_restarts_makes_ready_again_what_was_hot(own_server, tmp_pat
     assert all(result.cache_hit for result in after)
     assert [result.array.tobytes() for result in after] == before
     assert '"count": 5, "from_disk": 5' in log.read_text()
+    is_this_users_alone(tmp_path / "cache")
+
+
+def is_this_users_alone(cache: Path) -> None:
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in cache.rglob("*")}
+    assert modes.pop("programs") == 0o700
+    assert set(modes.values()) == {0o600}
 
 
 @pytest.mark.long
@@ -193,13 +200,6 @@ def test_anothers_folder_is_refused(tmp_path):
     programs.mkdir(parents=True, mode=0o700)
     os.chown(programs, 12345, 12345)
     assert "belongs to user 12345" in refusal("--cache-dir", str(tmp_path / "cache"))
-
-
-def test_what_is_kept_is_this_users_alone(tmp_path):
-    start(tmp_path, programs(1))
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "cache").rglob("*")}
-    assert modes.pop("programs") == 0o700
-    assert set(modes.values()) == {0o600}
 
 
 def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess], tmp_path):
