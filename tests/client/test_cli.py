@@ -102,12 +102,16 @@ def test_the_package_is_the_command():
         (["info", "a", "b"], "(see: shardcall info --help)\n"),
     ],
 )
-def test_a_command_that_is_none_is_refused_in_one_line(words, says):
-    ended = shardcall_command(*words)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("shardcall: ")
-    assert ended.stderr.endswith(says)
-    assert ended.stderr.count("\n") == 1
+def test_a_command_that_is_none_is_refused_in_one_line(capsys, words, says):
+    from shardcall.cli.app import run as run_to_the_end
+
+    with pytest.raises(SystemExit) as ended:
+        run_to_the_end(words)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert said.err.startswith("shardcall: ")
+    assert said.err.endswith(says)
+    assert said.err.count("\n") == 1
 
 
 def test_the_help_of_serve_is_whole_in_80_columns():

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from conftest import ServerProcess, running_server
 from end_to_end.messages import call, header, mesh, operand, spec
 from end_to_end.processes import X, holds_nothing, is_busy, until
 from end_to_end.segments_by_hand import MIB, held_segment
@@ -104,12 +105,18 @@ def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, ch
         np.testing.assert_array_equal(result[:, 0], np.arange(4096.0))
 
 
-def test_questions_are_answered_while_the_mesh_is_busy_and_every_place_is_taken(own_server):
-    server = own_server("--max-concurrent-calls", "1", devices=1)
-    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[ServerProcess]:
+    """A server that works on one call at a time."""
+    with running_server("--max-concurrent-calls", "1", devices=1) as running:
+        yield running
+
+
+def test_questions_are_answered_while_the_mesh_is_busy_and_every_place_is_taken(narrow):
+    with sc.connect(narrow.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         kept = client.put(X)
-        (worker,) = server.worker_pids()
+        (worker,) = narrow.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         try:
             running = pool.submit(client.diff, X, axis=0, timeout=20)
@@ -125,14 +132,13 @@ def test_questions_are_answered_while_the_mesh_is_busy_and_every_place_is_taken(
         np.testing.assert_array_equal(running.result(20).array, np.diff(X, axis=0))
 
 
-def test_calls_of_one_array_run_in_the_order_in_which_they_were_made(own_server):
+def test_calls_of_one_array_run_in_the_order_in_which_they_were_made(narrow):
     """An array deleted behind a call that reads it is there for that call."""
-    server = own_server("--max-concurrent-calls", "1", devices=1)
-    with sc.connect(server.address) as client, sc.connect(server.address) as other, ThreadPoolExecutor(1) as pool:
+    with sc.connect(narrow.address) as client, sc.connect(narrow.address) as other, ThreadPoolExecutor(1) as pool:
         kept = client.put(X)
         client.diff(kept, axis=0)
         client.diff(X, axis=0)
-        (worker,) = server.worker_pids()
+        (worker,) = narrow.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         try:
             running = pool.submit(client.diff, kept, axis=0, timeout=20)

@@ -29,7 +29,7 @@ def all_pids(pid: int) -> list[int]:
     return [pid, *(found for child in children for found in all_pids(child))]
 
 
-@pytest.mark.parametrize("flags", [[], ["--metrics-port", "0"], ["--no-segments", "--unix-socket", "own.sock"]])
+@pytest.mark.parametrize("flags", [[], ["--metrics-port", "0", "--no-segments", "--unix-socket", "own.sock"]])
 def test_only_what_was_declared_listens(own_server, tmp_path, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
     server = own_server(*flags, devices=1)

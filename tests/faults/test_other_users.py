@@ -46,7 +46,7 @@ def test_another_users_own_token_is_not_even_shown(server):
 
 
 def test_another_user_does_not_get_through_a_socket_of_the_servers(own_server, tmp_path):
-    server = own_server("--unix-socket", str(tmp_path / "socket"))
+    server = own_server("--unix-socket", str(tmp_path / "socket"), devices=1)
     with sc.connect(f"unix:{tmp_path / 'socket'}") as client:
         np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
     tmp_path.chmod(0o755)
