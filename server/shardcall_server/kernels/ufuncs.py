@@ -28,7 +28,7 @@ class Refusal:
     Attributes:
         check: which operand, and what its sender is answered.
         applies: whether a loop can meet such values.
-        refused: which elements are such, of the operand in its working type.
+        refused: which elements are such, of the operand in its working type: bool, or integers, negative for those.
     """
 
     check: ValueCheck
@@ -87,7 +87,7 @@ _NEGATIVE_POWER = Refusal(
         "floating-point type, or call float_power",
     ),
     _to_signed_power,
-    lambda y: y < 0,
+    lambda y: y,
 )
 
 _UNARY = (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 
@@ -28,7 +29,7 @@ def any_element(
     Every device looks at its own block; between devices one flag is added up.
 
     Args:
-        refused: the condition, element by element.
+        refused: the condition, element by element: bool, or signed integers that are negative where it holds.
         array: the operand, padded.
         shape: the operand's, without padding.
         mesh: the devices.
@@ -42,7 +43,8 @@ def any_element(
             if padded > size:
                 kind = index_type(padded)
                 first = lax.axis_index(spec[axis]).astype(kind) * part.shape[axis] if spec[axis] else 0
-                found = found & (lax.broadcasted_iota(kind, part.shape, axis) + first < size)
+                inside = lax.broadcasted_iota(kind, part.shape, axis) + first < size
+                found = jnp.where(inside, found, jnp.zeros_like(found))
         here = _any(found)
         return lax.psum(here.astype(jnp.int32), names) > 0 if names else here
 
@@ -53,8 +55,10 @@ def any_element(
 
 
 def _any(flags: jax.Array) -> jax.Array:
-    # As bytes that are or-ed: XLA:CPU has no vectors for reductions of bool.
-    flat = flags.reshape(-1).astype(jnp.int8)
+    # Integers are or-ed with vectors, of which XLA:CPU has none for reductions of bool.
+    flat = -flags.astype(jnp.int8) if flags.dtype == np.bool_ else flags
+    flat = flat.reshape(-1)
     rows, rest = divmod(flat.size, _LANES)
-    row = lax.reduce(flat[: flat.size - rest].reshape(rows, _LANES), jnp.int8(0), lax.bitwise_or, (0,))
-    return jnp.any(row) | jnp.any(flat[flat.size - rest :])
+    zero = jnp.zeros((), flat.dtype)
+    row = lax.reduce(flat[: flat.size - rest].reshape(rows, _LANES), zero, lax.bitwise_or, (0,))
+    return jnp.any(row < 0) | jnp.any(flat[flat.size - rest :] < 0)
