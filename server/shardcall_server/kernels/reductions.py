@@ -226,7 +226,9 @@ def _gspmd(row: Reduction, problem: Problem) -> Program:
     if 0 in x.shape:
 
         def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
-            value = jnp.full((), cast(float, row.of_none), result.dtype) if initial is None else arrays[-1]
+            fill = cast(float, row.of_none)
+            both = complex(fill, fill) if result.dtype.kind == "c" and np.isnan(fill) else fill
+            value = jnp.full((), both, result.dtype) if initial is None else arrays[-1]
             return (jnp.broadcast_to(value.astype(result.dtype), padded),)
 
         return of_none
