@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from conftest import ServerProcess
 
 import shardcall as sc
 
@@ -54,6 +56,14 @@ def holds_nothing(client: sc.Client) -> bool:
     """Whether nothing of any call, client or lease is left on a server."""
     usage = client.usage()
     return not (usage.regions or usage.bytes_in_use or usage.segments or usage.leases or usage.arrays)
+
+
+@contextmanager
+def left_empty(server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that several tests use, one after the other; what one has left on it is gone before the next."""
+    yield server
+    with sc.connect(server.address) as observer:
+        until(lambda: holds_nothing(observer) and not is_busy(observer))
 
 
 def is_busy(client: sc.Client, calls: int = 1) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel
-from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, memory_files, until
+from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, left_empty, memory_files, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import shardcall as sc
@@ -24,9 +24,15 @@ LONG = np.ones((3000, 3000))  # 54 GFLOP squared: about a second here
 
 
 @pytest.fixture(scope="module")
-def robust() -> Iterator[ServerProcess]:
-    """A server that outlives what the tests do to its mesh, and gives memory back soon."""
+def robust_server() -> Iterator[ServerProcess]:
     with running_server("--trim-after-s", "0.2") as server:
+        yield server
+
+
+@pytest.fixture
+def robust(robust_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that outlives what the tests do to its mesh, and gives memory back soon."""
+    with left_empty(robust_server) as server:
         yield server
 
 

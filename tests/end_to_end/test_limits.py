@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import header, open_channel
-from end_to_end.processes import X, is_busy, until
+from end_to_end.processes import X, is_busy, left_empty, until
 
 import shardcall as sc
 from shardcall import P
@@ -26,17 +26,29 @@ LARGE = np.ones((512, 2048))  # 8 MiB; a difference gives as much back
 
 
 @pytest.fixture(scope="module")
-def poor() -> Iterator[ServerProcess]:
-    """A server with memory for one call of arrays like LARGE."""
+def poor_server() -> Iterator[ServerProcess]:
     with running_server("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20)) as server:
         yield server
 
 
+@pytest.fixture
+def poor(poor_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server with memory for one call of arrays like LARGE."""
+    with left_empty(poor_server) as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
-def crowded() -> Iterator[ServerProcess]:
-    """A server that works on one call at a time and keeps programs of few bytes."""
+def crowded_server() -> Iterator[ServerProcess]:
     flags = ("--max-concurrent-calls", "1", "--max-cached-bytes", str(1 << 20))
     with running_server(*flags, log=Path(os.devnull)) as server:
+        yield server
+
+
+@pytest.fixture
+def crowded(crowded_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that works on one call at a time and keeps programs of few bytes."""
+    with left_empty(crowded_server) as server:
         yield server
 
 

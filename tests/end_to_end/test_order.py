@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import call, header, mesh, operand, spec
-from end_to_end.processes import X, holds_nothing, is_busy, until
+from end_to_end.processes import X, holds_nothing, is_busy, left_empty, until
 from end_to_end.segments_by_hand import MIB, held_segment
 
 import shardcall as sc
@@ -106,10 +106,16 @@ def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, ch
 
 
 @pytest.fixture(scope="module")
-def narrow() -> Iterator[ServerProcess]:
-    """A server that works on one call at a time."""
+def narrow_server() -> Iterator[ServerProcess]:
     with running_server("--max-concurrent-calls", "1", devices=1) as running:
         yield running
+
+
+@pytest.fixture
+def narrow(narrow_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that works on one call at a time."""
+    with left_empty(narrow_server) as server:
+        yield server
 
 
 def test_questions_are_answered_while_the_mesh_is_busy_and_every_place_is_taken(narrow):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import token_of
-from end_to_end.processes import X, holds_nothing, is_busy, until
+from end_to_end.processes import X, holds_nothing, is_busy, left_empty, until
 
 import shardcall as sc
 
@@ -25,19 +25,23 @@ LARGE = np.random.default_rng(1).standard_normal((1024, 1024))  # 8 MiB
 
 
 @pytest.fixture(scope="module")
-def tight() -> Iterator[ServerProcess]:
-    """A server whose clients have one segment of 32 MiB each, and which gives memory back soon."""
+def tight_server() -> Iterator[ServerProcess]:
     with running_server("--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2) as server:
         yield server
 
 
 @pytest.fixture
+def tight(tight_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server whose clients have one segment of 32 MiB each, and which gives memory back soon."""
+    with left_empty(tight_server) as server:
+        yield server
+
+
+@pytest.fixture
 def sharing(tight: ServerProcess) -> Iterator[sc.Client]:
-    """A client of that server; afterwards nothing of it is left."""
+    """A client of that server."""
     with sc.connect(tight.address) as client:
         yield client
-    with sc.connect(tight.address) as observer:
-        until(lambda: holds_nothing(observer))
 
 
 def shared(array: np.ndarray) -> bool:

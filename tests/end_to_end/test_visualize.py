@@ -57,7 +57,13 @@ def test_arrays_on_different_devices_do_not_meet_unless_told_where(client, over,
             with pytest.raises(sc.ShardingError) as caught:
                 ask(here, there)
             assert caught.value.field == "mesh"
-            for part in ("lhs lies on Mesh(x=4) of devices 0,1,2,3", "rhs on ", told, "mesh=", "put one of them again"):
+            for part in (
+                "lhs lies on Mesh(x=4) of devices 0,1,2,3",
+                "rhs on ",
+                told,
+                "mesh=",
+                "Client.reshard(array, mesh=…, keep=True)",
+            ):
                 assert part in str(caught.value)
         for meeting in (sc.Mesh(x=4), over, sc.Mesh(x=8)):
             np.testing.assert_allclose(client.matmul(here, there, mesh=meeting).array, X @ (X + 1))

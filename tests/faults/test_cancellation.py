@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import call, execute, header, mesh, open_channel, operand, spec, token_of
-from end_to_end.processes import X, holds_nothing, until
+from end_to_end.processes import X, holds_nothing, left_empty, until
 from faults import slow_kernel
 from faults.canary import Canary
 
@@ -33,11 +33,17 @@ ROWS = itertools.count(100)
 
 
 @pytest.fixture(scope="module")
-def leaving() -> Iterator[ServerProcess]:
-    """A server of two devices with places for many calls, which hands the mesh one at a time: they wait before it."""
+def leaving_server() -> Iterator[ServerProcess]:
     flags = ("--max-launched-calls", "1", "--max-concurrent-calls", "400")
     with running_server(*flags, devices=2, log=Path(os.devnull)) as running:
         yield running
+
+
+@pytest.fixture
+def leaving(leaving_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server of two devices with places for many calls, which hands the mesh one at a time: they wait before it."""
+    with left_empty(leaving_server) as server:
+        yield server
 
 
 def is_quiet(client: sc.Client) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import EXHAUSTED, details, execute, header, open_channel, operand, token_of
-from end_to_end.processes import X, holds_nothing, until
+from end_to_end.processes import X, holds_nothing, left_empty, until
 from faults.polite import Outcome, all_at_once
 
 import shardcall as sc
@@ -40,11 +40,17 @@ def crowded() -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def narrow() -> Iterator[ServerProcess]:
-    """A server of one device, which works on eight small calls at once and hands the mesh one at a time."""
+def narrow_server() -> Iterator[ServerProcess]:
     flags = ("--max-concurrent-calls", "8", "--max-launched-calls", "1", "--max-call-bytes", str(MIB))
     with running_server(*flags, devices=1) as running:
         yield running
+
+
+@pytest.fixture
+def narrow(narrow_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server of one device, which works on eight small calls at once and hands the mesh one at a time."""
+    with left_empty(narrow_server) as server:
+        yield server
 
 
 def is_right(response: object) -> bool:
