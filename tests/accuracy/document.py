@@ -44,7 +44,7 @@ def _number(worst: float) -> str:
 
 
 def holds(stated: Accuracy, found: Accuracy, row: str) -> bool:
-    """Whether what was found is no worse than a row states, but for how its numbers are rounded in the table.
+    """Returns True if a measurement is no worse than a row states, apart from the rounding of the table's numbers.
 
     Of sums half as much again is allowed, since other processors add in another order, and half a unit in any case, as
     a result that is rounded once has. Results that differ are as many as stated by proportion, since an array of
@@ -107,7 +107,7 @@ def refusal(stated: Mapping[str, str], found: Mapping[str, str], *, quick: bool,
 
 
 def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], platform: str = "cpu") -> dict[str, str]:
-    """What a table holds for: versions, devices, flags and sizes, and what was not measured."""
+    """The conditions of a table: versions, devices, flags, sizes, and what was not measured."""
     elements = {
         "float32, float64 and complex types": sizes("float64"),
         "float16 and bfloat16": sizes("float16"),

@@ -107,7 +107,7 @@ class Changing:
     log: Path
 
     def told(self, what: str) -> int:
-        """How often it has said something."""
+        """Counts a text in the log."""
         return self.log.read_text().count(what)
 
 

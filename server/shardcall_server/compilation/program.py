@@ -27,7 +27,7 @@ class BuildError(Exception):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was no memory, of the devices or of the host."""
+    """Returns True for an error of devices or a host that have run out of memory."""
     return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
