@@ -143,6 +143,10 @@ def test_sums_of_nothing(run, same):
         same(run(KERNELS[name], x, mesh={"x": 8}, axis=0), expected(name, x, axis=0))
     same(run(KERNELS["max"], x, mesh={"x": 8}, axis=1), expected("max", x, axis=1))
     for kind in (np.float32, np.complex64):
+        begin = np.array(3, kind)
+        largest = run(KERNELS["max"], x.astype(kind), None, begin, mesh={"x": 8}, axis=0)
+        same(largest, expected("max", x.astype(kind), axis=0, initial=begin))
+    for kind in (np.float32, np.complex64):
         with pytest.warns(RuntimeWarning):
             mean = expected("mean", x.astype(kind), axis=0)
         result = run(KERNELS["mean"], x.astype(kind), mesh={"x": 8}, axis=0)

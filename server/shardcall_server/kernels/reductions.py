@@ -226,9 +226,12 @@ def _gspmd(row: Reduction, problem: Problem) -> Program:
     if 0 in x.shape:
 
         def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
-            fill = cast(float, row.of_none)
-            both = complex(fill, fill) if result.dtype.kind == "c" and np.isnan(fill) else fill
-            value = jnp.full((), both, result.dtype) if initial is None else arrays[-1]
+            if initial is None:
+                fill = cast(float, row.of_none)
+                is_complex_nan = result.dtype.kind == "c" and np.isnan(fill)
+                value = jnp.full((), complex(fill, fill) if is_complex_nan else fill, result.dtype)
+            else:
+                value = arrays[-1]
             return (jnp.broadcast_to(value.astype(result.dtype), padded),)
 
         return of_none
