@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 from shardcall.arrays import Array, NDArray
 from shardcall.errors import InvalidOperandError
-from shardcall.mesh import Mesh
+from shardcall.mesh import MeshLike
 from shardcall.operands import OperandLike, as_operand
 from shardcall.remote_array import SHORT_TIMEOUT_S, RemoteArray
 from shardcall.residents import Handle, Residents
@@ -29,7 +29,7 @@ class ArrayMethods(ABC):
         x: OperandLike,
         /,
         *,
-        mesh: Mesh | None = None,
+        mesh: MeshLike | None = None,
         spec: SpecLike | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> RemoteArray:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shardcall.forks import begin_anew_in_children
 from shardcall.mesh import Mesh
-from shardcall.specs import PartitionSpec, SpecLike
+from shardcall.specs import PartitionSpec
 from shardcall.v1 import kernel_pb2
 
 _MOST = 256
@@ -54,29 +54,17 @@ def call_key(
     kernel: str,
     parameters: Mapping[str, Any],
     mesh: Mesh | None,
-    in_specs: Sequence[SpecLike | None] | None,
-    out_specs: Sequence[SpecLike | None] | None,
+    in_specs: Sequence[PartitionSpec | None] | None,
+    out_specs: Sequence[PartitionSpec | None] | None,
     strategy: str,
 ) -> Hashable | None:
     """Returns what calls have in common that have the same message.
 
     Returns:
-        The key; None where an argument is not of the plain kinds whose equality says enough. To be found by a key is
-        thus to have been checked: whatever is refused has none, or was refused when its message was made.
+        The key; None where a parameter is not of the plain kinds whose equality says enough.
     """
     kinds = tuple(map(type, parameters.values()))  # for 1 == True
-    places, result_places = _specs_key(in_specs), _specs_key(out_specs)
-    if not _PLAIN.issuperset(kinds) or places is None or result_places is None:
+    if not _PLAIN.issuperset(kinds):
         return None
-    if mesh is not None and type(mesh) is not Mesh:
-        return None
-    return kernel, strategy, mesh and (mesh.axes, mesh.device_ids), places, result_places, kinds, *parameters.items()
-
-
-def _specs_key(specs: Sequence[SpecLike | None] | None) -> tuple[Hashable, ...] | None:
-    if specs is None:
-        return ()
-    if type(specs) not in (list, tuple) or any(type(spec) not in (PartitionSpec, type(None)) for spec in specs):
-        return None
-    key: tuple[Any, ...] = tuple(specs)
-    return key
+    over = mesh and (mesh.axes, mesh.device_ids)
+    return kernel, strategy, over, tuple(in_specs or ()), tuple(out_specs or ()), kinds, *parameters.items()

@@ -12,11 +12,11 @@ from shardcall.arrays import Array, NDArray
 from shardcall.blocks import device_label
 from shardcall.call_memo import CallMemo, call_key
 from shardcall.errors import InvalidOperandError, InvalidRequestError, ShardcallError, ShardingError
-from shardcall.mesh import Mesh
+from shardcall.mesh import Mesh, MeshLike, as_mesh
 from shardcall.operands import as_operand
 from shardcall.remote_array import RemoteArray, check_there, find_remote_array
-from shardcall.specs import PartitionSpec, SpecLike, axis_names
-from shardcall.spelling import Spelled, caller_name, operand_name, spell
+from shardcall.specs import PartitionSpec, SpecLike, as_specs, axis_names
+from shardcall.spelling import caller_name, operand_name, spell
 from shardcall.v1 import array_pb2, kernel_pb2
 
 AUTO = "auto"
@@ -77,7 +77,7 @@ def prepare(
     operands: Sequence[Any],
     keywords: Mapping[str, Any],
     *,
-    mesh: Mesh | None = None,
+    mesh: MeshLike | None = None,
     in_specs: Sequence[SpecLike | None] | None = None,
     out_specs: Sequence[SpecLike | None] | None = None,
     strategy: str = AUTO,
@@ -93,11 +93,13 @@ def prepare(
             raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
     spelled = spell(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
     values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(spelled.operands))
-    mesh, given = placed(kernel, values, mesh, spelled.in_specs)
+    named = partial(caller_name, kernel)
+    given, wanted = as_specs(spelled.in_specs, "in_specs", named), as_specs(spelled.out_specs, "out_specs", named)
+    over, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), given)
     memo = CallMemo() if memo is None else memo
-    key = call_key(kernel, spelled.parameters, mesh, given, spelled.out_specs, strategy)
+    key = call_key(kernel, spelled.parameters, over, specs, wanted, strategy)
     if (message := memo.find(key)) is None:
-        message = _message(kernel, spelled._replace(in_specs=given), mesh, strategy)
+        message = _message(kernel, spelled.parameters, over, specs, wanted, strategy)
         memo.keep(key, message)
     return Call(message, values)
 
@@ -106,8 +108,8 @@ def placed(
     kernel: str,
     operands: Sequence[NDArray | RemoteArray | Array | None],
     over: Mesh | None,
-    in_specs: Sequence[SpecLike | None] | None,
-) -> tuple[Mesh | None, Sequence[SpecLike | None] | None]:
+    in_specs: Sequence[PartitionSpec | None] | None,
+) -> tuple[Mesh | None, Sequence[PartitionSpec | None] | None]:
     """Returns mesh and specs of a call, those unset taken from operands that are on the mesh.
 
     Args:
@@ -121,15 +123,15 @@ def placed(
             order.
     """
     resident = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
-    if not resident or isinstance(in_specs, PartitionSpec) or not isinstance(in_specs, list | tuple | None):
-        return over, in_specs  # of another kind: refused later
+    if not resident:
+        return over, in_specs
     if over is None:
         over = _common_mesh(kernel, resident)
-    specs: list[SpecLike | None] = list(in_specs or ())
+    specs = list(in_specs or ())
     for i, operand in resident.items():
         specs += [None] * (i + 1 - len(specs))
         names = {name for entry in operand.spec for name in axis_names(entry)}
-        if specs[i] is None and isinstance(over, Mesh) and names <= set(over.axis_names):
+        if specs[i] is None and names <= set(over.axis_names):
             specs[i] = operand.spec
     return over, specs
 
@@ -155,14 +157,21 @@ def _where(array: RemoteArray) -> str:
     return f"{Mesh(array.mesh.shape)}{devices} as {array.spec}"
 
 
-def _message(kernel: str, spelled: Spelled, over: Mesh | None, strategy: str) -> kernel_pb2.KernelCall:
+def _message(
+    kernel: str,
+    given: Mapping[str, Any],
+    over: Mesh | None,
+    in_specs: Sequence[PartitionSpec | None] | None,
+    out_specs: Sequence[PartitionSpec | None] | None,
+    strategy: str,
+) -> kernel_pb2.KernelCall:
     try:
         return kernel_pb2.KernelCall(
             kernel=kernel,
-            parameters=parameters.to_protos(spelled.parameters),
+            parameters=parameters.to_protos(given),
             mesh=None if over is None else mesh.to_proto(over),
-            in_specs=specs.to_protos(spelled.in_specs, "in_specs", partial(caller_name, kernel)),
-            out_specs=specs.to_protos(spelled.out_specs, "out_specs", partial(caller_name, kernel)),
+            in_specs=map(specs.to_proto, in_specs or ()),
+            out_specs=map(specs.to_proto, out_specs or ()),
             strategy=strategy,
         )
     except ShardcallError:

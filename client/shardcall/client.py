@@ -18,7 +18,7 @@ from shardcall.call_memo import CallMemo
 from shardcall.calls import AUTO, Call, prepare
 from shardcall.compiled import CompiledKernel
 from shardcall.kernels import KernelDescription, KernelTable
-from shardcall.mesh import Mesh
+from shardcall.mesh import MeshLike
 from shardcall.methods import KernelMethods
 from shardcall.operands import OperandLike
 from shardcall.parameters import ParameterLike
@@ -67,7 +67,7 @@ class Client(KernelMethods[Result], ArrayMethods):
         name: str,
         /,
         *operands: OperandLike | None,
-        mesh: Mesh | None = None,
+        mesh: MeshLike | None = None,
         in_specs: Specs = None,
         out_specs: Specs = None,
         strategy: str = AUTO,
@@ -112,7 +112,7 @@ class Client(KernelMethods[Result], ArrayMethods):
         name: str,
         /,
         *operands: OperandLike | Array | None,
-        mesh: Mesh | None = None,
+        mesh: MeshLike | None = None,
         in_specs: Specs = None,
         out_specs: Specs = None,
         strategy: str = AUTO,
@@ -145,7 +145,7 @@ class Client(KernelMethods[Result], ArrayMethods):
         name: str,
         /,
         *operands: OperandLike | Array | None,
-        mesh: Mesh | None = None,
+        mesh: MeshLike | None = None,
         in_specs: Specs = None,
         out_specs: Specs = None,
         strategy: str = AUTO,

@@ -9,20 +9,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeAlias
 
 from shardcall.errors import ProtocolError, ShardingError
 from shardcall.v1 import mesh_pb2
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LARGEST = 2**63 - 1
+_USUAL_NAMES = "xyz"
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class Mesh:
-    """A grid of devices with named axes: ``Mesh(x=8)`` or ``Mesh({"x": 4, "y": 2})``.
+    """A grid of devices with named axes: ``Mesh(x=4, y=2)``, ``Mesh({"x": 4, "y": 2})`` or ``Mesh((4, 2))``.
 
     Args:
-        axes: sizes by name, outermost first.
+        axes: sizes by name, outermost first; or up to three sizes, whose axes are named ``x``, ``y`` and ``z``.
         device_ids: the devices in row-major order of the axes; None for the server's first ones in their
             own order.
         sizes: the same as ``axes``, written as keywords.
@@ -36,17 +38,16 @@ class Mesh:
 
     def __init__(
         self,
-        axes: Mapping[str, int] | None = None,
+        axes: Mapping[str, int] | Sequence[int] | None = None,
         /,
         *,
         device_ids: Sequence[int] | None = None,
         **sizes: int,
     ) -> None:
-        if axes is not None and not isinstance(axes, Mapping):
-            raise _refusal(f'a mesh is made of {axes!r}; give sizes by name, such as Mesh(x=8) or Mesh({{"x": 8}})')
-        if axes and sizes:
-            raise _refusal("a mesh is given both a mapping and keywords; give its axes one way")
-        checked = tuple((_name(name), _size(name, size)) for name, size in (axes or sizes).items())
+        by_name = _by_name(axes)
+        if by_name and sizes:
+            raise _refusal("a mesh is given both by position and by keywords; give its axes one way")
+        checked = tuple((_name(name), _size(name, size)) for name, size in (by_name or sizes).items())
         if not checked:
             raise _refusal("a mesh needs an axis; give one, such as Mesh(x=1) for one device")
         object.__setattr__(self, "axes", checked)
@@ -82,14 +83,21 @@ class Mesh:
         return f"Mesh({text})" if self.device_ids is None else f"Mesh({text}, device_ids={list(self.device_ids)})"
 
 
-def to_proto(mesh: Mesh) -> mesh_pb2.Mesh:
-    """Returns the wire form.
+MeshLike: TypeAlias = Mesh | Mapping[str, int] | Sequence[int]
+"""A `Mesh`, or what makes one: ``{"x": 4, "y": 2}``, ``(4, 2)``."""
+
+
+def as_mesh(value: MeshLike) -> Mesh:
+    """Returns the mesh that a caller means.
 
     Raises:
-        ShardingError: if it is not a mesh of ours.
+        ShardingError: if it is none.
     """
-    if not isinstance(mesh, Mesh):
-        raise _refusal(f"mesh is {mesh!r}; give a shardcall.Mesh, such as Mesh(x=8)")
+    return value if isinstance(value, Mesh) else Mesh(value)
+
+
+def to_proto(mesh: Mesh) -> mesh_pb2.Mesh:
+    """Returns the wire form."""
     axes = [mesh_pb2.MeshAxis(name=name, size=size) for name, size in mesh.axes]
     return mesh_pb2.Mesh(axes=axes, device_ids=mesh.device_ids or ())
 
@@ -105,6 +113,24 @@ def from_proto(message: mesh_pb2.Mesh) -> Mesh:
         return Mesh(axes, device_ids=list(message.device_ids) or None)
     except ShardingError as error:
         raise ProtocolError(f"the server tells of a mesh that is none: {error}") from None
+
+
+def _by_name(axes: object) -> Mapping[str, int]:
+    if axes is None:
+        return {}
+    if isinstance(axes, Mapping):
+        return axes
+    if not isinstance(axes, tuple | list) or any(_integer(size) is None for size in axes):
+        raise _refusal(
+            f"a mesh is made of {axes!r}; give sizes by name, such as Mesh(x=4, y=2) or {{'x': 4, 'y': 2}}, or a tuple "
+            "of sizes, such as (4, 2)"
+        )
+    if len(axes) > len(_USUAL_NAMES):
+        raise _refusal(
+            f"a mesh of sizes {axes!r} has {len(axes)} axes, and without names it may have {len(_USUAL_NAMES)}; give "
+            "sizes by name, such as Mesh(a=2, b=2, c=2, d=1)"
+        )
+    return dict(zip(_USUAL_NAMES, axes, strict=False))
 
 
 def _name(name: object) -> str:

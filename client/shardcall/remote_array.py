@@ -64,6 +64,12 @@ class SupportsRemoteArray(Protocol):
 class Described:
     """What is told of an array on the mesh without a round trip."""
 
+    def __copy__(self) -> Self:
+        return self  # its values never change, and stay as long as anybody has the object
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
     # Not abstract: every call asks for its operands' classes, and of abstract ones that takes several times as long.
     def __remote_array__(self) -> RemoteArray:
         """Returns the array."""
@@ -156,7 +162,7 @@ class RemoteArray(Described):
     Made by `Client.put` and by calls with ``keep=True``. It stays until `delete`, the end of a ``with`` block over
     it, or `Client.close`; losing the object deletes nothing at once, but its client does so before the next array that
     is to stay, or with the next renewal of its lease. What is told here needs no round trip; ``numpy.asarray`` and
-    `get` copy the values.
+    `get` copy the values. A copy (`copy.copy`, `copy.deepcopy`) is the same object; a pickle is refused.
     """
 
     def __init__(
@@ -176,8 +182,8 @@ class RemoteArray(Described):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a RemoteArray belongs to its client, and is neither pickled nor copied; give its .handle, which a client "
-            "with the same token takes, or its values: .get()"
+            "a RemoteArray belongs to its client and cannot be pickled; pickle its .handle, which a client with the "
+            "same token takes while this object is kept, or its values, array.get()"
         )
 
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:

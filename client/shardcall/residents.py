@@ -14,7 +14,7 @@ from shardcall import mesh, plan, specs
 from shardcall.arrays import NDArray
 from shardcall.errors import ArrayLostError, InvalidOperandError, ResourceExhaustedError, ShardcallError
 from shardcall.lease import Lease
-from shardcall.mesh import Mesh
+from shardcall.mesh import MeshLike
 from shardcall.remote_array import (
     SHORT_TIMEOUT_S,
     Owner,
@@ -74,13 +74,15 @@ class Residents:
         return self._lease.lease_id
 
     def put(
-        self, owner: Owner, array: NDArray, over: Mesh | None, spec: SpecLike | None, until: Deadline
+        self, owner: Owner, array: NDArray, over: MeshLike | None, spec: SpecLike | None, until: Deadline
     ) -> RemoteArray:
         """Puts an array of any layout on the mesh."""
         check_size(array.nbytes, self._limits.max_call_bytes)
         _check_room(array.nbytes, self._limits.max_resident_bytes)
         header = array_service_pb2.PutArrayHeader(
-            mesh=None if over is None else mesh.to_proto(over), spec=specs.to_proto(spec), lease_id=self.lease_id
+            mesh=None if over is None else mesh.to_proto(mesh.as_mesh(over)),
+            spec=specs.to_proto(None if spec is None else specs.as_spec(spec)),
+            lease_id=self.lease_id,
         )
 
         def put(shared: Shared | None) -> array_service_pb2.PutArrayResponse:

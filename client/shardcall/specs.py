@@ -11,8 +11,8 @@ from shardcall.v1 import mesh_pb2
 Entry: TypeAlias = str | tuple[str, ...] | None
 """What one array axis is split over: nothing, one mesh axis, or several, outermost first."""
 
-SpecLike: TypeAlias = Iterable[Any]
-"""A `PartitionSpec`, ours or JAX's."""
+SpecLike: TypeAlias = str | Iterable[Any]
+"""A `PartitionSpec`, ours or JAX's, or its entries: ``("x", None)``; ``"x"`` is ``P("x")``."""
 
 
 class PartitionSpec(tuple[Entry, ...]):
@@ -57,50 +57,57 @@ def axis_names(entry: Entry) -> tuple[str, ...]:
 
 
 def as_spec(value: SpecLike, field: str = "spec") -> PartitionSpec:
-    """Returns our own class for a spec of ours or of JAX's.
+    """Returns our own class for a spec of ours or of JAX's, for its entries, and for the name of one mesh axis.
 
     Raises:
-        ShardingError: for anything else, a bare tuple too: ``("x", None)`` may be a spec or two.
+        ShardingError: for anything else.
     """
-    if isinstance(value, PartitionSpec):
+    if type(value) is PartitionSpec:
         return value
     # JAX's class has been named PartitionSpec and P; this attribute has stayed.
-    if not hasattr(type(value), "UNCONSTRAINED"):
+    if not isinstance(value, str | tuple | list) and not hasattr(type(value), "UNCONSTRAINED"):
         raise ShardingError(
             f'{field} is {value!r}; give shardcall.P(…), such as P("x", None), or None for the default',
             field=field,
         )
     if getattr(value, "unreduced", None) or getattr(value, "reduced", None):
         raise ShardingError(f"{field} is {value!r}; unreduced axes are not supported", field=field)
-    return PartitionSpec(*value)
+    try:
+        return PartitionSpec(value) if isinstance(value, str) else PartitionSpec(*value)
+    except ShardingError as error:
+        raise ShardingError(f"{field} is {value!r}: {error}", field=field) from None
 
 
-def to_proto(spec: SpecLike | None, field: str = "spec") -> mesh_pb2.OptionalPartitionSpec:
+def as_specs(
+    values: Sequence[SpecLike | None] | None, field: str, caller_name: Callable[[str], str] = str
+) -> tuple[PartitionSpec | None, ...] | None:
+    """Returns one spec per operand or result in our own class; None stays None.
+
+    Args:
+        values: as the caller gave them.
+        field: what errors call all of them.
+        caller_name: from ``in_specs[0]`` to what errors call that one.
+
+    Raises:
+        ShardingError: for one that is no spec, and for a single spec where one for each is to be given.
+    """
+    if values is None:
+        return None
+    if isinstance(values, PartitionSpec) or not isinstance(values, list | tuple):
+        raise ShardingError(
+            f"{field} is {values!r}; give a list, one spec or None for each, such as [P('x', None), None]",
+            field=field,
+        )
+    named = ((spec, caller_name(f"{field}[{i}]")) for i, spec in enumerate(values))
+    return tuple(None if spec is None else as_spec(spec, name) for spec, name in named)
+
+
+def to_proto(spec: PartitionSpec | None) -> mesh_pb2.OptionalPartitionSpec:
     """Returns the wire form; None is unset."""
     if spec is None:
         return mesh_pb2.OptionalPartitionSpec()
-    entries = [mesh_pb2.PartitionSpecEntry(axis_names=axis_names(entry)) for entry in as_spec(spec, field)]
+    entries = [mesh_pb2.PartitionSpecEntry(axis_names=axis_names(entry)) for entry in spec]
     return mesh_pb2.OptionalPartitionSpec(spec=mesh_pb2.PartitionSpec(entries=entries))
-
-
-def to_protos(
-    specs: Sequence[SpecLike | None] | None, field: str, caller_name: Callable[[str], str] = str
-) -> list[mesh_pb2.OptionalPartitionSpec]:
-    """Returns the wire form of one spec per operand or result; None leaves all unset.
-
-    Args:
-        specs: as the caller gave them.
-        field: what errors call all of them.
-        caller_name: from ``in_specs[0]`` to what errors call that one.
-    """
-    if specs is None:
-        return []
-    if isinstance(specs, PartitionSpec) or not isinstance(specs, list | tuple):
-        raise ShardingError(
-            f"{field} is {specs!r}; give a list, one spec or None for each, such as [P('x', None), None]",
-            field=field,
-        )
-    return [to_proto(spec, caller_name(f"{field}[{i}]")) for i, spec in enumerate(specs)]
 
 
 def from_proto(message: mesh_pb2.PartitionSpec) -> PartitionSpec:

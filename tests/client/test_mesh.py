@@ -6,7 +6,7 @@ import pytest
 
 import shardcall
 from shardcall.errors import ProtocolError
-from shardcall.mesh import Mesh, from_proto, to_proto
+from shardcall.mesh import Mesh, as_mesh, from_proto, to_proto
 from shardcall.v1 import mesh_pb2
 
 
@@ -56,7 +56,13 @@ def test_the_wire_gives_back_what_it_got(mesh):
     [
         (Mesh, "needs an axis"),
         (lambda: Mesh({}), "needs an axis"),
+        (lambda: Mesh(()), "needs an axis"),
         (lambda: Mesh(8), "give sizes by name"),
+        (lambda: Mesh("x"), "give sizes by name"),
+        (lambda: Mesh((4, 0)), "axis 'y' has size 0"),
+        (lambda: Mesh((4, True)), "or a tuple of sizes"),
+        (lambda: Mesh((1, 1, 1, 8)), "4 axes, and without names it may have 3"),
+        (lambda: Mesh((4,), y=2), "one way"),
         (lambda: Mesh([("x", 8)]), "give sizes by name"),
         (lambda: Mesh({"x": 8}, y=2), "one way"),
         (lambda: Mesh(x=0), "size 0; a size is an integer, 1 or more"),
@@ -83,9 +89,15 @@ def test_what_is_no_mesh_is_refused(make, says):
     assert isinstance(caught.value, ValueError)
 
 
-def test_only_our_own_mesh_is_sent():
-    with pytest.raises(shardcall.ShardingError, match=r"give a shardcall.Mesh"):
-        to_proto({"x": 8})
+def test_sizes_without_names_are_axes_x_y_and_z():
+    assert Mesh((4, 2)) == Mesh([np.int64(4), 2]) == Mesh(x=4, y=2)
+    assert Mesh((2, 2, 2)).axis_names == ("x", "y", "z")
+    assert Mesh((2,), device_ids=[1, 0]) == Mesh(x=2, device_ids=[1, 0])
+
+
+@pytest.mark.parametrize("value", [Mesh(x=4, y=2), {"x": 4, "y": 2}, (4, 2), [4, 2]])
+def test_what_stands_for_a_mesh_is_one(value):
+    assert as_mesh(value) == Mesh(x=4, y=2)
 
 
 def test_a_server_that_tells_of_no_mesh_breaks_the_contract():

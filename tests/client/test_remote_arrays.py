@@ -231,10 +231,23 @@ def test_a_list_leaves_an_array_alone_whose_answer_is_on_its_way(memory, client,
     assert array.get() == [1.0]
 
 
-@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_it_is_neither_pickled_nor_copied(client, use):
-    with pytest.raises(TypeError, match=r"belongs to its client.*give its \.handle"):
-        use(client.put([1.0]))
+def test_a_pickle_is_refused_and_says_what_to_do(client):
+    with pytest.raises(TypeError, match=r"cannot be pickled; pickle its \.handle"):
+        pickle.dumps(client.put([1.0]))
+
+
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda array: copy.deepcopy({"x": [array]})["x"][0]])
+def test_a_copy_is_another_reference(client, memory, make):
+    array = client.put([1.0])
+    other = make(array)
+    del array
+    gc.collect()
+    client.put([2.0])  # deletes what nobody has any more
+    assert other.get() == [1.0]
+    del other
+    gc.collect()
+    client.put([3.0])
+    assert len(memory.stored) == 1
 
 
 def test_an_array_that_is_no_handle_is_not_printed(client):

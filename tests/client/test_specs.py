@@ -5,7 +5,7 @@ import pytest
 
 import shardcall
 from shardcall import P
-from shardcall.specs import as_spec, from_proto, to_proto, to_protos
+from shardcall.specs import as_spec, as_specs, from_proto, to_proto
 
 
 def test_entries_read_as_a_tuple():
@@ -42,7 +42,7 @@ def jax_spec():
 def test_a_spec_of_jax_is_read_by_its_entries(jax_spec):
     assert as_spec(jax_spec("x", None, ("y", "z"))) == P("x", None, ("y", "z"))
     assert as_spec(jax_spec()) == P()
-    assert to_protos([jax_spec("x"), None], "in_specs") == to_protos([P("x"), None], "in_specs")
+    assert as_specs([jax_spec("x"), None], "in_specs") == (P("x"), None)
 
 
 def test_what_only_jax_can_do_is_refused(jax_spec):
@@ -51,7 +51,7 @@ def test_what_only_jax_can_do_is_refused(jax_spec):
     with pytest.raises(shardcall.ShardingError, match=r"an entry is None"):
         as_spec(jax_spec(jax_spec.UNCONSTRAINED))
     with pytest.raises(shardcall.ShardingError, match=r"give a list"):
-        to_protos(jax_spec("x"), "in_specs")
+        as_specs(jax_spec("x"), "in_specs")
 
 
 @pytest.mark.parametrize("entry", [1, 1.5, ("x", 1), object(), b"x"])
@@ -66,7 +66,25 @@ def test_a_mesh_axis_splits_one_array_axis(entries):
         P(*entries)
 
 
-@pytest.mark.parametrize("value", ["x", ("x", None), ["x"], 3])
+@pytest.mark.parametrize("value", ["x", ("x",), ["x"]])
+def test_names_and_entries_are_a_spec(value):
+    assert as_spec(value) == P("x")
+    assert type(as_spec(value)) is P
+
+
+def test_several_entries_are_one_spec():
+    assert as_spec(("x", None, ("y", "z"))) == as_spec(["x", None, ["y", "z"]]) == P("x", None, ("y", "z"))
+    assert as_spec(()) == P()
+    assert as_specs(["x", None, ("x", None)], "in_specs") == (P("x"), None, P("x", None))
+
+
+def test_a_wrong_entry_is_told_with_the_field():
+    with pytest.raises(shardcall.ShardingError, match=r"^lhs_spec is \('x', 3\): a spec's entry is 3") as caught:
+        as_spec(("x", 3), "lhs_spec")
+    assert caught.value.field == "lhs_spec"
+
+
+@pytest.mark.parametrize("value", [3, b"x", {"x": 0}, object()])
 def test_what_is_no_spec_is_refused(value):
     with pytest.raises(shardcall.ShardingError, match=r"lhs_spec is .*give shardcall.P"):
         as_spec(value, "lhs_spec")
@@ -75,10 +93,10 @@ def test_what_is_no_spec_is_refused(value):
 @pytest.mark.parametrize("value", [P("x", None), "x", 3, {"x": P()}])
 def test_specs_of_several_arrays_are_a_list(value):
     with pytest.raises(shardcall.ShardingError, match=r"in_specs is .*give a list"):
-        to_protos(value, "in_specs")
+        as_specs(value, "in_specs")
 
 
 def test_a_wrong_spec_in_a_list_is_named():
     with pytest.raises(shardcall.ShardingError, match=r"in_specs\[1\]") as caught:
-        to_protos([P("x"), "x"], "in_specs")
+        as_specs([P("x"), 3], "in_specs")
     assert caught.value.field == "in_specs[1]"

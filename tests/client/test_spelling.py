@@ -72,10 +72,10 @@ def test_fields_of_the_wire_have_names_that_callers_know(kernel, field, name):
     [
         ("diff", [[[1], [1, 2]]], {}, "x"),
         ("diff", [1.0], {"prepend": "text"}, "prepend"),
-        ("diff", [1.0], {"spec": ("x",)}, "spec"),
+        ("diff", [1.0], {"spec": ("x", 3)}, "spec"),
         ("matmul", [], {"lhs": 1.0, "rhs": object()}, "rhs"),
-        ("matmul", [1.0, 1.0], {"rhs_spec": "x"}, "rhs_spec"),
-        ("matmul", [1.0, 1.0], {"out_spec": "x"}, "out_spec"),
+        ("matmul", [1.0, 1.0], {"rhs_spec": 3}, "rhs_spec"),
+        ("matmul", [1.0, 1.0], {"out_spec": 3}, "out_spec"),
         ("scan", ["text"], {}, "operand 0"),
     ],
 )

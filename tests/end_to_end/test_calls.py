@@ -37,6 +37,22 @@ def test_every_element_type_travels_and_is_the_numpy_result(client, dtype, mesh)
     assert bits(result) == bits(expected)
 
 
+@pytest.mark.parametrize(("mesh", "spec"), [((4, 2), "x"), ({"x": 4, "y": 2}, ("x", None)), ([4, 2], ["x", None])])
+def test_meshes_and_specs_in_short_forms_are_those_in_long_ones(client, mesh, spec):
+    x = np.arange(24.0).reshape(8, 3)
+    called = client.diff(x, axis=0, mesh=mesh, spec=spec, out_spec=spec)
+    with client.put(x, mesh=mesh, spec=spec) as array:
+        over = [
+            array.mesh.short,
+            called.plan.mesh.short,
+            client.plan("diff", array, mesh=mesh, in_specs=[spec]).mesh.short,
+        ]
+        specs = [array.spec, called.plan.operands[0].spec, called.plan.results[0].spec]
+    assert over == [sc.Mesh(x=4, y=2)] * 3
+    assert {(*known, None)[:2] for known in specs} == {("x", None)}
+    np.testing.assert_array_equal(called.array, np.diff(x, axis=0))
+
+
 @pytest.mark.parametrize("rows", [4095, 8, 7, 1, 0])
 def test_sizes_that_the_mesh_does_not_divide_work(client, rows):
     x = np.random.default_rng(rows).standard_normal((rows, 5))

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from difflib import get_close_matches
 from typing import Any, Generic, TypedDict, TypeVar
 
-from shardcall.mesh import Mesh
+from shardcall.mesh import MeshLike
 from shardcall.operands import OperandLike
 from shardcall.specs import SpecLike
 from shardcall.spelling import check_given, meant_specs, spec_names
@@ -28,7 +28,7 @@ class Options(TypedDict, total=False):
             maximum.
     """
 
-    mesh: Mesh | None
+    mesh: MeshLike | None
     out_spec: SpecLike | None
     strategy: str
     keep: bool

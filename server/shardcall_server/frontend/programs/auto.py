@@ -10,7 +10,7 @@ from typing import Protocol
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.found import Found
-from shardcall_server.frontend.programs.measuring import Measurement, Measurer
+from shardcall_server.frontend.programs.measuring import MESH_BUSY, Measurement, Measurer
 from shardcall_server.frontend.programs.strategies import Choice
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
@@ -98,12 +98,14 @@ class _Undecided:
 
     Attributes:
         strategies: the candidates.
+        rule: the reason for the rule's choice.
         held: whether calls wait for it.
         waiting: those that do, and what the rule chose for each.
         calls: all that it is for.
     """
 
     strategies: tuple[str, ...]
+    rule: str
     held: bool = True
     waiting: dict[bytes, Found] = field(default_factory=dict)
     calls: set[bytes] = field(default_factory=set)
@@ -147,15 +149,16 @@ class Decisions:
             return False
         undecided = self._undecided.get(candidates.choice_digest)
         if undecided is None:
-            undecided = _Undecided(tuple(candidates.strategies))
+            undecided = _Undecided(tuple(candidates.strategies), found.plan.strategy_reason)
             measurement = self._measurement(candidates.choice_digest, undecided, preparation)
             undecided.held = self._measurer.take_now(measurement)
-            if not undecided.held and not self._measurer.take_later(measurement):
-                return False
-            self._undecided[candidates.choice_digest] = undecided
+            if undecided.held or self._measurer.take_later(measurement):
+                self._undecided[candidates.choice_digest] = undecided
         undecided.calls.add(call)
         if undecided.held:
             undecided.waiting[call] = found
+        else:
+            found.plan.strategy_reason = _not_compared(undecided.rule, MESH_BUSY)
         return undecided.held
 
     def _measurement(self, digest: str, undecided: _Undecided, preparation: Preparation) -> Measurement:
@@ -166,19 +169,19 @@ class Decisions:
             found = self._programs.look_up(_candidate(digest, strategy), command)
             return found if isinstance(found, Future) else _done(found)
 
-        def settle(choice: Choice | None, final: bool) -> None:
+        def settle(choice: Choice | None, final: bool, why: str) -> None:
             if choice is not None:
                 self._measurer.choices.keep(digest, choice)
                 self._measurer.timed += 1
-            self._settle(digest, undecided, choice, final=final)
+            self._settle(digest, undecided, choice, why, final=final)
 
         kernel, took_s = preparation.command.call.kernel, time.monotonic() - preparation.began
         return Measurement(
             self._session, kernel, undecided.strategies, compiled, took_s, self._measurer.budget_s, settle
         )
 
-    def _settle(self, digest: str, undecided: _Undecided, choice: Choice | None, *, final: bool) -> None:
-        """Gives every call what was chosen; with nothing chosen, those that wait go by the rule."""
+    def _settle(self, digest: str, undecided: _Undecided, choice: Choice | None, why: str, *, final: bool) -> None:
+        """Gives every call what was chosen; with nothing chosen, calls go by the rule and are told why."""
         told: list[tuple[Future[Found], Found]] = []
         with self._session.order:
             chosen = self._programs.known(_candidate(digest, choice.strategy)) if choice else None
@@ -188,6 +191,8 @@ class Decisions:
                     continue
                 if chosen is not None and choice is not None:
                     found = _chosen(chosen, choice, found)
+                else:
+                    found = _by_rule(found, undecided.rule, why)
                 self._programs.name(call, found)
                 if call in undecided.waiting and (waited := self._programs.go_on(call)) is not None:
                     told.append((waited, found))
@@ -215,6 +220,17 @@ def _chosen(program: Found, choice: Choice, instead: Found) -> Found:
     plan.CopyFrom(program.plan)
     give_reason(plan, choice)
     return Found(program.program, plan, instead.answer)
+
+
+def _by_rule(found: Found, rule: str, why: str) -> Found:
+    plan = kernel_pb2.Plan()
+    plan.CopyFrom(found.plan)
+    plan.strategy_reason = _not_compared(rule, why)
+    return Found(found.program, plan, found.answer)
+
+
+def _not_compared(rule: str, why: str) -> str:
+    return f"{rule}; not compared: {why}" if why else rule
 
 
 def _candidate(digest: str, strategy: str) -> bytes:

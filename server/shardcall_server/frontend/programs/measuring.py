@@ -22,6 +22,8 @@ _QUIET_S = 0.05  # how long the mesh must have been idle to be used for what nob
 _POLL_S = 0.1
 _MAX_LATER = 1024
 _END_S = 5.0
+MESH_BUSY = "mesh busy"
+_NO_TIME = "a run takes long beside --max-timing-s"
 _MORE = 7  # how often the budget is had again where it was too little for three runs of each
 
 
@@ -35,7 +37,8 @@ class Measurement:
         compiled: compiles a candidate.
         rule_s: what compiling the rule's choice took.
         budget_s: what the runs of all candidates may take together while calls wait.
-        settle: told the choice once it is made, or None when calls should wait no longer; and whether that is final.
+        settle: told the choice once it is made, or None when calls should wait no longer; whether that is final; and
+            why there is no choice, empty where that tells a caller nothing.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class Measurement:
         compiled: Callable[[str], Future[Found]],
         rule_s: float,
         budget_s: float,
-        settle: Callable[[Choice | None, bool], None],
+        settle: Callable[[Choice | None, bool, str], None],
     ) -> None:
         self.session = session
         self._kernel = kernel
@@ -61,7 +64,7 @@ class Measurement:
         """Goes on until the choice is made or cannot be, and returns True; or until a call wants the mesh."""
         log = structlog.get_logger().bind(kernel=self._kernel)
         try:
-            next(self._steps)
+            why = next(self._steps)
         except StopIteration:
             return True
         except (CallError, SessionEndedError, _CandidateGoneError) as error:
@@ -69,18 +72,18 @@ class Measurement:
         except Exception:
             log.exception("strategies could not be timed", candidates=self._candidates)
         else:
-            self._settle(None, False)
+            self._settle(None, False, why)
             return False
         self._end()
-        self._settle(None, True)
+        self._settle(None, True, "")
         return True
 
-    def _measure(self) -> Iterator[None]:
-        """Yields where a call wants the mesh, or would wait too long."""
+    def _measure(self) -> Iterator[str]:
+        """Yields where a call wants the mesh, or would wait too long: which of them it is."""
         turns, able = Turns(self._candidates, self._budget_s), dict[str, CachedProgram]()
         compiling = {name: self._compiled(name) for name in self._candidates}
         while wait(compiling.values(), self._patience_s).not_done:
-            yield
+            yield "the other strategies are being compiled"
         for strategy, compiled in compiling.items():
             try:
                 able[strategy] = compiled.result().program
@@ -91,11 +94,11 @@ class Measurement:
         while (name := turns.next()) is not None or (next(more, None) is not None and turns.extend(self._budget_s)):
             if name is None:  # the rest when the mesh is idle again, and nobody waits for it
                 self._end()
-                yield
+                yield _NO_TIME
                 continue
             while (answer := self._send(able[name])) is None:
                 self._end()
-                yield
+                yield MESH_BUSY
             try:
                 measured = answer.result().measured
             except CallError as error:
@@ -106,8 +109,11 @@ class Measurement:
         self._end()
         choice = turns.choice()
         log = structlog.get_logger()
-        log.info("strategy chosen", kernel=self._kernel, strategy=choice.strategy, reason=choice.reason)
-        self._settle(choice, True)
+        if choice is None:
+            log.info("strategies are not timed", kernel=self._kernel, candidates=self._candidates, reason=_NO_TIME)
+        else:
+            log.info("strategy chosen", kernel=self._kernel, strategy=choice.strategy, reason=choice.reason)
+        self._settle(choice, True, _NO_TIME)
 
     def _send(self, candidate: CachedProgram) -> Future[link_pb2.WorkerMessage] | None:
         """Has the mesh run a candidate; None where something else is under way."""

@@ -9,7 +9,7 @@ from statistics import median
 _TIE = 0.05
 _FEW_RUNS, _TIE_OF_FEW = 3, 0.25  # single runs differ by so much on a busy host
 _ROUNDS = 9
-_HOPELESS = 4.0  # a first run has fresh memory to touch, so it must be this many times as slow to end a candidate
+_HOPELESS = 4.0  # a few runs say little, so they must be this many times as slow to end a candidate
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,10 @@ def _is_tie(one: Timing, other: Timing) -> bool:
 class Turns:
     """Whose turn it is to be timed.
 
-    All candidates once, to warm up; then, in turns, those that are not hopelessly slow. It is enough after nine turns
-    each, or where the next one could not be expected to end within the budget: one that has not run yet is expected
-    to take as long as the quickest that has.
+    All candidates once, to warm up: the first run of each loads code and touches fresh memory, and says nothing. Then,
+    in turns, those that are not hopelessly slow. It is enough after nine turns each, or where no turn can be expected
+    to end within the budget. A candidate is expected to take as long as its quickest run; one that has not run yet, as
+    long as the quickest of the others.
 
     Args:
         candidates: in the order that decides ties.
@@ -89,34 +90,35 @@ class Turns:
     budget_s: float
     _spent_s: float = 0.0
     _dropped: set[str] = field(default_factory=set)
-    _first_s: dict[str, float] = field(default_factory=dict)
+    _cold_s: dict[str, float] = field(default_factory=dict)
     _runs_s: dict[str, list[float]] = field(default_factory=dict)
     _taken: dict[str, int] = field(default_factory=dict)
 
     def next(self) -> str | None:
         """The candidate to be timed now; None where it is enough."""
-        left = [name for name in self.candidates if name not in self._dropped]
-        if len(left) < 2:
-            return None
-        new = [name for name in left if name not in self._first_s]
-        quickest_s = min(self._first_s.values(), default=0.0)
-        if new:
-            return new[0] if self._spent_s + quickest_s <= self.budget_s else None
-        able = [name for name in left if self._first_s[name] <= _HOPELESS * quickest_s]
+        able = self._able()
         if len(able) < 2:
             return None
-        due = min(able, key=self._turns)  # the first of those that had the fewest
-        enough = self._turns(due) >= _ROUNDS or self._spent_s + self._first_s[due] > self.budget_s
-        return None if enough else due
+        new = [name for name in able if name not in self._cold_s]
+        if new:
+            quickest_s = min(map(self._expected_s, self._cold_s), default=0.0)
+            return new[0] if self._spent_s + quickest_s <= self.budget_s else None
+        due = [
+            name
+            for name in able
+            if self._turns(name) < _ROUNDS and self._spent_s + self._expected_s(name) <= self.budget_s
+        ]
+        return min(due, key=self._turns, default=None)  # the first of those that had the fewest
 
     def add(self, name: str, runs_s: Sequence[float]) -> None:
         """Tells what each run of a turn took."""
         self._spent_s += sum(runs_s)
-        if name not in self._first_s:
-            self._first_s[name] = min(runs_s)
-            return
-        self._runs_s.setdefault(name, []).extend(runs_s)
-        self._taken[name] = self._turns(name) + 1
+        if name in self._cold_s:
+            self._taken[name] = self._turns(name) + 1
+        else:
+            self._cold_s[name], *runs_s = runs_s
+        if runs_s:
+            self._runs_s.setdefault(name, []).extend(runs_s)
 
     def drop(self, name: str) -> None:
         """Tells that a candidate cannot run."""
@@ -124,26 +126,35 @@ class Turns:
 
     def extend(self, seconds: float) -> bool:
         """Adds time where it would tell more: some candidate has had few runs, and runs are no longer than this."""
-        left = [name for name in self.candidates if name not in self._dropped]
-        quickest_s = min((s for name, s in self._first_s.items() if name in left), default=seconds)
-        able = [name for name in left if self._first_s.get(name, 0.0) <= _HOPELESS * quickest_s]
+        able = self._able()
         few = any(len(self._runs_s.get(name, ())) < _FEW_RUNS for name in able)
-        if len(able) < 2 or not few or quickest_s > seconds:
+        if len(able) < 2 or not few or self._quickest_s(able) > seconds:
             return False
         self.budget_s += seconds
         return True
 
-    def choice(self) -> Choice:
-        """What the times decide. A candidate that had no turn but to warm up has that one's time."""
-        runs_s = {
-            name: self._runs_s.get(name) or [first_s]
-            for name, first_s in self._first_s.items()
-            if name not in self._dropped
-        }
-        if runs_s:
+    def choice(self) -> Choice | None:
+        """What the times decide; None where they are missing: no candidate has had a run but its first."""
+        left = self._left()
+        if runs_s := {name: runs for name, runs in self._runs_s.items() if name in left}:
             return decide(self.candidates, runs_s)
-        left = [name for name in self.candidates if name not in self._dropped]
-        return Choice((left or self.candidates)[0], self.candidates, ())
+        return None if len(left) > 1 else Choice((left or self.candidates)[0], self.candidates, ())
+
+    def _left(self) -> list[str]:
+        return [name for name in self.candidates if name not in self._dropped]
+
+    def _able(self) -> list[str]:
+        """The candidates that can run and are not hopelessly slow."""
+        left = self._left()
+        slowest_s = _HOPELESS * self._quickest_s(left)
+        return [name for name in left if name not in self._runs_s or min(self._runs_s[name]) <= slowest_s]
+
+    def _quickest_s(self, names: Sequence[str]) -> float:
+        """The quickest run of some candidates; 0 where none has had one but its first."""
+        return min((min(self._runs_s[name]) for name in names if name in self._runs_s), default=0.0)
+
+    def _expected_s(self, name: str) -> float:
+        return min(self._runs_s.get(name, ()), default=self._cold_s[name])
 
     def _turns(self, name: str) -> int:
         return self._taken.get(name, 0)
