@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -32,7 +31,7 @@ class CallThreads(CountedThreads):
     def __init__(self, max_calls: int) -> None:
         threads = max_calls + SPARE_THREADS
         super().__init__(threads, threads + _MAX_WAITING, "call")
-        self._refusers = ThreadPoolExecutor(_REFUSING_THREADS, thread_name_prefix="refuse")
+        self._refusers = CountedThreads(_REFUSING_THREADS, _MAX_REFUSALS, "refuse")
 
     @property
     def hard_limit(self) -> int:

@@ -85,7 +85,7 @@ class FrontEnd:
         settings: the server's.
 
     Raises:
-        SettingsError: an address that cannot be had.
+        SettingsError: an address or threads that cannot be had.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -8,8 +8,10 @@ import signal
 import socket
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+import traceback
+from concurrent.futures import wait
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 
 import structlog
@@ -17,10 +19,12 @@ import structlog
 from shardcall_server.certificate_authority import host_of
 from shardcall_server.errors import CallError
 from shardcall_server.frontend.access.certificates import connect_arguments
+from shardcall_server.frontend.counted_threads import CountedThreads
 from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.telemetry import configure_logging
 
+_SERVING = ("grpc._server", "_serve")
 _LOOK_S = 0.5  # where another thread than the main one takes a signal, Python notes it and a wait sleeps on
 
 
@@ -36,7 +40,7 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
             to the program that started it.
 
     Raises:
-        SettingsError: an address that cannot be had, or another system than Linux.
+        SettingsError: an address or threads that cannot be had, or another system than Linux.
     """
     if platform.system() != "Linux":
         raise SettingsError(
@@ -46,6 +50,8 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
     configure_logging(settings.log_level)
     end = threading.Event()
     _end_on_signals(end)
+    exit_with_serving_thread()
+    drainer = CountedThreads(1, 1, "drain")
     if end_with_stdin:
         threading.Thread(target=_end_on_stdin, args=[end], name="stdin", daemon=True).start()
     front_end = FrontEnd(settings)
@@ -78,10 +84,9 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
     while not end.wait(_LOOK_S):
         pass
     structlog.get_logger().info("draining", limit_s=settings.drain_s)
-    with ThreadPoolExecutor(1, "drain") as pool:
-        drained = pool.submit(front_end.drain)
-        while not wait([drained], _LOOK_S).done:
-            pass
+    drained = drainer.submit(front_end.drain)
+    while not wait([drained], _LOOK_S).done:
+        pass
     drained.result()
     return 0
 
@@ -92,12 +97,37 @@ def _reached(address: str, settings: Settings) -> str:
     return address.replace("0.0.0.0", host).replace("[::]", host)
 
 
+def exit_with_serving_thread() -> None:
+    """Ends the process if a thread of gRPC that serves connections dies: its port stays open and nobody is answered."""
+    usual = threading.excepthook
+
+    def on_death(death: threading.ExceptHookArgs) -> None:
+        usual(death)
+        frames = traceback.walk_tb(death.exc_traceback)
+        if any(
+            frame.f_globals.get("__name__") == _SERVING[0] and frame.f_code.co_name == _SERVING[1]
+            for frame, _ in frames
+        ):
+            structlog.get_logger().critical("the thread that serves connections died; the server exits")
+            os._exit(os.EX_SOFTWARE)
+
+    threading.excepthook = on_death
+
+
 def _end_on_signals(end: threading.Event) -> None:
+    signals: SimpleQueue[int] = SimpleQueue()
+
+    def wait_for_signal() -> None:
+        signals.get()
+        end.set()
+
+    # On a thread: a handler may run while the main thread holds the event's lock, which a queue's put bears.
+    threading.Thread(target=wait_for_signal, name="end", daemon=True).start()
+
     def handle(number: int, _: FrameType | None) -> None:
         if end.is_set():
             os._exit(128 + number)
-        # By a thread: a handler may run while the main thread holds the event's lock.
-        threading.Thread(target=end.set, name="end", daemon=True).start()
+        signals.put(number)
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import listen_for_hosts
 from shardcall_server.frontend.access.refusals import Refusals
 from shardcall_server.frontend.access.tokens import Tokens
+from shardcall_server.frontend.counted_threads import CountedThreads
 from shardcall_server.frontend.grpc_options import grpc_options
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError
@@ -48,7 +48,7 @@ class HostServer:
         address: where it listens, "host:port".
 
     Raises:
-        SettingsError: an address that cannot be had.
+        SettingsError: an address or threads that cannot be had.
     """
 
     def __init__(self, settings: Settings, hosts: Hosts, tokens: Tokens | None) -> None:
@@ -57,7 +57,7 @@ class HostServer:
         self._refusals = Refusals()
         most = 2 * settings.hosts + _SPARE_HOSTS
         self._server = grpc.server(
-            ThreadPoolExecutor(most, thread_name_prefix="host"),
+            CountedThreads(most, most, "host"),
             options=[
                 *grpc_options(settings),
                 # Later ones win: a host that is gone without a word is to be noticed soon.
