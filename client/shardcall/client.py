@@ -136,7 +136,11 @@ class Client(KernelMethods[Result], ArrayMethods):
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages(), handles=call.handles)
         with self._residents.using(call.operands, call.names):
             response = self._transport.unary(
-                self._transport.stubs.kernels.Plan, request, self._deadline(timeout), kernel=name
+                self._transport.stubs.kernels.Plan,
+                request,
+                self._deadline(timeout),
+                kernel=name,
+                rerun=not call.handles,
             )
         return plan.from_proto(response.plan, response.cache)
 
@@ -179,7 +183,11 @@ class Client(KernelMethods[Result], ArrayMethods):
             )
             with self._residents.using(call.operands, call.names):
                 return self._transport.unary(
-                    self._transport.stubs.kernels.Compile, request, self._deadline(timeout), kernel=name
+                    self._transport.stubs.kernels.Compile,
+                    request,
+                    self._deadline(timeout),
+                    kernel=name,
+                    rerun=not call.handles,
                 )
 
         with self._transport.meters.start() as meter:

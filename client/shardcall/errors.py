@@ -172,9 +172,14 @@ class ServerUnavailableError(ShardcallError, ConnectionError):
 class MeshRestartedError(ServerUnavailableError):
     """The mesh restarted while it worked on this call; the call may be repeated.
 
-    ``metadata["ended"]`` tells how the mesh ended, where that is known: ``killed``, ``crashed``, ``unresponsive`` or
-    ``overtime``.
+    The client has repeated it once, unless an operand was on the mesh or the call is suspect. ``metadata["ended"]``
+    tells how the mesh ended, where that is known: ``killed``, ``crashed``, ``unresponsive`` or ``overtime``.
     """
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether the mesh may have ended because of this call: ``metadata["suspect"]`` is there."""
+        return "suspect" in self.metadata
 
 
 class AccessDeniedError(ShardcallError, PermissionError):

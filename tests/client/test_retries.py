@@ -1,10 +1,13 @@
 """What the client repeats, how often and after how long."""
 
+import asyncio
+
 import grpc
 import numpy as np
 import pytest
 
 import shardcall
+from shardcall import aio
 from shardcall.rpc.retries import NO_RETRIES, Retries
 
 LARGE = np.random.default_rng(0).integers(0, 255, 3 * 2**20, np.uint8)
@@ -19,7 +22,6 @@ REPEATED = {
 }
 NOT_REPEATED = {
     "too large for ever": (EXHAUSTED, "RESIDENT_LIMIT", shardcall.ResourceExhaustedError),
-    "restarted under the call": (UNAVAILABLE, "MESH_RESTARTED", shardcall.MeshRestartedError),
     "a fault": (grpc.StatusCode.INTERNAL, "INTERNAL", shardcall.InternalServerError),
     "a fault of gRPC's": (grpc.StatusCode.INTERNAL, "", shardcall.InternalServerError),
     "unknown": (grpc.StatusCode.UNKNOWN, "", shardcall.InternalServerError),
@@ -33,7 +35,7 @@ OPERANDS = pytest.mark.parametrize("operand", [np.arange(4.0), LARGE], ids=["una
 def failing(server, abort):
     """Makes calls fail so often; returns the metadata of every call that came."""
 
-    def fail(count, status, reason, retry_after_s=0.0):
+    def fail(count, status, reason, retry_after_s=0.0, **metadata):
         answers, came = (server.execute, server.execute_stream), []
 
         def refused(context):
@@ -41,7 +43,7 @@ def failing(server, abort):
             if len(came) > count:
                 return
             if reason:
-                abort(context, status, reason, retry_after_s=retry_after_s)
+                abort(context, status, reason, retry_after_s=retry_after_s, **metadata)
             context.abort(status, "told by gRPC")
 
         def execute(request, context):
@@ -77,6 +79,50 @@ def test_all_else_is_told_at_once(client, failing, operand, status, reason, erro
     with pytest.raises(error):
         client.call("echo", operand)
     assert len(came) == 1
+
+
+@OPERANDS
+@pytest.mark.parametrize("made_by", ["client", "aio"])
+def test_a_call_that_the_mesh_restarted_under_is_repeated_once(server, client, failing, operand, made_by):
+    async def call():
+        async with aio.connect(server.address) as asynchronous:
+            return (await asynchronous.call("echo", operand)).array
+
+    def calls():
+        return client.call("echo", operand).array if made_by == "client" else asyncio.run(call())
+
+    came = failing(1, UNAVAILABLE, "MESH_RESTARTED")
+    np.testing.assert_array_equal(calls(), operand)
+    assert len(came) == 2
+    came = failing(9, UNAVAILABLE, "MESH_RESTARTED")
+    with pytest.raises(shardcall.MeshRestartedError):
+        calls()
+    assert len(came) == 2
+
+
+@OPERANDS
+def test_a_call_that_the_mesh_may_have_ended_of_is_not_repeated(client, failing, operand):
+    came = failing(9, UNAVAILABLE, "MESH_RESTARTED", suspect="true")
+    with pytest.raises(shardcall.MeshRestartedError) as caught:
+        client.call("echo", operand)
+    assert caught.value.is_suspect
+    assert len(came) == 1
+
+
+def test_a_call_of_an_array_on_the_mesh_is_not_repeated_when_the_mesh_restarted(memory, abort, sharing):
+    array, calls = sharing.put(1.0), []
+
+    def restart(request, context):
+        calls.append(request)
+        abort(context, UNAVAILABLE, "MESH_RESTARTED")
+
+    memory.before = restart
+    with pytest.raises(shardcall.MeshRestartedError):
+        sharing.call("echo", array)
+    assert len(calls) == 1
+    with pytest.raises(shardcall.MeshRestartedError):
+        sharing.call("echo", np.zeros(2**20))  # in shared memory: the worker that used it has ended
+    assert len(calls) == 3
 
 
 @OPERANDS

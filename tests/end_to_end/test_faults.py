@@ -48,21 +48,28 @@ def test_memory_is_kept_warm_for_a_while_and_then_given_back(robust):
             until(lambda: not memory_files(robust.process.pid))
 
 
-def test_a_worker_killed_in_the_middle_of_a_call_ends_that_call_and_the_next_is_right(robust):
-    with sc.connect(robust.address) as client, ThreadPoolExecutor(1) as pool:
+def test_a_worker_killed_in_the_middle_of_calls_is_told_or_they_are_repeated_and_the_next_is_right(robust):
+    with (
+        sc.connect(robust.address) as client,
+        sc.connect(robust.address, retries=False, shared_memory=False) as plain,
+        ThreadPoolExecutor(2) as pool,
+    ):
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
         epoch, (worker,) = client.server_info().epoch, robust.worker_pids()
         before_call = cpu_s(worker)
-        call = pool.submit(client.matmul, LONG, LONG)
+        call = pool.submit(plain.matmul, LONG, LONG)
+        repeated = pool.submit(client.matmul, LONG, LONG)
         until(lambda: cpu_s(worker) > before_call + 0.3)
+        until(lambda: client.usage().calls >= 2)
         os.kill(worker, signal.SIGKILL)
         with pytest.raises(sc.MeshRestartedError) as caught:
             call.result(120)
         assert caught.value.reason == "MESH_RESTARTED"
-        assert caught.value.metadata["ended"] == "killed"
+        assert caught.value.metadata == {"ended": "killed"}
         assert "ended from outside" in str(caught.value)
         assert isinstance(caught.value, ConnectionError)
         assert caught.value.timing.total > 0
+        assert (repeated.result(120).array == len(LONG)).all()
 
         result = client.diff(X, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
         np.testing.assert_array_equal(result.array, np.diff(X, axis=0, prepend=0.0))
@@ -71,7 +78,8 @@ def test_a_worker_killed_in_the_middle_of_a_call_ends_that_call_and_the_next_is_
         (successor,) = robust.worker_pids()
         assert successor != worker
         assert not alive(worker)
-        until(lambda: holds_nothing(client))
+        client.close()
+        until(lambda: holds_nothing(plain))
 
 
 def test_calls_that_wait_while_the_mesh_restarts_are_answered_by_the_next(robust):

@@ -71,7 +71,7 @@ def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three
 def test_a_kill_from_outside_is_held_against_nobody(own_server, times):
     """More often than a program may kill by itself; the short form too."""
     server = own_server()
-    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+    with sc.connect(server.address, retries=False) as client, ThreadPoolExecutor(1) as pool:
         for _ in range(max(4, times(9))):
             compile_long(client)
             worker = the_worker(server)

@@ -32,11 +32,9 @@ def test_a_stopped_worker_is_noticed_and_replaced(own_server, figure):
         worker = the_worker(server)
         began = time.monotonic()
         os.kill(worker, signal.SIGSTOP)
-        with pytest.raises(sc.MeshRestartedError):
-            client.diff(X, axis=0, timeout=300)
-        told = time.monotonic() - began
-        works(client)
-        figure(f"the caller was told after {told:.1f} s, the next answer came after {time.monotonic() - began:.1f} s")
+        result = client.diff(X, axis=0, timeout=300)  # repeated by the client
+        figure(f"the caller had its answer after {time.monotonic() - began:.1f} s")
+        np.testing.assert_array_equal(result.array, np.diff(X, axis=0))
         assert not alive(worker)
         assert next(states).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert next(states).status == health_pb2.HealthCheckResponse.SERVING
@@ -49,7 +47,11 @@ def test_a_stopped_worker_is_noticed_and_replaced(own_server, figure):
 
 def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server, figure):
     server = own_server("--max-execute-s", "3", "--max-launched-calls", "2")
-    with sc.connect(server.address) as client, ThreadPoolExecutor(8) as pool:
+    with (
+        sc.connect(server.address) as client,
+        sc.connect(server.address, retries=False) as plain,
+        ThreadPoolExecutor(8) as pool,
+    ):
         works(client)
         compile_long(client)
         info = client.server_info().limits
@@ -58,7 +60,7 @@ def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server
         began = time.monotonic()
         first = pool.submit(convolve, client)
         until(busy)
-        second = pool.submit(convolve, client)
+        second = pool.submit(convolve, plain)
         until(lambda: client.usage().calls == 2)
         small = [pool.submit(client.diff, X, axis=0, timeout=300) for _ in range(4)]
         with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows") as caught:

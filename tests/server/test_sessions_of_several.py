@@ -36,12 +36,12 @@ def run() -> Iterator[Callable[..., Running]]:
         running.close()
 
 
-def restarted(answer, kind=None) -> None:
+def restarted(answer, kind=None, *, is_suspect=False) -> None:
     with pytest.raises(CallError) as caught:
         answer.result(PATIENCE_S)
     assert caught.value.reason is Reason.MESH_RESTARTED
     if kind is not None:
-        assert caught.value.metadata == {"ended": kind.value}
+        assert caught.value.metadata == {"ended": kind.value} | ({"suspect": "true"} if is_suspect else {})
         assert f"({kind.told})" in caught.value.message
 
 
@@ -251,9 +251,11 @@ def test_an_end_of_one_ends_the_others_and_is_told_as_its_own(run, index):
 
 def test_a_crash_is_blamed_on_what_ran_and_others_that_die_of_it_are_not_the_reason(run):
     mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
-    answer = mesh.execute("bad")
+    answer, again, other = mesh.execute("bad"), mesh.execute("bad"), mesh.execute("good")
     mesh.workers[1].die(-signal.SIGSEGV)
-    restarted(answer, Kind.CRASHED)
+    restarted(answer, Kind.CRASHED, is_suspect=True)
+    restarted(again, Kind.CRASHED, is_suspect=True)
+    restarted(other, Kind.CRASHED)
     end = mesh.end.result(PATIENCE_S)
     assert end.blamed == ("bad",)
     assert "SIGSEGV" in end.reason

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from shardcall.errors import ShardcallError
+from shardcall.errors import MeshRestartedError, ShardcallError
 from shardcall.rpc.metadata import Metadata
 
 _REPEATABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -37,7 +37,9 @@ class Retries:
     first_s: float = 0.1
     longest_s: float = 2.0
 
-    def wait_s(self, error: ShardcallError, repeated: int, *, refused_only: bool = False) -> float | None:
+    def wait_s(
+        self, error: ShardcallError, repeated: int, *, refused_only: bool = False, rerun: bool = False
+    ) -> float | None:
         """How long to wait before an RPC that failed is repeated, a random part of it included; None for never.
 
         Only UNAVAILABLE and RESOURCE_EXHAUSTED are repeated: after as long as the server says, and where it gave no
@@ -47,6 +49,8 @@ class Retries:
             error: what it failed with.
             repeated: how often it was repeated before.
             refused_only: whether a lost connection is the end of it, because the server may still be at work on it.
+            rerun: whether it may run again where the mesh restarted under it, unless the mesh may have ended because
+                of it.
         """
         if repeated >= self.most or error.status not in _REPEATABLE:
             return None
@@ -54,7 +58,8 @@ class Retries:
         if error.retry_after_s is not None:
             return error.retry_after_s * longer
         lost = error.status is grpc.StatusCode.UNAVAILABLE and not error.reason and not refused_only
-        if not lost and error.reason != _DRAINING:
+        reruns = rerun and isinstance(error, MeshRestartedError) and not error.is_suspect
+        if not lost and not reruns and error.reason != _DRAINING:
             return None
         return min(self.first_s * _GROWTH**repeated, self.longest_s) * longer
 

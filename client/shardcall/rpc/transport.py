@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from shardcall.access.token import Token
 from shardcall.display.meters import Meter, Meters
-from shardcall.errors import ClientClosedError, ServerUnavailableError, ShardcallError
+from shardcall.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
 from shardcall.forks import begin_anew_in_children
 from shardcall.rpc import cancellation, status
 from shardcall.rpc.chunk_codec import ArrayMessage, CallMessage
@@ -96,6 +96,7 @@ class Transport:
         kernel: str = "",
         shares: bool = False,
         repeats: bool = True,
+        rerun: bool = False,
         request_id: str = "",
     ) -> _Response:
         """Makes one call with one message each way.
@@ -107,6 +108,7 @@ class Transport:
             kernel: the one whose operands and specs errors name as its callers do.
             shares: whether it names memory that the server may still use when the connection is lost.
             repeats: whether it may be repeated.
+            rerun: whether it may run once more after the mesh restarted: it needs nothing that was on the mesh.
             request_id: what the server knows it by; empty for a new one.
 
         Raises:
@@ -117,7 +119,16 @@ class Transport:
             return cancellation.call_unary(method, request, attempt.timeout_s, attempt.metadata)
 
         works = method in self._stubs.works
-        return self._send(send, deadline, kernel, shares=shares, repeats=repeats, works=works, request_id=request_id)
+        return self._send(
+            send,
+            deadline,
+            kernel,
+            shares=shares,
+            repeats=repeats,
+            rerun=rerun,
+            works=works,
+            request_id=request_id,
+        )
 
     def execute_stream(
         self,
@@ -127,6 +138,7 @@ class Transport:
         *,
         kernel: str,
         shares: bool = False,
+        rerun: bool = False,
     ) -> _Value:
         """Makes a streamed call of a kernel.
 
@@ -136,12 +148,14 @@ class Transport:
             deadline: of the call.
             kernel: as in `unary`.
             shares: as in `unary`.
+            rerun: as in `unary`.
 
         Raises:
             ShardcallError: for every failure.
         """
+        execute = self.stubs.execute_stream
         return self._stream(
-            lambda meter: (self.stubs.execute_stream, requests(meter)), read, deadline, kernel, shares=shares
+            lambda meter: (execute, requests(meter)), read, deadline, kernel, shares=shares, rerun=rerun
         )
 
     def get_array(
@@ -160,7 +174,7 @@ class Transport:
     ) -> array_service_pb2.PutArrayResponse:
         """Puts an array on the mesh; arguments and errors as of `execute_stream`."""
         put = self.stubs.put_array.future
-        return self._stream(lambda meter: (put, requests(meter)), _only_response, deadline, shares=shares)
+        return self._stream(lambda meter: (put, requests(meter)), _only_response, deadline, shares=shares, rerun=True)
 
     def stop_profile(
         self, read: Callable[[Iterator[profile_service_pb2.StopProfileResponse]], _Value], deadline: Deadline
@@ -180,10 +194,14 @@ class Transport:
         *,
         shares: bool,
         repeats: bool,
+        rerun: bool,
         works: bool,
         request_id: str = "",
     ) -> _Value:
-        """Sends an RPC, and again as `Retries` say, within the deadline; a part of an answer is the end of that."""
+        """Sends an RPC, and again as `Retries` say, within the deadline.
+
+        A part of an answer is the end of that, except where the mesh restarted and no result is in shared memory.
+        """
         request_id, repeated = request_id or new_request_id(), 0
         while True:
             try:
@@ -193,9 +211,12 @@ class Transport:
                     with self._translated(deadline, kernel, request_id):
                         return send(attempt)
             except ShardcallError as error:
-                wait_s = self._retries.wait_s(error, repeated, refused_only=shares)
-                if not repeats or wait_s is None or wait_s >= deadline.remaining_s() or attempt.answered:
+                wait_s = self._retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
+                restarted = isinstance(error, MeshRestartedError)
+                is_begun = attempt.answered and (shares or not restarted)
+                if not repeats or wait_s is None or wait_s >= deadline.remaining_s() or is_begun:
                     raise
+                rerun = rerun and not restarted
             cancellation.pause(wait_s)
             repeated += 1
 
@@ -208,6 +229,7 @@ class Transport:
         *,
         shares: bool = False,
         repeats: bool = True,
+        rerun: bool = False,
         works: bool = True,
     ) -> _Value:
         def send(attempt: Attempt) -> _Value:
@@ -223,7 +245,7 @@ class Transport:
                     call.cancel()  # also ends gRPC's thread that reads the requests
                     raise
 
-        return self._send(send, deadline, kernel, shares=shares, repeats=repeats, works=works)
+        return self._send(send, deadline, kernel, shares=shares, repeats=repeats, rerun=rerun, works=works)
 
     @contextmanager
     def _translated(self, deadline: Deadline, kernel: str, request_id: str) -> Iterator[None]:

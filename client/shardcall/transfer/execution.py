@@ -9,6 +9,7 @@ import numpy as np
 
 from shardcall.errors import ResourceExhaustedError, ShardcallError
 from shardcall.memory.room import Room
+from shardcall.remote_array import RemoteArray
 from shardcall.rpc.deadline import Deadline
 from shardcall.rpc.transport import Transport
 from shardcall.server_info import Limits
@@ -71,6 +72,7 @@ class Execution:
         room = 0 if lease_id else self._room(call, operands, result_sizes)
         large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
         small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
+        rerun = not any(isinstance(operand, RemoteArray) for operand in operands)
         request = partial(
             kernel_service_pb2.ExecuteRequest,
             call=call,
@@ -80,7 +82,7 @@ class Execution:
         )
 
         def run(shared: Shared | None) -> Answer:
-            return self._run(request, operands, deadline, shared, unary=small)
+            return self._run(request, operands, deadline, shared, unary=small, rerun=rerun)
 
         answer = run_shared(self._sharing, operands, room, deadline, run)
         if lease_id and not all(isinstance(result, Kept) for result in answer.results):
@@ -107,6 +109,7 @@ class Execution:
         shared: Shared | None,
         *,
         unary: bool,
+        rerun: bool,
     ) -> Answer:
         inline = self._limits.max_inline_bytes
         if shared is None:
@@ -120,17 +123,24 @@ class Execution:
         whole = request(operands=packed.messages, result_space=space)
         if unary:
             try:
-                return self._run_unary(whole, room, deadline, shares=shared is not None)
+                return self._run_unary(whole, room, deadline, shares=shared is not None, rerun=rerun)
             except ShardcallError as error:
                 if error.reason != _STREAM_REQUIRED:
                     raise
-        return self._run_stream(whole, packed, room, deadline, shares=shared is not None)
+        return self._run_stream(whole, packed, room, deadline, shares=shared is not None, rerun=rerun)
 
     def _run_unary(
-        self, request: kernel_service_pb2.ExecuteRequest, room: Room | None, deadline: Deadline, *, shares: bool
+        self,
+        request: kernel_service_pb2.ExecuteRequest,
+        room: Room | None,
+        deadline: Deadline,
+        *,
+        shares: bool,
+        rerun: bool,
     ) -> Answer:
         execute, kernel = self._transport.stubs.kernels.Execute, request.call.kernel
-        return unary_answer(self._transport.unary(execute, request, deadline, kernel=kernel, shares=shares), room)
+        response = self._transport.unary(execute, request, deadline, kernel=kernel, shares=shares, rerun=rerun)
+        return unary_answer(response, room)
 
     def _run_stream(
         self,
@@ -140,12 +150,13 @@ class Execution:
         deadline: Deadline,
         *,
         shares: bool,
+        rerun: bool,
     ) -> Answer:
         chunk = chunk_bytes(self._limits)
         requests = partial(stream_requests, kernel_service_pb2.ExecuteStreamRequest, request, packed.streamed, chunk)
         read = partial(stream_answer, most_bytes=self._limits.max_call_bytes, room=room)
         kernel = request.call.kernel
-        return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares)
+        return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun)
 
 
 def operand_bytes(operands: Sequence[Value]) -> int:

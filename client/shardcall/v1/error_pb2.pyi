@@ -87,6 +87,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE: the mesh restarted while it worked on this call. The call may
     be repeated, by the caller's own decision. Metadata `ended` tells how the
     mesh ended, where that is known: overtime, unresponsive, killed or crashed.
+    Metadata `suspect` is "true" where the mesh may have ended because of this
+    call; a client SHOULD NOT repeat such a call by itself.
     """
     ERROR_REASON_MESH_NOT_READY: _ErrorReason.ValueType  # 25
     """UNAVAILABLE: the mesh has not answered yet, or could not be started."""
@@ -235,6 +237,8 @@ ERROR_REASON_MESH_RESTARTED: ErrorReason.ValueType  # 24
 """UNAVAILABLE: the mesh restarted while it worked on this call. The call may
 be repeated, by the caller's own decision. Metadata `ended` tells how the
 mesh ended, where that is known: overtime, unresponsive, killed or crashed.
+Metadata `suspect` is "true" where the mesh may have ended because of this
+call; a client SHOULD NOT repeat such a call by itself.
 """
 ERROR_REASON_MESH_NOT_READY: ErrorReason.ValueType  # 25
 """UNAVAILABLE: the mesh has not answered yet, or could not be started."""

@@ -607,7 +607,9 @@ class Plan(_message.Message):
     strategy: _builtins.str
     """The strategy chosen."""
     strategy_reason: _builtins.str
-    """Why."""
+    """Why; with "not compared: " and a reason at the end where timing had yet to
+    decide, such as "mesh busy".
+    """
     flops_per_device: _builtins.float
     """Floating-point operations on one device, as the compiler estimates them; a
     loop's body counts once.

@@ -65,15 +65,24 @@ class End:
 
     Attributes:
         reason: why, in words.
-        blamed: keys that it counts against.
+        suspects: the commands because of which it may have ended.
         is_fault: whether something is wrong with the worker, rather than that somebody ended it from outside.
         kind: that in one word.
     """
 
     reason: str
-    blamed: tuple[str, ...] = ()
+    suspects: tuple[Command, ...] = ()
     is_fault: bool = True
     kind: Kind = Kind.CRASHED
+
+    @property
+    def blamed(self) -> tuple[str, ...]:
+        """The keys that it counts against."""
+        return tuple(command.key for command in self.suspects if command.key)
+
+    def is_suspect(self, command: Command) -> bool:
+        """Whether a command may have been the reason, or is of the same program."""
+        return command in self.suspects or command.key in self.blamed
 
 
 def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
@@ -87,7 +96,7 @@ def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
     if stop is not None:
         culprit = stop.culprit if stop.is_blamed else None
         # One that was answered at the last moment is not to blame.
-        blamed = _keys([culprit]) if culprit is not None and not culprit.answer.done() else ()
+        blamed = (culprit,) if culprit is not None and not culprit.answer.done() else ()
         return End(stop.reason, blamed, kind=stop.kind)
     if status == 0:
         return End("it closed its link")
@@ -95,7 +104,7 @@ def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
         return End(f"ended by {_signal(-status)}", is_fault=False, kind=Kind.KILLED)
     told = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
     doing = " or ".join(dict.fromkeys(command.doing for command in suspects))
-    return End(f"{told} while {doing}" if doing else told, _keys(suspects))
+    return End(f"{told} while {doing}" if doing else told, tuple(suspects))
 
 
 def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None = None) -> Stop:
@@ -116,10 +125,6 @@ def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None
 def error_of(failure: link_pb2.Failure) -> CallError:
     """The error of a call that a worker refused."""
     return CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
-
-
-def _keys(commands: Sequence[Command]) -> tuple[str, ...]:
-    return tuple(command.key for command in commands if command.key)
 
 
 def _signal(number: int) -> str:

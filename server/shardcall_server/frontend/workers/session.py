@@ -298,7 +298,7 @@ class MeshSession:
             self.blame.count(key)
         for command in lost:
             own = self._stop.error if self._stop is not None and command is self._stop.culprit else None
-            command.answer.set_exception(own or mesh_restarted(end.kind))
+            command.answer.set_exception(own or mesh_restarted(end.kind, is_suspect=end.is_suspect(command)))
         if not self.ready.done():
             self.ready.set_exception(
                 CallError(Reason.MESH_NOT_READY, f"the mesh ended before it was ready: {end.reason}")
@@ -340,18 +340,22 @@ class SessionEndedError(Exception):
     """The worker is gone; the command was not handed to it and may go to the next."""
 
 
-def mesh_restarted(kind: Kind | None = None) -> CallError:
+def mesh_restarted(kind: Kind | None = None, *, is_suspect: bool = False) -> CallError:
     """The error of a call that the mesh was working on when it ended.
 
     Args:
         kind: how it ended; None where that is not known yet.
+        is_suspect: whether it may have ended because of this call.
     """
     why = f" ({kind.told})" if kind else ""
+    metadata = {"ended": kind.value} if kind else {}
+    if is_suspect:
+        metadata["suspect"] = "true"
     return CallError(
         Reason.MESH_RESTARTED,
         f"the mesh restarted while it worked on this call{why}, and its result is lost; "
         "the call may be repeated, since kernels change nothing",
-        metadata={"ended": kind.value} if kind else {},
+        metadata=metadata,
     )
 
 
