@@ -114,9 +114,10 @@ protos: $(venv_protos) ## generate the committed stubs from protos/
 compile = .venv-lock/bin/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command 'make lock' $(ARGS)
 lock: $(venv_lock) ## write requirements/*.txt anew from pyproject.toml (ARGS=--upgrade for newer versions)
-	$(compile) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
+	$(compile) pyproject.toml --extra server --extra otel --group dev --output-file requirements/dev.txt
 	$(compile) pyproject.toml --constraints requirements/dev.txt --output-file requirements/client.txt
 	$(compile) pyproject.toml --constraints requirements/dev.txt --extra server --output-file requirements/server.txt
+	$(compile) pyproject.toml --constraints requirements/dev.txt --extra cuda13 --output-file requirements/server-cuda13.txt
 	$(compile) --group build --constraints requirements/dev.txt --output-file requirements/build.txt
 	$(compile) --group protos --output-file requirements/protos.txt
 	echo 'protobuf<7' | $(compile) pyproject.toml --constraints - --output-file requirements/client-protobuf6.txt

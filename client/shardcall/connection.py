@@ -47,8 +47,8 @@ def connect(
             else, for a server of this user on this machine, the one of the user's own token file.
         tls: whether to encrypt; None for: where a certificate is given. True alone trusts whom the system trusts. False
             is what a token takes that is to go unencrypted to another machine.
-        ca_certificate: of the authority to trust, the path of a PEM file or what it holds; None for the file that
-            the environment variable ``SHARDCALL_CA_CERTIFICATE`` names.
+        ca_certificate: of the authority to trust, the path of a PEM file or what it holds; None for the value of the
+            environment variable ``SHARDCALL_CA_CERTIFICATE``, likewise.
         client_certificate: where the server asks for one, likewise.
         client_key: its key, likewise.
         connect_timeout: seconds within which the server must have answered.

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -5,6 +6,9 @@ import sys
 import pytest
 
 import shardcall
+from shardcall.access import token_file
+from shardcall.access.addresses import parse_address
+from shardcall.access.tls import Tls, find_tls
 from shardcall.cli.wording import as_options
 
 typer = pytest.importorskip("typer")
@@ -152,3 +156,29 @@ def test_the_version_is_the_distributions():
     from importlib.metadata import version
 
     assert shardcall.__version__ == version("shardcall")
+
+
+def test_client_config_sets_what_a_client_elsewhere_needs(run, tmp_path, monkeypatch):
+    from shardcall_server.certificate_authority import make_authority
+
+    make_authority(tmp_path, [], 1, replace=False)
+    tokens = str(tmp_path / "token")
+    entries = [token_file.Entry.make("ada", ("run",)), token_file.Entry.make("hosts", ("host",))]
+    token_file.create(tokens, entries)
+    monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
+    monkeypatch.setenv("SHARDCALL_TOKEN_FILE", tokens)
+    monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", str(tmp_path / "ca.pem"))
+    printed = run("client-config").stdout
+    told = subprocess.run(
+        ["sh", "-c", f'{printed}\nprintf %s "$SHARDCALL_TOKEN|$SHARDCALL_CA_CERTIFICATE"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    token, _, authority = told.partition("|")
+    assert token == entries[0].token
+    monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", authority)
+    assert find_tls(parse_address("localhost:1")) == Tls((tmp_path / "ca.pem").read_bytes())
+    other = json.loads(run("client-config", "--json", "--principal", "hosts", "--address", "gpu1:9000").stdout)
+    assert other == {"address": "gpu1:9000", "ca_certificate": authority, "token": entries[1].token}
+    assert "there are: ada, hosts" in run("client-config", "--principal", "eve").stderr

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from project.compose import Project, own_project
 
+import shardcall
+
 pytestmark = pytest.mark.docker
 
 Run = Callable[..., str]
@@ -148,16 +150,34 @@ def test_the_file_system_is_read_only(server: Container) -> None:
     assert said.count("Read-only file system") == 4, said
 
 
-def test_nothing_is_published(server: Container) -> None:
-    state = server.inspect()
-    assert not state["HostConfig"]["PortBindings"]
-    assert not any(state["NetworkSettings"]["Ports"].values())
+def test_the_server_is_published_on_loopback_alone(server: Container) -> None:
+    ((port, bindings),) = server.inspect()["NetworkSettings"]["Ports"].items()
+    assert port == "8470/tcp"
+    assert {binding["HostIp"] for binding in bindings} == {"127.0.0.1"}
 
 
-def test_the_network_leads_nowhere(server: Container) -> None:
-    (name,) = server.inspect()["NetworkSettings"]["Networks"]
-    (network,) = json.loads(server.in_project.run("docker", "network", "inspect", name))
-    assert network["Internal"]
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_client_on_this_machine_connects_by_what_client_config_prints(server: Container, host: str) -> None:
+    ((binding,),) = server.inspect()["NetworkSettings"]["Ports"].values()
+    address = f"{host}:{binding['HostPort']}"
+    command = ("shardcall", "client-config", "--json", "--address", address)
+    config = json.loads(server.in_project("exec", "-T", "server", *command))
+    with shardcall.connect(**config, connect_timeout=60) as client:
+        assert client.diff([1, 4, 9], mesh=shardcall.Mesh(x=2), spec="x").array.tolist() == [3, 5]
+
+
+def test_no_network_leads_out_of_the_machine(server: Container) -> None:
+    for name in server.inspect()["NetworkSettings"]["Networks"]:
+        (network,) = json.loads(server.in_project.run("docker", "network", "inspect", name))
+        assert network["Internal"] or network["Options"]["com.docker.network.bridge.enable_ip_masquerade"] == "false"
+
+
+def test_compiled_programs_are_kept_in_a_volume(server: Container) -> None:
+    mounts = {mount["Destination"]: mount["Type"] for mount in server.inspect()["Mounts"]}
+    assert mounts["/var/cache/shardcall"] == mounts["/var/lib/shardcall"] == "volume"
+    look = "import os; print(sorted(os.listdir('/var/cache/shardcall')))"
+    assert "programs" in server.python(look)
+    assert "Read-only" not in server.in_project("logs", "server")
 
 
 def test_a_killed_server_comes_back_by_itself(server: Container) -> None:

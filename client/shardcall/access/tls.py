@@ -96,6 +96,8 @@ def _checked_authority(name: str, pem: Pem | None) -> bytes | None:
 def _read(name: str, pem: Pem | None) -> bytes | None:
     if pem is None or isinstance(pem, bytes):
         return pem
+    if isinstance(pem, str) and pem.lstrip().startswith("-----BEGIN "):
+        return pem.encode()
     try:
         with open(pem, "rb") as file:
             return file.read()

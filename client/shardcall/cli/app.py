@@ -11,7 +11,7 @@ import typer
 
 import shardcall
 
-_COMMANDS = ("serve", "worker", "info", "health", "status", "token", "certificates")
+_COMMANDS = ("serve", "worker", "info", "health", "status", "token", "certificates", "client-config")
 _OF_THE_SERVER = frozenset({"serve", "worker", "certificates"})
 # typer keeps a copy of click to itself, and this is the one name of it that is public.
 _UsageError: Any = typer.BadParameter.__base__
@@ -42,7 +42,7 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
 def _add(app: typer.Typer, name: str) -> None:
     """Adds the subcommand in the module of its name, or one that refuses where what it needs is not installed."""
     try:
-        command = getattr(importlib.import_module(f"shardcall.cli.{name}"), name)
+        command = _command(name.replace("-", "_"))
     except ImportError as error:
         if name not in _OF_THE_SERVER:
             raise
@@ -53,6 +53,10 @@ def _add(app: typer.Typer, name: str) -> None:
         app.add_typer(command, name=name)
     else:
         app.command(name)(command)
+
+
+def _command(name: str) -> Any:
+    return getattr(importlib.import_module(f"shardcall.cli.{name}"), name)
 
 
 def _refusal(name: str, missing: str) -> Callable[[], None]:

@@ -1,0 +1,68 @@
+"""``shardcall client-config``: what a client elsewhere needs to call this user's server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from typing import Annotated
+
+import typer
+
+from shardcall.access import token_file
+from shardcall.access.addresses import parse_address
+from shardcall.access.tls import CA_VARIABLE, find_tls
+from shardcall.cli.encryption import CaCertificate
+from shardcall.cli.wording import as_options
+from shardcall.errors import ShardcallError
+
+
+def client_config(
+    address: Annotated[str, typer.Option(help='The "host:port" by which clients reach the server.')] = "localhost:8470",
+    principal: Annotated[
+        str | None, typer.Option(help="Whose token; this user's own, unless another is named.")
+    ] = None,
+    ca_certificate: CaCertificate = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of shell commands.")] = False,
+) -> None:
+    """Print the address, authority and token for clients.
+
+    The output sets environment variables: eval "$(shardcall client-config)". It holds a secret.
+    """
+    try:
+        found = find_tls(parse_address(address), ca_certificate=ca_certificate)
+        token = _token(principal)
+    except (ShardcallError, token_file.TokenFileError) as error:
+        typer.echo(f"shardcall: {as_options(str(error))}", err=True)
+        raise typer.Exit(1) from None
+    authority = found.authority.decode() if found and found.authority else None
+    if as_json:
+        typer.echo(json.dumps({"address": address, "ca_certificate": authority, "token": token}, indent=2))
+        return
+    typer.echo(f"# Afterwards, in Python: shardcall.connect({json.dumps(address)})")
+    typer.echo(f"export {token_file.TOKEN_VARIABLE}={shlex.quote(token)}")
+    if authority:
+        typer.echo(f"export {CA_VARIABLE}={shlex.quote(authority)}")
+
+
+def _token(principal: str | None) -> str:
+    """Returns the token of a principal; of this user without one.
+
+    Raises:
+        TokenFileError: the file cannot be used, or does not name the principal.
+    """
+    if principal is None and (only := os.environ.get(token_file.TOKEN_VARIABLE)):
+        return only
+    path = os.environ.get(token_file.FILE_VARIABLE) or token_file.usual_path()
+    try:
+        entries = token_file.read(path)
+    except FileNotFoundError:
+        raise token_file.TokenFileError(
+            f"there is no token file {path}; start the server first, or name its file by {token_file.FILE_VARIABLE}"
+        ) from None
+    if principal is None:
+        return token_file.own_entry(entries).token
+    named = {entry.name: entry.token for entry in entries}
+    if principal not in named:
+        raise token_file.TokenFileError(f"there is no principal {principal[:80]!r}; there are: {', '.join(named)}")
+    return named[principal]
