@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = """
 from pathlib import Path
 
@@ -33,64 +35,78 @@ def test_ends_the_run():
 """
 
 
-def run_twice(folder: Path, root: Path, *tests: str, ends_with: int = 1) -> tuple[int, str]:
-    """The first run as .ci/run makes it, then the second."""
-    (folder / "test_chance.py").write_text(TESTS)
+def first_run(folder: Path, root: Path, *arguments: str) -> tuple[int, Path]:
+    """The first run as .ci/run makes it: its exit status, and what it wrote of its failures."""
     (folder / "conftest.py").write_text((root / "tests/conftest.py").read_text())
     failures = folder / "failures"
-    pytest = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:randomly", "-n", "2"]
-    first = run(folder, root, *pytest, f"--failures-to={failures}", *tests)
-    assert first.returncode == ends_with, first.stdout + first.stderr
-    return rerun(folder, root, failures)
+    pytest = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:randomly"]
+    return run(folder, root, *pytest, f"--failures-to={failures}", *arguments).returncode, failures
 
 
-def rerun(folder: Path, root: Path, failures: Path) -> tuple[int, str]:
-    second = run(folder, root, sys.executable, str(root / ".ci/rerun"), str(failures))
+def rerun(folder: Path, root: Path, *failures: dict[str, object]) -> tuple[int, str]:
+    """The exit status and output of the second run, after a first one that wrote these lines."""
+    (folder / "failures").write_text("".join(json.dumps(line) + "\n" for line in failures))
+    second = run(folder, root, sys.executable, str(root / ".ci/rerun"), str(folder / "failures"))
     return second.returncode, second.stdout
 
 
 def run(folder: Path, root: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_chance.py").write_text(TESTS)
     environment = {**os.environ, "PYTHONPATH": str(root / "tests")}  # for what conftest.py imports
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+def failure(name: str) -> dict[str, object]:
+    return {"test": f"test_chance.py::{name}", "text": f"how {name} failed"}
+
+
+THE_END = {"exit_status": 1}
+
+
+def test_a_run_writes_what_failed_and_how_it_ended(tmp_path: Path, root: Path):
+    status, failures = first_run(tmp_path, root, "-n", "2", "-k", "passes")
+    *failed, end = map(json.loads, failures.read_text().splitlines())
+    assert (status, end) == (1, THE_END)
+    assert sorted(line["test"] for line in failed) == [
+        "test_chance.py::test_never_passes",
+        "test_chance.py::test_passes_from_the_second_run_on",
+    ]
+    assert any('assert RUNS.read_text() != "."' in line["text"] for line in failed)
+    assert first_run(tmp_path, root, "-n", "0", "-k", "ends_the_run") == (3, failures)
+    assert json.loads(failures.read_text()) == {"exit_status": 3}
+
+
 def test_a_test_that_then_passes_twice_is_reported_and_fails_nothing(tmp_path: Path, root: Path):
-    status, printed = run_twice(tmp_path, root, "test_chance.py::test_passes_from_the_second_run_on")
+    (tmp_path / "test_chance.runs").write_text(".")
+    name = "test_passes_from_the_second_run_on"
+    status, printed = rerun(tmp_path, root, failure(name), THE_END)
     assert status == 0, printed
     _, flaky = printed.split(" FLAKY ")
-    assert "test_chance.py::test_passes_from_the_second_run_on failed, and passed 2 times" in flaky
-    assert 'assert RUNS.read_text() != "."' in flaky
+    assert f"test_chance.py::{name} failed, and passed 2 times" in flaky
+    assert f"how {name} failed" in flaky
 
 
-def test_a_test_that_fails_again_fails_the_run(tmp_path: Path, root: Path):
-    status, printed = run_twice(tmp_path, root, "-k", "passes")
+def test_a_test_that_fails_again_or_is_skipped_fails_the_run(tmp_path: Path, root: Path):
+    (tmp_path / "test_chance.runs").write_text(".")
+    names = ["test_never_passes", "test_is_skipped_from_the_second_run_on"]
+    status, printed = rerun(tmp_path, root, *map(failure, names), THE_END)
     assert status == 1
-    assert "FAILED AGAIN test_chance.py::test_never_passes" in printed
-    assert "1 flaky, 1 failed again" in printed
+    assert [f"FAILED AGAIN test_chance.py::{name}" in printed for name in names] == [True, True]
+    assert "0 flaky, 2 failed again" in printed
 
 
-def test_a_test_that_is_skipped_when_run_again_has_not_passed(tmp_path: Path, root: Path):
-    status, printed = run_twice(tmp_path, root, "test_chance.py::test_is_skipped_from_the_second_run_on")
-    assert status == 1
-    assert "0 flaky, 1 failed again" in printed
-
-
-def test_a_run_that_did_not_reach_its_end_is_a_fault(tmp_path: Path, root: Path):
-    tests = [f"test_chance.py::{name}" for name in ("test_passes_from_the_second_run_on", "test_ends_the_run")]
-    status, printed = run_twice(tmp_path, root, "-n", "0", *tests, ends_with=3)
-    assert (status, printed) == (1, "the run did not reach its end: pytest's exit status is 3\n")
-    failures = tmp_path / "failures"
-    failures.write_text(failures.read_text().splitlines(keepends=True)[0])  # as a killed run leaves it
-    status, printed = rerun(tmp_path, root, failures)
-    assert (status, printed) == (1, "the run did not reach its end: pytest's exit status is None\n")
+@pytest.mark.parametrize("status", [3, None])
+def test_a_run_that_did_not_reach_its_end_is_a_fault(tmp_path: Path, root: Path, status: int | None):
+    end = [{"exit_status": status}] if status else []  # a killed run leaves none
+    assert rerun(tmp_path, root, failure("test_never_passes"), *end) == (
+        1,
+        f"the run did not reach its end: pytest's exit status is {status}\n",
+    )
 
 
 def test_many_failures_and_none_are_faults(tmp_path: Path, root: Path):
-    failures, end = tmp_path / "failures", json.dumps({"exit_status": 1})
-    failures.write_text("".join(json.dumps({"test": f"test_{i}", "text": ""}) + "\n" for i in range(11)) + end)
-    assert rerun(tmp_path, root, failures) == (
+    assert rerun(tmp_path, root, *(failure(f"test_{i}") for i in range(11)), THE_END) == (
         1,
         "11 tests failed: none is run again, since at most 10 are taken for flaky\n",
     )
-    failures.write_text(end)
-    assert rerun(tmp_path, root, failures) == (1, "the run failed, and no test did\n")
+    assert rerun(tmp_path, root, THE_END) == (1, "the run failed, and no test did\n")
