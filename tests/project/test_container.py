@@ -151,14 +151,14 @@ def test_the_file_system_is_read_only(server: Container) -> None:
 
 
 def test_the_server_is_published_on_loopback_alone(server: Container) -> None:
-    ((port, bindings),) = server.inspect()["NetworkSettings"]["Ports"].items()
-    assert port == "8470/tcp"
-    assert {binding["HostIp"] for binding in bindings} == {"127.0.0.1"}
+    ports = server.inspect()["NetworkSettings"]["Ports"]
+    published = {port: [binding["HostIp"] for binding in bindings] for port, bindings in ports.items() if bindings}
+    assert published == {"8470/tcp": ["127.0.0.1"]}
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_a_client_on_this_machine_connects_by_what_client_config_prints(server: Container, host: str) -> None:
-    ((binding,),) = server.inspect()["NetworkSettings"]["Ports"].values()
+    (binding,) = server.inspect()["NetworkSettings"]["Ports"]["8470/tcp"]
     address = f"{host}:{binding['HostPort']}"
     command = ("shardcall", "client-config", "--json", "--address", address)
     config = json.loads(server.in_project("exec", "-T", "server", *command))
