@@ -5,7 +5,6 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -42,18 +41,20 @@ def asked_for(lock: str) -> list[Requirement]:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, groups = pyproject["project"], pyproject["dependency-groups"]
     extras = project["optional-dependencies"]
+    server = [*project["dependencies"], *extras["cli"], *extras["server"]]
     wanted = {
         "build": groups["build"],
         "client": project["dependencies"],
         "client-protobuf6": project["dependencies"],
         "dev": [
-            *project["dependencies"],
-            *chain.from_iterable(extras.values()),
+            *server,
+            *extras["otel"],
             *groups["build"],
             *groups["dev"],
         ],
         "protos": groups["protos"],
-        "server": [*project["dependencies"], *extras["cli"], *extras["server"]],
+        "server": server,
+        "server-cuda13": [*server, *extras["cuda13"]],
     }[lock]
     requirements = [Requirement(line) for line in wanted if isinstance(line, str)]
     return [requirement for requirement in requirements if requirement.name != "shardcall"]
