@@ -141,6 +141,15 @@ def test_the_same_id_gives_the_same_array_and_another_request_is_refused(server,
             "shardcall-request-id",
             "another call came by",
         )
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.PutArray(_put_requests((-np.arange(4.0)).tobytes(), lease), metadata=metadata)
+        check(
+            caught.value,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "REQUEST_ID_REUSED",
+            "shardcall-request-id",
+            f"a call with other chunks came by metadata shardcall-request-id {metadata[0][1]!r}",
+        )
         stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[first.array.handle]))
 
 

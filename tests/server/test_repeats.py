@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from shardcall.rpc.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.repeats import Repeats
+from shardcall_server.frontend.repeats import HashedChunks, Repeats
 
 REQUEST = array_service_pb2.RenewLeaseRequest(lease_id=b"1")
 OTHER = array_service_pb2.RenewLeaseRequest(lease_id=b"2")
@@ -18,7 +20,10 @@ OTHER = array_service_pb2.RenewLeaseRequest(lease_id=b"2")
 
 def call(request_id: str = "a", principal: str = "somebody") -> SimpleNamespace:
     return SimpleNamespace(
-        request_id=request_id, principal_name=principal, wait=lambda shared, doing: shared.result(60)
+        request_id=request_id,
+        principal_name=principal,
+        wait=lambda shared, doing: shared.result(60),
+        check=lambda doing: None,
     )
 
 
@@ -53,6 +58,40 @@ def test_another_request_by_the_same_id_is_refused():
         once(request=OTHER)
     assert caught.value.reason is Reason.REQUEST_ID_REUSED
     assert once() == 1
+
+
+def streamed(repeats: Repeats, *pieces: bytes) -> bytes:
+    chunks = HashedChunks(iter([Chunk(0, 0, np.frombuffer(piece, np.uint8)) for piece in pieces]))
+    return repeats.once(call(), REQUEST, lambda: b"".join(chunk.data.tobytes() for chunk in chunks), chunks)
+
+
+def test_chunks_are_compared_by_their_bytes_and_not_by_how_they_were_divided():
+    repeats = Repeats()
+    assert [streamed(repeats, b"ab", b"cd"), streamed(repeats, b"abc", b"d")] == [b"abcd"] * 2
+
+
+@pytest.mark.parametrize("pieces", [[b"ab", b"ce"], [b"ab"], [], [b"ab", b"cd", b"e"]])
+def test_other_chunks_by_the_same_id_are_refused(pieces):
+    repeats = Repeats()
+    streamed(repeats, b"ab", b"cd")
+    with pytest.raises(CallError, match=r"a call with other chunks came by .*'a'") as caught:
+        streamed(repeats, *pieces)
+    assert caught.value.reason is Reason.REQUEST_ID_REUSED
+    assert streamed(repeats, b"abcd") == b"abcd"
+
+
+def test_chunks_without_end_are_read_no_further_than_those_of_the_first():
+    repeats, read = Repeats(), []
+
+    def endless():
+        while True:
+            read.append(1)
+            yield Chunk(0, 0, np.zeros(2, np.uint8))
+
+    streamed(repeats, b"ab", b"cd")
+    with pytest.raises(CallError, match="other chunks"):
+        repeats.once(call(), REQUEST, lambda: b"", HashedChunks(endless()))
+    assert len(read) == 3
 
 
 def test_those_that_come_while_the_first_runs_wait_for_it():

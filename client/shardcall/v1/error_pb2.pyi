@@ -136,7 +136,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     again.
     """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 39
-    """INVALID_ARGUMENT: the request id was used before, for another request."""
+    """INVALID_ARGUMENT: the request id was used before, for another request or
+    with other bytes in its chunks.
+    """
     ERROR_REASON_PROFILE_STATE: _ErrorReason.ValueType  # 40
     """FAILED_PRECONDITION: a profile is being recorded already, or none is."""
     ERROR_REASON_INVALID_VALUE: _ErrorReason.ValueType  # 41
@@ -286,7 +288,9 @@ ERROR_REASON_PROGRAM_REFUSED: ErrorReason.ValueType  # 38
 again.
 """
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 39
-"""INVALID_ARGUMENT: the request id was used before, for another request."""
+"""INVALID_ARGUMENT: the request id was used before, for another request or
+with other bytes in its chunks.
+"""
 ERROR_REASON_PROFILE_STATE: ErrorReason.ValueType  # 40
 """FAILED_PRECONDITION: a profile is being recorded already, or none is."""
 ERROR_REASON_INVALID_VALUE: ErrorReason.ValueType  # 41

@@ -45,8 +45,9 @@ class KernelServiceStub:
     behind, the server then gives the answer of the first, and waits for it if it
     still runs: its effect comes once. It remembers some thousands of answers,
     each for ten minutes at most and not over its own end; what failed had no
-    effect and is run again. The same id with another request is INVALID_ARGUMENT,
-    REQUEST_ID_REUSED. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
+    effect and is run again. The same id with another request, or with other bytes
+    in its chunks, is INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are
+    not compared. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
     as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
     no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
     UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one
@@ -161,8 +162,9 @@ class KernelServiceAsyncStub(KernelServiceStub):
     behind, the server then gives the answer of the first, and waits for it if it
     still runs: its effect comes once. It remembers some thousands of answers,
     each for ten minutes at most and not over its own end; what failed had no
-    effect and is run again. The same id with another request is INVALID_ARGUMENT,
-    REQUEST_ID_REUSED. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
+    effect and is run again. The same id with another request, or with other bytes
+    in its chunks, is INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are
+    not compared. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
     as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
     no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
     UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one
@@ -273,8 +275,9 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     behind, the server then gives the answer of the first, and waits for it if it
     still runs: its effect comes once. It remembers some thousands of answers,
     each for ten minutes at most and not over its own end; what failed had no
-    effect and is run again. The same id with another request is INVALID_ARGUMENT,
-    REQUEST_ID_REUSED. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
+    effect and is run again. The same id with another request, or with other bytes
+    in its chunks, is INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are
+    not compared. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
     as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
     no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
     UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one

@@ -13,7 +13,7 @@ from shardcall_server.frontend.intake import Intake, check_operand, read_header
 from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents, array_lost
 from shardcall_server.frontend.memory.storage import Given, Storage, Stores
 from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
-from shardcall_server.frontend.repeats import Repeats
+from shardcall_server.frontend.repeats import HashedChunks, Repeats
 from shardcall_server.frontend.results import Results
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
@@ -58,7 +58,8 @@ class ArrayServicer:
     ) -> array_service_pb2.PutArrayResponse:
         """Puts an array on the mesh."""
         header: array_service_pb2.PutArrayHeader = read_header(requests)
-        return self._repeats.once(call, header, lambda: self._put_array(header, requests, call))
+        chunks = HashedChunks(requests)
+        return self._repeats.once(call, header, lambda: self._put_array(header, chunks, call), chunks)
 
     def _put_array(
         self,

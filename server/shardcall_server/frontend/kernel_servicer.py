@@ -15,7 +15,7 @@ from shardcall_server.frontend.execution import Execution, Prepared
 from shardcall_server.frontend.intake import Intake, check_operands, check_types, read_header
 from shardcall_server.frontend.memory.residents import Reservation, Residents
 from shardcall_server.frontend.memory.storage import Given, Storage, Stores
-from shardcall_server.frontend.repeats import Repeats
+from shardcall_server.frontend.repeats import HashedChunks, Repeats
 from shardcall_server.frontend.results import Results, commit, reserved
 from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
@@ -127,7 +127,10 @@ class KernelServicer:
         header: kernel_service_pb2.ExecuteRequest = read_header(requests)
         _check_keeps(header, call)
         if header.keep_results:  # so no chunks are in the answer
-            yield from self._repeats.once(call, header, lambda: tuple(self._execute_stream(header, requests, call)))
+            chunks = HashedChunks(requests)
+            yield from self._repeats.once(
+                call, header, lambda: tuple(self._execute_stream(header, chunks, call)), chunks
+            )
         else:
             yield from self._execute_stream(header, requests, call)
 

@@ -6,13 +6,15 @@ import hashlib
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import xxhash
 from google.protobuf.message import Message
 
+from shardcall.rpc.chunk_codec import Chunk
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import REQUEST_ID_KEY, Call
 
@@ -31,18 +33,44 @@ class _Key(NamedTuple):
     request_id: str
 
 
+class HashedChunks(Iterator[Any]):
+    """The messages of a stream, whose chunks are hashed as they are read.
+
+    Args:
+        messages: those after the header.
+    """
+
+    def __init__(self, messages: Iterator[Any]) -> None:
+        self._messages = messages
+        self._hash = xxhash.xxh3_128()
+        self.nbytes = 0
+
+    def __next__(self) -> Any:
+        message = next(self._messages)
+        if isinstance(message, Chunk):
+            self._hash.update(message.data.data)
+            self.nbytes += message.data.size
+        return message
+
+    def digest(self) -> bytes:
+        """Returns the digest of the bytes read, however they were divided into chunks."""
+        return self._hash.digest()
+
+
 @dataclass
 class _First:
     """The first call of a key.
 
     Attributes:
         digest: of its request.
+        chunks: that followed the request; None for a request of one message.
         answer: what it was answered, or `_FAILED`.
         nbytes: of the answer.
         done_at: when that was, on the table's clock.
     """
 
     digest: bytes
+    chunks: HashedChunks | None = None
     answer: Future[Any] = field(default_factory=Future)
     nbytes: int = 0
     done_at: float = 0.0
@@ -78,19 +106,22 @@ class Repeats:
         self._counts: Counter[str] = Counter()  # by principal, as the next
         self._bytes: Counter[str] = Counter()
 
-    def once(self, call: Call, request: Message, run: Callable[[], Answer]) -> Answer:
+    def once(
+        self, call: Call, request: Message, run: Callable[[], Answer], chunks: HashedChunks | None = None
+    ) -> Answer:
         """The answer of a call: of its first sending, if this is another.
 
         Args:
             call: whose request id tells which call it is.
             request: of the call, or the header of its stream; must be the same each time.
-            run: does what the call asks for.
+            run: does what the call asks for; reads all of the chunks.
+            chunks: what follows the header of a stream; must hold the same bytes each time.
 
         Raises:
             CallError: REQUEST_ID_REUSED: another call came by this id; or what ``run`` raises.
         """
         key = _Key(call.principal_name, call.request_id)
-        ours = _First(_digest(request))
+        ours = _First(_digest(request), chunks)
         while True:
             with self._lock:
                 self._forget_old()
@@ -98,15 +129,13 @@ class Repeats:
             if first is ours:
                 return self._run(key, ours, run)
             if first.digest != ours.digest:
-                raise CallError(
-                    Reason.REQUEST_ID_REUSED,
-                    f"another call came by metadata {REQUEST_ID_KEY} {key.request_id!r}; give every call an id of its "
-                    "own, and repeat it with the same request",
-                    field=REQUEST_ID_KEY,
-                )
+                raise _reused(key, "another call")
             answer = call.wait(first.answer, "waiting for the same call, which was sent before")
-            if answer is not _FAILED:
-                return answer  # type: ignore[no-any-return]  # of the same request
+            if answer is _FAILED:
+                continue
+            if chunks is not None and first.chunks is not None and not _are_same(chunks, first.chunks, call):
+                raise _reused(key, "a call with other chunks")
+            return answer  # type: ignore[no-any-return]  # of the same request
 
     def _run(self, key: _Key, first: _First, run: Callable[[], Answer]) -> Answer:
         try:
@@ -148,6 +177,24 @@ class Repeats:
         self._bytes[key.principal] += nbytes
         if not self._counts[key.principal]:
             del self._counts[key.principal], self._bytes[key.principal]
+
+
+def _are_same(chunks: HashedChunks, first: HashedChunks, call: Call) -> bool:
+    """Whether chunks that are still to be read hold the bytes of those of an earlier call."""
+    for message in chunks:
+        call.check("comparing the operands with those that came before")
+        if not isinstance(message, Chunk) or chunks.nbytes > first.nbytes:
+            return False
+    return chunks.digest() == first.digest()
+
+
+def _reused(key: _Key, what: str) -> CallError:
+    return CallError(
+        Reason.REQUEST_ID_REUSED,
+        f"{what} came by metadata {REQUEST_ID_KEY} {key.request_id!r}; give every call an id of its own, and repeat it "
+        "with the same request",
+        field=REQUEST_ID_KEY,
+    )
 
 
 def _digest(request: Message) -> bytes:
