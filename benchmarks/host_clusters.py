@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import shardcall as sc
 from harness.processes import thread_seconds
+from shardcall.access import token_file
 
 _MAY_JOIN = re.compile(r'"by": "shardcall worker --join (\S+?)"')
 _READY = re.compile(r"shardcall ready at (\S+) ")
@@ -111,9 +112,10 @@ class Cluster:
 
 @contextmanager
 def own_tokens() -> Iterator[None]:
-    """Has servers, agents and clients of this process use tokens of their own: older ones may not have the scope."""
+    """Has servers, agents and clients of this process use a token of their own that has all scopes."""
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ):
         os.environ["SHARDCALL_TOKEN_FILE"] = f"{folder}/token"
+        token_file.create(f"{folder}/token", [token_file.Entry.make(token_file.own_name(), token_file.SCOPES)])
         yield
 
 

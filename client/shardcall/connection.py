@@ -44,7 +44,8 @@ def connect(
     Args:
         address: ``"host:port"``, or ``"unix:/path/to/socket"``.
         token: tells the server who calls; None for the one that the environment variable ``SHARDCALL_TOKEN`` holds,
-            else, for a server of this user on this machine, the one of the user's own token file.
+            else, for a server of this user on this machine, the one of the user's own token file, which is exchanged
+            for a session token at a private socket and never sent itself.
         tls: whether to encrypt; None for: where a certificate is given. True alone trusts whom the system trusts. False
             is what a token takes that is to go unencrypted to another machine.
         ca_certificate: of the authority to trust, the path of a PEM file or what it holds; None for the value of the

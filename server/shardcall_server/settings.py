@@ -54,7 +54,8 @@ class Settings(BaseSettings):
     auth: bool = Field(True, description="Ask who calls: every call but a health check must bring a known token.")
     token_file: str = Field(
         default_factory=usual_path,
-        description="File of the tokens: NAME SCOPES TOKEN, a principal a line; made at the first start. "
+        description="File of the tokens: NAME SCOPES TOKEN, a principal a line; made at the first start, with the file "
+        "admin-token beside it. "
         "SHARDCALL_TOKEN gives the only token instead.",
     )
     token: SecretStr = Field(

@@ -71,12 +71,40 @@ def test_errors_of_encryption_name_options(said, told):
     assert as_options(said) == told
 
 
-def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, tmp_path):
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setattr("shardcall.cli.token._is_terminal", lambda: True)
+
+
+def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, tmp_path, terminal):
     ended = run("token", "add", "hosts", "--scopes", "host", "--token-file", str(tmp_path / "token"))
     assert ended.exit_code == 0
     assert "export SHARDCALL_TOKEN=" in ended.output
     assert "shardcall worker --join" in ended.output
     assert "shardcall.connect" not in ended.output
+
+
+def test_tokens_are_printed_to_a_terminal_or_where_they_were_asked_for(run, tmp_path, monkeypatch):
+    file = str(tmp_path / "token")
+    said = run("token", "add", "bob", "--token-file", file).output + run("token", "--token-file", file).output
+    assert f"{file} holds the token of bob; print it with: shardcall token show bob\n" in said
+    own, bob = token_file.read(file)
+    (admin,) = token_file.read(token_file.admin_path(file))
+    assert not any(entry.token in said for entry in (own, bob, admin))
+    for words, entry in (((), own), (("bob",), bob), (("--admin",), admin)):
+        assert run("token", "show", *words, "--token-file", file).output == f"{entry.token}\n"
+    monkeypatch.setattr("shardcall.cli.token._is_terminal", lambda: True)
+    assert f'token="{own.token}"' in run("token", "--token-file", file).output
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(["nobody"], "there is no principal 'nobody'; there are: "), (["a", "--admin"], "leave out NAME, or --admin")],
+)
+def test_a_token_that_there_is_not_is_refused(run, tmp_path, words, says):
+    ended = run("token", "show", *words, "--token-file", str(tmp_path / "token"))
+    assert ended.exit_code == 1
+    assert says in ended.output
 
 
 def test_scopes_may_have_spaces_between_them(run, tmp_path):

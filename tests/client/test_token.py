@@ -1,7 +1,10 @@
 """Which token a client shows, to whom, and what it says where that does not do."""
 
+import contextlib
 import os
 import socket
+import tempfile
+import threading
 import traceback
 
 import grpc
@@ -9,8 +12,9 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.access import listeners, token_file
+from shardcall.access import token_file
 from shardcall.access.addresses import parse_address
+from shardcall.access.session import LONGEST_NAME, UNKNOWN, socket_name
 from shardcall.access.token import Token, find_token
 from shardcall.access.token_file import Entry
 
@@ -29,17 +33,68 @@ def own(tmp_path, monkeypatch):
     return entry.token
 
 
+class Exchange:
+    """The private socket of a server of this user: gives out session tokens that a test chooses.
+
+    Attributes:
+        session: what it gives next; empty for no answer but that the token is unknown.
+        shown: the tokens that it was shown.
+    """
+
+    def __init__(self, folder, address):
+        self.session = "session-" + "s" * 20
+        self.shown = []
+        self._path = os.path.join(folder, socket_name(parse_address(address)))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(self._path)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                with self._listener.accept()[0] as visitor:
+                    self.shown.append(visitor.recv(512).decode())
+                    visitor.send(self.session.encode() or UNKNOWN)
+
+    def close(self):
+        """Ends it as a kill does: the socket's file stays."""
+        if self._thread.is_alive():
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._thread.join()
+            self._listener.close()
+
+
 @pytest.fixture
-def listening(monkeypatch):
-    """Says whether this user's programs listen at an address; they do."""
-    answers = {"own": True, "asked": 0}
+def exchange(monkeypatch):
+    """Makes the private socket of a server at an address."""
+    with tempfile.TemporaryDirectory() as parent, contextlib.ExitStack() as stack:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", parent)
 
-    def is_own(address):
-        answers["asked"] += 1
-        return answers["own"]
+        def made(address, mode=0o700):
+            folder = tempfile.mkdtemp(prefix="shardcall-", dir=parent)
+            os.chmod(folder, mode)
+            return stack.enter_context(contextlib.closing(Exchange(folder, address)))
 
-    monkeypatch.setattr(listeners, "is_own", is_own)
-    return answers
+        yield made
+
+
+def refusing_all_but(server, abort, good):
+    """Has a server refuse calls that do not bring this token."""
+    echo, echo_stream = server.execute, server.execute_stream
+
+    def execute(request, context):
+        if dict(context.invocation_metadata()).get("authorization") != f"Bearer {good}":
+            abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
+        return echo(request, context)
+
+    def execute_stream(requests, context):
+        if dict(context.invocation_metadata()).get("authorization") != f"Bearer {good}":
+            abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
+        yield from echo_stream(requests, context)
+
+    server.execute, server.execute_stream = execute, execute_stream
 
 
 def shown(server):
@@ -65,38 +120,107 @@ def test_then_that_of_the_environment(server, own, monkeypatch):
     assert shown(server) == f"Bearer {VARIABLE}"
 
 
-def test_then_that_of_this_users_file(server, own):
+def test_then_that_of_this_users_file_which_only_the_private_socket_is_shown(server, own, exchange):
+    private = exchange(server.address)
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
-    assert shown(server) == f"Bearer {own}"
+        client.call("echo", np.zeros(2**18))
+    assert private.shown == [own]
+    assert [brought["authorization"] for brought in server.metadata] == [f"Bearer {private.session}"] * 2
 
 
-def test_the_files_token_stays_on_this_machine(own, listening):
-    assert find_token(LOCAL, None, encrypted=True).show() == own
-    assert find_token(REMOTE, None, encrypted=True).show() == ""
-    assert find_token(REMOTE, GIVEN, encrypted=True).show() == GIVEN
+def test_no_token_goes_where_no_private_socket_is(server, own, exchange):
+    exchange("localhost:1")
+    exchange(server.address).close()
+    with shardcall.connect(server.address) as client:
+        client.call("echo", 1.0)
+        assert shown(server) is None
+        assert f"no server of this user on this machine listens at {server.address}" in client._transport._token.told
+    token = find_token(REMOTE, None, encrypted=True)
+    assert token.show(60) == ""
+    assert "only for servers on this machine" in token.told
 
 
-def test_the_files_token_is_shown_to_this_users_programs_alone(own, listening):
-    listening["own"] = False
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
+def test_no_token_goes_to_a_socket_in_a_folder_that_others_may_enter(server, own, exchange, mode):
+    private = exchange(server.address, mode)
+    with shardcall.connect(server.address) as client:
+        client.call("echo", 1.0)
+    assert shown(server) is None
+    assert private.shown == []
+
+
+@pytest.mark.parametrize("operand", [1.0, np.zeros(2**18)])
+def test_a_server_that_was_started_again_is_asked_for_another_session(server, own, exchange, abort, operand):
+    private = exchange(server.address)
+    with shardcall.connect(server.address, retries=False) as client:
+        private.session = "another-" + "a" * 20
+        refusing_all_but(server, abort, private.session)
+        client.call("echo", operand)
+        assert len(server.requests) == 2
+        assert private.shown == [own, own]
+
+
+def test_a_session_is_found_that_was_not_there_at_first(server, own, exchange, abort):
+    with shardcall.connect(server.address) as client:
+        private = exchange(server.address)
+        refusing_all_but(server, abort, private.session)
+        client.call("echo", 1.0)
+    assert shown(server) == f"Bearer {private.session}"
+
+
+def test_a_server_that_refuses_the_session_that_it_gave_is_not_asked_again_and_again(server, own, exchange, abort):
+    private = exchange(server.address)
+    with shardcall.connect(server.address) as client:
+        refusing_all_but(server, abort, "")
+        with pytest.raises(shardcall.AccessDeniedError, match="this client showed a session token"):
+            client.call("echo", 1.0)
+    assert len(server.requests) == 1
+    assert private.shown == [own, own]
+
+
+def test_after_a_lost_connection_the_session_is_asked_for_anew(server, own, exchange, abort):
+    private = exchange(server.address)
+
+    echo = server.execute
+
+    def gone(request, context):
+        server.execute, private.session = echo, "another-" + "a" * 20
+        context.abort(grpc.StatusCode.UNAVAILABLE, "")
+
+    with shardcall.connect(server.address) as client:
+        server.execute = gone
+        client.call("echo", 1.0)
+    assert shown(server) == f"Bearer {private.session}"
+
+
+def test_a_token_that_the_server_does_not_know_is_told(own, exchange):
+    exchange("localhost:8470").session = ""
     token = find_token(LOCAL, None, encrypted=True)
-    assert token.show() == ""
-    assert "not this user's program" in token.told
-    assert find_token(LOCAL, GIVEN, encrypted=True).show() == GIVEN
+    assert token.show(60) == ""
+    assert f"does not know the one in the token file {os.environ['SHARDCALL_TOKEN_FILE']}" in token.told
 
 
-def test_who_listens_is_asked_anew_after_a_while(own, listening, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("shardcall.access.token.time.monotonic", lambda: now[0])
-    token = find_token(LOCAL, None, encrypted=True)
-    for _ in range(100):
-        assert token.show() == own
-    assert listening["asked"] == 1
-    listening["own"] = False
-    now[0] += 1.1
-    assert token.show() == ""
-    listening["own"] = True
-    assert token.show() == own
+def test_commands_of_all_scopes_show_the_other_token(own, exchange):
+    path = os.environ["SHARDCALL_TOKEN_FILE"]
+    private = exchange("localhost:8470")
+    find_token(LOCAL, None, encrypted=True, admin=True).show(60)
+    token_file.make_own(path)
+    find_token(LOCAL, None, encrypted=True, admin=True).show(60)
+    find_token(LOCAL, None, encrypted=True).show(60)
+    assert private.shown == [own, token_file.read(token_file.admin_path(path))[0].token, own]
+
+
+def test_a_socket_has_the_name_of_the_address_that_it_is_for(tmp_path):
+    def name(address):
+        return socket_name(parse_address(address))
+
+    assert name("localhost:8470") == "localhost:8470"
+    assert name("[0:0::1]:8470") == name("[::1]:8470") == "::1:8470"
+    assert name("127.0.0.1:8470") != name("127.0.0.2:8470")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert name(f"unix:{tmp_path}/s") == name(f"unix://{tmp_path}/link/s") != name(f"unix:{tmp_path}/t")
+    assert max(map(len, (name("localhost:65535"), name(f"unix:{tmp_path}/s")))) <= LONGEST_NAME
 
 
 def test_an_unusable_file_is_told_only_where_the_server_refuses(server, own, abort):
@@ -110,7 +234,9 @@ def test_an_unusable_file_is_told_only_where_the_server_refuses(server, own, abo
             client.call("echo", 1.0)
 
 
-def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, monkeypatch, abort):
+def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, exchange, monkeypatch, abort):
+    exchange(server.address)
+
     def refuse(*_):
         server.info = lambda _, context: abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
 
@@ -125,7 +251,7 @@ def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, monkeypa
         shardcall.connect(server.address)
     said["nothing"] = str(caught.value)
     assert "showed the token that it was given" in said["given"]
-    assert f"showed the one of {token_file.own_name()} in the token file" in said["file"]
+    assert f"showed a session token, for the one of {token_file.own_name()} in the token file" in said["file"]
     assert "SHARDCALL_TOKEN is not set, and there is no token file /nonexistent/token" in said["nothing"]
     assert not any(token in text for token in (GIVEN, own) for text in said.values())
 
@@ -161,32 +287,6 @@ def test_no_repr_of_a_client_tells_the_token(server):
         assert not any(GIVEN in repr(thing) + str(thing) for thing in things)
 
 
-@pytest.mark.parametrize(
-    ("family", "host"),
-    [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::1"), (socket.AF_INET6, "::")],
-)
-def test_a_listener_of_this_user_is_its_own(family, host):
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.bind((host, 0))
-        port = listener.getsockname()[1]
-        assert not listeners.is_own(parse_address(f"localhost:{port}"))
-        listener.listen()
-        assert listeners.is_own(parse_address(f"localhost:{port}"))
-        assert not listeners.is_own(parse_address(f"example.org:{port}"))
-
-
-def test_a_socket_file_is_its_owners(tmp_path):
-    path = tmp_path / "socket"
-    assert not listeners.is_own(parse_address(f"unix:{path}"))
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        assert listeners.is_own(parse_address(f"unix:{path}"))
-        assert listeners.is_own(parse_address(f"unix://{path}"))
-        if os.geteuid() == 0:
-            os.chown(path, 65534, -1)
-            assert not listeners.is_own(parse_address(f"unix:{path}"))
-
-
 @pytest.mark.parametrize("by_environment", [True, False])
 def test_a_token_goes_unencrypted_to_another_machine_only_where_that_was_asked_for(by_environment, monkeypatch):
     if by_environment:
@@ -197,6 +297,6 @@ def test_a_token_goes_unencrypted_to_another_machine_only_where_that_was_asked_f
     ) as caught:
         find_token(REMOTE, given, encrypted=False)
     assert GIVEN not in str(caught.value)
-    assert find_token(LOCAL, given, encrypted=False).show() == GIVEN
+    assert find_token(LOCAL, given, encrypted=False).show(60) == GIVEN
     with pytest.raises(shardcall.InvalidParameterError, match="unencrypted"):
         shardcall.connect("gpu1.example.org:8470", token=given)

@@ -99,14 +99,29 @@ def test_what_is_no_file_is_refused_at_once(tmp_path):
 
 
 def test_a_file_that_is_made_is_its_users_alone(path):
-    made = token_file.make_own(str(path))
-    assert made.scopes == ("run", "arrays", "admin", "host")
-    assert len(made.token) == 43
-    assert token_file.read(str(path)) == (made,)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert token_file.make_own(str(path))
+    (default, admin) = token_file.read_both(str(path))
+    assert (default.scopes, admin.scopes) == (("run", "arrays"), ("run", "arrays", "admin", "host"))
+    assert default.name == admin.name
+    assert default.token != admin.token
+    assert len(default.token) == len(admin.token) == 43
+    assert token_file.read(str(path)) == (default,)
+    assert sorted(os.listdir(path.parent)) == ["admin-token", "token"]
+    for file in path.parent.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert os.listdir(path.parent) == ["token"]
-    assert token_file.make_own(str(path)) is None
+    assert not token_file.make_own(str(path))
+    assert token_file.read_both(str(path)) == (default, admin)
+
+
+def test_the_other_file_is_made_where_it_can_be(written, path):
+    written(LINE)
+    path.parent.chmod(0o500)
+    try:
+        assert not token_file.make_own(str(path))
+        assert token_file.read_both(str(path))[0].name == "alice"
+    finally:
+        path.parent.chmod(0o700)
 
 
 def test_of_many_that_make_it_at_once_one_does(path):
@@ -118,9 +133,9 @@ def test_of_many_that_make_it_at_once_one_does(path):
         return token_file.make_own(str(path))
 
     with ThreadPoolExecutor(threads) as pool:
-        made = [entry for entry in pool.map(make, range(threads)) if entry is not None]
-    assert list(token_file.read(str(path))) == made
-    assert os.listdir(path.parent) == ["token"]
+        assert sum(pool.map(make, range(threads))) == 1
+    assert len(token_file.read_both(str(path))) == 2
+    assert sorted(os.listdir(path.parent)) == ["admin-token", "token"]
 
 
 def test_a_file_is_replaced_as_a_whole(written, path):

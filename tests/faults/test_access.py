@@ -165,7 +165,7 @@ def test_a_private_server_knows_its_owner_alone():
         np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
         with pytest.raises(sc.AccessDeniedError) as caught:
             sc.connect(client.address)
-    assert "this client showed the one of" in caught.value.message
+    assert "no server of this user on this machine listens at" in caught.value.message
 
 
 def test_wrong_tokens_without_end_fill_no_log_and_stop_nobody(own_server, tmp_path, times, figure):

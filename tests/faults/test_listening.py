@@ -18,6 +18,8 @@ from shardcall_server.settings_sources import load_settings
 
 SEGMENTS = r"unix .*/shardcall-[^/]+/segments"
 """The companion, at which clients of the same user get their memory."""
+SESSIONS = r"unix .*/shardcall-[^/]+/"
+"""Where the tokens of the same user are exchanged, by one socket for each address."""
 
 
 def all_pids(pid: int) -> list[int]:
@@ -38,6 +40,9 @@ def test_only_what_was_declared_listens(own_server, tmp_path, monkeypatch, flags
         found = raw.listening(all_pids(server.process.pid))
     port = server.address.rpartition(":")[2]
     declared = [rf"tcp 127\.0\.0\.1:{port}", rf"tcp ::1:{port}"]
+    reached = ["localhost", r"127\.0\.0\.1", "::1"]
+    declared += [SESSIONS + rf"{host}:{port}" for host in reached]
+    declared += [SESSIONS + r"unix:[0-9a-f]{32}"] if "--unix-socket" in flags else []
     declared += [] if "--no-segments" in flags else [SEGMENTS]
     declared += [r"tcp 127\.0\.0\.1:\d+"] if "--metrics-port" in flags else []
     declared += [rf"unix {tmp_path}/own\.sock"] if "--unix-socket" in flags else []

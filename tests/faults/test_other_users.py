@@ -42,7 +42,7 @@ def test_another_user_who_has_no_token_is_refused(server):
 def test_another_users_own_token_is_not_even_shown(server):
     said = told("connect_with_a_file_of_its_own", server.address)
     assert said.startswith("AccessDeniedError the call brings no token")
-    assert "what listens there is not this user's program" in said
+    assert "no server of this user on this machine listens at" in said
 
 
 def test_another_user_does_not_get_through_a_socket_of_the_servers(own_server, tmp_path):

@@ -175,7 +175,7 @@ def test_neither_has_any_rights(cluster: Cluster, service: str) -> None:
 def test_each_has_the_secrets_that_it_needs_and_no_others(cluster: Cluster) -> None:
     look = "import os; print({f: sorted(os.listdir('/trust/' + f)) for f in sorted(os.listdir('/trust'))})"
     nothing: dict[str, list[str]] = {"authority": [], "client": [], "hosts": [], "server": []}
-    of_front_end = {**nothing, "server": ["ca.pem", "server.key", "server.pem", "token"]}
+    of_front_end = {**nothing, "server": ["admin-token", "ca.pem", "server.key", "server.pem", "token"]}
     assert str(of_front_end) in cluster.in_container(FRONT_END, look)
     assert str({**nothing, "hosts": ["ca.pem", "token"]}) in cluster.in_container("worker-1", look)
 

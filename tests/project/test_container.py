@@ -108,7 +108,9 @@ def test_a_caller_needs_the_token_and_tls_and_does_not_trust_what_the_authority_
 
 def test_each_has_the_secrets_that_it_needs_and_no_others(server: Container) -> None:
     look = "import os; print(sorted(os.listdir('/trust/{0}')), oct(os.stat('/trust/{0}').st_mode & 0o777))"
-    assert "['ca.pem', 'server.key', 'server.pem', 'token'] 0o700" in server.python(look.format("server"))
+    assert "['admin-token', 'ca.pem', 'server.key', 'server.pem', 'token'] 0o700" in server.python(
+        look.format("server")
+    )
     assert "[] 0o700" in server.python(look.format("authority"))
     of_client = server.of_client(f"{look.format('client')}; {look.format('server')}")
     assert "['ca.pem', 'token'] 0o700\n[] 0o700" in of_client

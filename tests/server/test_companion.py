@@ -352,7 +352,7 @@ def test_a_runtime_directory_that_will_not_do_is_passed_over(monkeypatch: pytest
 def test_what_killed_servers_left_is_removed_and_nothing_else(start: Callable[..., Host], parent: str):
     def left(name: str, age_s: float) -> str:
         directory = Path(parent, name)
-        directory.mkdir()
+        directory.mkdir(0o700)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(directory / "segments"))
         os.utime(directory, (time.time() - age_s,) * 2)

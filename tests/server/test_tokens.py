@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 import structlog
@@ -14,6 +15,7 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.access.refusals import Refusals
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tokens
+from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
 
@@ -38,6 +40,26 @@ def test_tokens_that_are_replaced_are_unknown_at_once():
     tokens.replace([BOB])
     assert tokens.find(ALICE.token) is None
     assert tokens.find(BOB.token).name == "bob"
+
+
+def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
+    first, second = Tokens([ALICE, BOB]), Tokens([ALICE, BOB])
+    session = first.session_of(ALICE.token)
+    assert token_file.is_token(session)
+    assert session == first.session_of(ALICE.token)
+    assert first.find(session) == first.find(ALICE.token)
+    assert len({session, first.session_of(BOB.token), second.session_of(ALICE.token), ALICE.token, BOB.token}) == 5
+    assert second.find(session) is None
+    for nobodys in ("", "x" * 43, session):
+        assert first.session_of(nobodys) == ""
+
+
+def test_a_session_token_goes_with_its_token():
+    tokens = Tokens([ALICE, BOB])
+    session, others = tokens.session_of(ALICE.token), tokens.session_of(BOB.token)
+    tokens.replace([BOB])
+    assert tokens.find(session) is None
+    assert tokens.find(others).name == "bob"
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
@@ -91,9 +113,28 @@ def test_a_settings_file_holds_no_token(tmp_path):
 def test_a_file_is_made_once_and_tells_what_was_made(tmp_path):
     path = str(tmp_path / "state" / "token")
     with closing(FileTokens(path)) as first, closing(FileTokens(path)) as second:
-        assert first.made is not None
-        assert second.made is None
-        assert first.find(first.made.token) == second.find(first.made.token)
+        assert first.made
+        assert not second.made
+        default, admin = token_file.read_both(path)
+        assert first.find(default.token) == second.find(default.token)
+        assert first.find(default.token).scopes == {Scope.RUN, Scope.ARRAYS}
+        assert first.find(admin.token).scopes == set(Scope)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_token_that_was_made_is_shown_to_a_person_alone(tmp_path, monkeypatch, capsys, terminal):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    path = str(tmp_path / "token")
+    for first in (True, False):
+        with closing(FileTokens(path)) as tokens:
+            FrontEnd.introduce(
+                SimpleNamespace(_tokens=tokens, _settings=load_settings({"token_file": path})), '"localhost:8470"'
+            )
+        default, admin = (entry.token for entry in token_file.read_both(path))
+        said = capsys.readouterr().out
+        assert (path in said) is first
+        assert (default in said) is (first and terminal)
+        assert admin not in said
 
 
 def test_many_refusals_are_few_lines():

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 
-from shardcall.access import listeners, token_file
+from shardcall.access import session, token_file
 from shardcall.access.addresses import Address
 from shardcall.errors import InvalidParameterError, InvalidRequestError
-
-_ASK_AGAIN_S = 1.0
 
 
 class Token:
@@ -19,36 +15,87 @@ class Token:
     Args:
         value: the token; empty for none.
         told: where it is from, or why there is none, to go on after "this client".
-        may_show: whether it may be shown to whoever listens now; None for always.
     """
 
-    def __init__(self, value: str = "", told: str = "", may_show: Callable[[], bool] | None = None) -> None:
+    def __init__(self, value: str = "", told: str = "") -> None:
         self._value = value
         self._told = told
-        self._may_show = may_show
-        self._asked_at = -float("inf")
 
     def __repr__(self) -> str:
         return "Token(…)" if self._value else "Token()"
 
-    def show(self) -> str:
-        """The token for the next RPC; empty for none."""
-        # A server may end and another user take its port: whose it is must be asked anew, which takes 0.05 ms.
-        if self._may_show is not None and self._value and time.monotonic() - self._asked_at > _ASK_AGAIN_S:
-            if not self._may_show():
-                return ""
-            self._asked_at = time.monotonic()
+    def show(self, timeout_s: float) -> str:
+        """The token for the next RPC, to be had within a time; empty for none."""
         return self._value
+
+    def forget(self) -> None:
+        """Notes that the connection was lost: another server process may be there next."""
+
+    def renew(self, timeout_s: float) -> bool:
+        """After a server has refused what was shown: whether there is something else to show now."""
+        return False
 
     @property
     def told(self) -> str:
         """What was shown and from where, or why nothing was: the end of an error message."""
-        if self._value and not self.show():
-            return f"this client did not show {self._told}, since what listens there is not this user's program"
         return f"this client showed {self._told}" if self._value else f"this client found none: {self._told}"
 
 
-def find_token(address: Address, given: str | None, *, encrypted: bool) -> Token:
+class OwnToken(Token):
+    """The token of this user's file, shown to no server but by its private socket (`session`).
+
+    Args:
+        address: of the server, on this machine.
+        path: of the file.
+        nothing: why no other token is shown, for an error message.
+    """
+
+    def __init__(self, address: Address, path: str, nothing: str) -> None:
+        super().__init__()
+        self._address = address
+        self._path = path
+        self._nothing = nothing
+        self._asked = False
+
+    def show(self, timeout_s: float) -> str:
+        """The session token; the exchange is made when it is first asked for."""
+        if not self._asked:
+            self.renew(timeout_s)
+        return self._value
+
+    def forget(self) -> None:
+        """Has the next RPC ask for another session token."""
+        self._asked = False
+
+    def renew(self, timeout_s: float) -> bool:
+        """Asks the server that listens now for a session token; whether it gave another one."""
+        before = self._value
+        self._value, self._told = self._exchange(timeout_s)
+        self._asked = True
+        return self._value not in {"", before}
+
+    def _exchange(self, timeout_s: float) -> tuple[str, str]:
+        """The session token, and what is told of it."""
+        try:
+            own = token_file.own_entry(token_file.read(self._path))
+        except FileNotFoundError:
+            return "", f"{self._nothing}, and there is no token file {self._path}"
+        except token_file.TokenFileError as error:
+            return "", f"{self._nothing}, and {error}"
+        given = session.open_session(self._address, own.token, timeout_s)
+        if given:
+            return given, f"a session token, for the one of {own.name} in the token file {self._path}"
+        at = self._address.target
+        if given is None:
+            return "", (
+                f"{self._nothing}, and no server of this user on this machine listens at {at}, so the token file "
+                f"{self._path} is not for it; for the server of another user, in a container or behind a forwarded "
+                "port, give its own token"
+            )
+        return "", f"{self._nothing}, and the server at {at} does not know the one in the token file {self._path}"
+
+
+def find_token(address: Address, given: str | None, *, encrypted: bool, admin: bool = False) -> Token:
     """The token for a server: as given, else that of the environment, else of this user's own file.
 
     That of the file is for this user's servers on this machine alone.
@@ -57,6 +104,7 @@ def find_token(address: Address, given: str | None, *, encrypted: bool) -> Token
         address: where the server is.
         given: by the caller; None for none.
         encrypted: whether nobody can read it on its way, or the caller has said that all may.
+        admin: whether the file is that of the scopes `admin` and `host`, which programs are not given by default.
 
     Raises:
         InvalidRequestError: what was given, or stands in the environment, is no token.
@@ -79,13 +127,9 @@ def find_token(address: Address, given: str | None, *, encrypted: bool) -> Token
         return Token(told=f"{nothing}, and a token file is only for servers on this machine")
     if not path:
         return Token(told=f"{nothing}, and this user has no home for a token file")
-    try:
-        own = token_file.own_entry(token_file.read(path))
-    except FileNotFoundError:
-        return Token(told=f"{nothing}, and there is no token file {path}")
-    except token_file.TokenFileError as error:
-        return Token(told=f"{nothing}, and {error}")
-    return Token(own.token, f"the one of {own.name} in the token file {path}", lambda: listeners.is_own(address))
+    if admin and os.path.lexists(token_file.admin_path(path)):
+        path = token_file.admin_path(path)
+    return OwnToken(address, path, nothing)
 
 
 def _checked(given: str, field: str) -> str:
@@ -93,7 +137,7 @@ def _checked(given: str, field: str) -> str:
         why = token_file.why_no_token(given)
         raise InvalidRequestError(
             f"{field} is no token: {why}; give 16 to 512 letters, digits and ._~+/=-, as the server's keeper has them "
-            "from: shardcall token",
+            "from: shardcall token show",
             field=field,
         )
     return given

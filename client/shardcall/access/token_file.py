@@ -1,4 +1,8 @@
-"""The file that holds the tokens of a server's principals; its own user's clients find theirs there."""
+"""The files that hold the tokens of a server's principals; its own user's clients find theirs there.
+
+There are two, side by side. The token of this user in the first is what programs are given by default, with the scopes
+`run` and `arrays`; the other has all scopes, for the commands that need `admin` or `host`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 FILE_VARIABLE = "SHARDCALL_TOKEN_FILE"
 TOKEN_VARIABLE = "SHARDCALL_TOKEN"  # noqa: S105  # a variable's name
 SCOPES = ("run", "arrays", "admin", "host")
+DEFAULT_SCOPES = ("run", "arrays")
 
 _TOKEN_BYTES = 32
 _MAX_FILE_BYTES = 1 << 20
@@ -56,6 +61,12 @@ def usual_path() -> str:
     return os.path.join(base, "shardcall", "token") if os.path.isabs(base) else ""
 
 
+def admin_path(path: str) -> str:
+    """Where the token with all scopes is, beside a token file."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f"admin-{name}")
+
+
 def new_token() -> str:
     """A token that nobody can guess."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
@@ -96,16 +107,22 @@ def own_entry(entries: Sequence[Entry]) -> Entry:
     return next((entry for entry in entries if entry.name == name), entries[0])
 
 
-def make_own(path: str) -> Entry | None:
-    """Makes a file with this user as the only principal, of all scopes, if there is none; returns what was made.
+def make_own(path: str) -> bool:
+    """Makes the two files with this user as their only principal, as far as there are none.
+
+    Returns:
+        Whether the first was made.
 
     Raises:
         TokenFileError: it cannot be written there.
     """
-    if os.path.lexists(path):
-        return None
-    entry = Entry.make(own_name(), SCOPES)
-    return entry if create(path, [entry]) else None
+    made = not os.path.lexists(path) and create(path, [Entry.make(own_name(), DEFAULT_SCOPES)])
+    if not os.path.lexists(admin_path(path)):
+        with (
+            suppress(TokenFileError) if not made else nullcontext()
+        ):  # a file that is given may lie where nobody writes
+            create(admin_path(path), [Entry.make(own_name(), SCOPES)])
+    return made
 
 
 def read(path: str) -> tuple[Entry, ...]:
@@ -129,6 +146,19 @@ def read(path: str) -> tuple[Entry, ...]:
             f"{FILE_VARIABLE}"
         ) from None
     return _parse(data, path)
+
+
+def read_both(path: str) -> tuple[Entry, ...]:
+    """Reads a file of this user's own, and the one with all scopes beside it if it is there.
+
+    Raises:
+        FileNotFoundError: the first is not there.
+        TokenFileError: as of `read`.
+    """
+    entries = read(path)
+    with suppress(FileNotFoundError):
+        entries += read(admin_path(path))
+    return entries
 
 
 def create(path: str, entries: Sequence[Entry]) -> bool:

@@ -62,7 +62,7 @@ def status(
     try:
         where = parse_address(address)
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
-        token = find_token(where, None, encrypted=encryption is not None or tls is False)
+        token = find_token(where, None, encrypted=encryption is not None or tls is False, admin=True)
         transport = Transport(partial(open_channel, where, tls=encryption), where.target, Meters(False), token)
         look = _looker(transport, where, encryption, timeout)
         show = _show_json if as_json else Console(highlight=False).print

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
@@ -24,14 +25,31 @@ _File = Annotated[
 
 
 @token.callback(invoke_without_command=True)
-def show(context: typer.Context, file: _File = "") -> None:
-    """Show the file and this user's own token in it, to connect from elsewhere."""
+def overview(context: typer.Context, file: _File = "") -> None:
+    """Show the file and its principals, and on a terminal how this user connects from elsewhere."""
     if context.invoked_subcommand is None:
         with _plain_errors():
             path, entries = _read(file)
             _tell(path, token_file.own_entry(entries))
             for entry in entries:
                 typer.echo(f"{entry.name}: {', '.join(entry.scopes)}")
+
+
+@token.command()
+def show(
+    name: Annotated[str, typer.Argument(help="The principal; this user's own if left out.")] = "",
+    admin: Annotated[bool, typer.Option("--admin", help="This user's other token, which has all scopes.")] = False,
+    file: _File = "",
+) -> None:
+    """Print a token and nothing else, also where that is no terminal."""
+    with _plain_errors():
+        if name and admin:
+            raise TokenFileError("--admin is this user's own token; leave out NAME, or --admin")
+        path, entries = _read(file)
+        if admin:
+            entries = _read_file(token_file.admin_path(path))
+        entry = _named(entries, name) if name else token_file.own_entry(entries)
+        typer.echo(entry.token)
 
 
 @token.command()
@@ -45,7 +63,7 @@ def add(
     ] = "run,arrays",
     file: _File = "",
 ) -> None:
-    """Add a principal, and show its new token this once; servers know it within a second."""
+    """Add a principal, and show its new token on a terminal; servers know it within a second."""
     words = [word.strip() for word in scopes.split(",")]
     with _plain_errors():
         if not token_file.is_name(name):
@@ -68,11 +86,8 @@ def remove(name: Annotated[str, typer.Argument(help="The principal.")], file: _F
     """Remove a principal; servers refuse its token within a second."""
     with _plain_errors():
         path, entries = _read(file)
-        kept = [entry for entry in entries if entry.name != name]
-        if len(kept) == len(entries):
-            raise TokenFileError(
-                f"there is no principal {name[:80]!r}; there are: {', '.join(e.name for e in entries)}"
-            )
+        removed = _named(entries, name)
+        kept = [entry for entry in entries if entry is not removed]
         if not kept:
             raise TokenFileError(f"{name} is the only principal; add another first")
         token_file.replace(path, kept)
@@ -85,19 +100,38 @@ def _read(file: str) -> tuple[str, Sequence[Entry]]:
     if not path:
         raise TokenFileError("this user has no home for a token file; name a file by --token-file")
     token_file.make_own(path)
+    return path, _read_file(path)
+
+
+def _read_file(path: str) -> Sequence[Entry]:
     try:
-        return path, token_file.read(path)
+        return token_file.read(path)
     except FileNotFoundError:
         raise TokenFileError(f"the token file {path} leads nowhere; remove it for a new one") from None
 
 
+def _named(entries: Sequence[Entry], name: str) -> Entry:
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    raise TokenFileError(f"there is no principal {name[:80]!r}; there are: {', '.join(e.name for e in entries)}")
+
+
 def _tell(path: str, entry: Entry) -> None:
-    if "host" in entry.scopes and "run" not in entry.scopes:
+    """Shows a token to a person; a file or a log that standard output goes to may be read by others."""
+    is_host = "host" in entry.scopes and "run" not in entry.scopes
+    if not _is_terminal():
+        typer.echo(f"{path} holds the token of {entry.name}; print it with: shardcall token show {entry.name}")
+    elif is_host:
         typer.echo(f"{path} holds the token of {entry.name}; where `shardcall worker --join` runs:")
         typer.echo(f"export {token_file.TOKEN_VARIABLE}={entry.token}")
-        return
-    typer.echo(f"{path} holds the token of {entry.name}; connect with:")
-    typer.echo(f'shardcall.connect("localhost:8470", token="{entry.token}")')
+    else:
+        typer.echo(f"{path} holds the token of {entry.name}; connect with:")
+        typer.echo(f'shardcall.connect("localhost:8470", token="{entry.token}")')
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def worker(
         if name and not HOST_NAME.fullmatch(name):
             raise _UsageError(f"--name is {name!r}; give {HOST_NAMES}")
         encryption = find_tls(server, tls, ca_certificate, client_certificate, client_key)
-        find = partial(find_token, server, None, encrypted=encryption is not None or tls is False)
+        find = partial(find_token, server, None, encrypted=encryption is not None or tls is False, admin=True)
         find()  # what the environment says is wrong now, or never
         if not address:
             _check_way(server)

@@ -206,11 +206,16 @@ class Transport:
         while True:
             try:
                 with self._places.one(deadline) if works else nullcontext():
+                    shown = self._token.show(deadline.remaining_s())
                     server_timeout_s, timeout_s = deadline.rpc_timeout()
-                    attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, self._token.show()))
+                    attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
                     with self._translated(deadline, kernel, request_id):
                         return send(attempt)
             except ShardcallError as error:
+                if error.reason == "TOKEN_REQUIRED" and self._token.renew(deadline.remaining_s()):
+                    continue  # the server was started again; it has not looked at the request
+                if error.status is grpc.StatusCode.UNAVAILABLE and not error.reason:
+                    self._token.forget()
                 wait_s = self._retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
                 restarted = isinstance(error, MeshRestartedError)
                 is_begun = attempt.answered and (shares or not restarted)

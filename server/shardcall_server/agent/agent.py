@@ -33,6 +33,7 @@ from shardcall_worker.v1 import host_service_pb2
 _METHOD = "/shardcall_worker.v1.HostService/Join"
 _RESPONSE: Any = host_service_pb2.JoinResponse
 _BEAT_S = 1.0
+_EXCHANGE_S = 10.0  # for a server on this host to give a session token
 _STANDS_BY_S = 10.0
 _MOST_WAITING = 16  # messages: a chunk each, at most
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0)
@@ -142,7 +143,7 @@ class Agent:
         visit = self._visit = Visit(self._settings, address, self._make_workers)
         join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
         token = self._settings.find_token()
-        shown = token.show()
+        shown = token.show(_EXCHANGE_S)
         metadata = ((AUTHORIZATION_KEY, f"Bearer {shown}"),) if shown else ()
         self._call = join(visit.outgoing(), metadata=metadata, wait_for_ready=False)
         if not self._call.add_callback(visit.fall_silent):
@@ -153,7 +154,10 @@ class Agent:
             for message in self._call:
                 visit.take(message)
         except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._settings.find_token().show() != shown:
+            if (
+                error.code() is grpc.StatusCode.UNAUTHENTICATED
+                and self._settings.find_token().show(_EXCHANGE_S) != shown
+            ):
                 return False  # the file was written while the call was on its way
             self._explain(error, attempts, token, joined=visit.welcome)
         except Exception:  # no memory, no processes: with a new worker it may go better

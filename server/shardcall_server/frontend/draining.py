@@ -17,6 +17,13 @@ class Draining:
         self._calls = 0
         self._begun = False
 
+    @property
+    def refusal(self) -> CallError | None:
+        """The error of calls that come now; None while they are taken."""
+        if not self._begun:
+            return None
+        return CallError(Reason.SERVER_DRAINING, "the server is shutting down and takes no new calls; use another")
+
     @contextmanager
     def working(self) -> Iterator[None]:
         """Is counted during its body.
@@ -25,10 +32,8 @@ class Draining:
             CallError: SERVER_DRAINING.
         """
         with self._changed:
-            if self._begun:
-                raise CallError(
-                    Reason.SERVER_DRAINING, "the server is shutting down and takes no new calls; use another"
-                )
+            if refusal := self.refusal:
+                raise refusal
             self._calls += 1
         try:
             yield

@@ -77,7 +77,9 @@ class CallInterceptor(grpc.ServerInterceptor):
         name = handler_call_details.method
         try:
             self._gate.admit(name, handler_call_details.invocation_metadata)
-        except CallError as error:
+        except CallError as refusal:
+            # A server that ends has closed the way to a session token, and the next one may know who this is.
+            error = self.draining.refusal or refusal
             return self._threads.refusing(partial(self._turn_away, name, error, time.monotonic()))
         if self._threads.full and name.startswith(_OURS):
             return self._threads.refusing(partial(self._refuse, name.rpartition("/")[2]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from shardcall.access.token_file import own_entry, read
 from shardcall.v1 import (
     array_service_pb2,
     array_service_pb2_grpc,
@@ -27,7 +29,8 @@ from shardcall.v1 import (
 )
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
-from shardcall_server.frontend.access.ports import is_loopback, listen
+from shardcall_server.frontend.access.ports import is_loopback, listen, session_names
+from shardcall_server.frontend.access.session_sockets import open_session_sockets
 from shardcall_server.frontend.access.side_calls import SideCalls
 from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
 from shardcall_server.frontend.admission import Admission
@@ -108,6 +111,7 @@ class FrontEnd:
             maximum_concurrent_rpcs=threads.hard_limit,
         )
         self.address = listen(self._server, settings)
+        self._sessions = open_session_sockets(session_names(self.address, settings.unix_socket), self._tokens)
         self._announce(False)
         self._measurer = _measurer(settings)
         self._known_answers = KnownAnswers(Verdicts(settings.cache_dir))
@@ -231,12 +235,14 @@ class FrontEnd:
         self._warmer.check()
 
     def introduce(self, arguments: str) -> None:
-        """Shows the token that was made at this start, this once; nothing at later starts."""
-        if isinstance(self._tokens, FileTokens) and self._tokens.made is not None:
+        """Says that a token was made at this start, and shows it to a person."""
+        if isinstance(self._tokens, FileTokens) and self._tokens.made:
+            path = self._settings.token_file
+            token = f'"{own_entry(read(path)).token}"' if sys.stdout.isatty() else "…"
+            shown = "" if sys.stdout.isatty() else "; shardcall token show prints it"
             print(  # noqa: T201
-                f"shardcall made a token, kept in {self._settings.token_file}; this user's programs on this machine "
-                f"find it by themselves, others connect with: shardcall.connect({arguments}, "
-                f'token="{self._tokens.made.token}")',
+                f"shardcall made a token, kept in {path}; this user's programs on this machine find it by themselves, "
+                f"others connect with: shardcall.connect({arguments}, token={token}){shown}",
                 flush=True,
             )
 
@@ -247,6 +253,7 @@ class FrontEnd:
         self._health.enter_graceful_shutdown()
         # gRPC's server listens until they are done: stopped, it would end calls that come without a word.
         draining.wait(self._settings.drain_s)
+        self._close_sessions()  # before the port is free: the next server there has its own
         self._server.stop(min(self._settings.drain_s, _SENDING_S)).wait()
         self._supervisor.stop(_MESH_END_S)
         self._end_measuring()
@@ -256,12 +263,17 @@ class FrontEnd:
 
     def stop(self) -> None:
         """Ends everything without waiting for calls."""
+        self._close_sessions()
         self._server.stop(0).wait()
         self._supervisor.stop(0.0)
         self._end_measuring()
         self._warmer.close()
         self._holdings.close()
         self._observation.close()
+
+    def _close_sessions(self) -> None:
+        if self._sessions is not None:
+            self._sessions.close()
 
     def _end_measuring(self) -> None:
         if self._host_server is not None:

@@ -66,7 +66,8 @@ def check_scope(principal: Principal | None, scope: Scope, doing: str = "this me
     wanted = {scope} if scope == "host" else {*principal.scopes, scope} - {"host"}
     raise CallError(
         Reason.SCOPE_MISSING,
-        f"{doing} needs the scope {scope} and this token of {principal.name} has {has}; use another token, or ask the "
+        f"{doing} needs the scope {scope} and this token of {principal.name} has {has}; use another token: the "
+        "server's own user sets SHARDCALL_TOKEN_FILE to the file admin-token beside the token file, others ask the "
         f"server's keeper for one by: shardcall token add NAME --scopes {','.join(sorted(wanted))}",
         metadata={"scope": scope, "scopes": has},
     )

@@ -7,14 +7,48 @@ import ipaddress
 import os
 import socket
 import stat
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 
+from shardcall.access.addresses import parse_address
+from shardcall.access.session import socket_name
 from shardcall_server.frontend.access.certificates import Certificates
 from shardcall_server.settings import Settings, SettingsError
 
+_Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _MAX_PATH_BYTES = 107  # of a Unix socket's address
+
+
+def session_names(address: str, unix_socket: str = "") -> list[str]:
+    """The names of the session sockets of a server: of the addresses at which a client here meets it and no other.
+
+    Args:
+        address: where it listens, "host:port"; its port counts, and which addresses are its own is asked of the system.
+        unix_socket: the path of its Unix socket; empty for none.
+    """
+    port = int(address.rpartition(":")[2])
+    own = _own_addresses(port)
+    hosts = {str(ip) for ip in own if ip.is_loopback}
+    if any(ip.is_unspecified for ip in own):
+        hosts.add("127.0.0.1")
+    if ipaddress.IPv6Address("::") in own:
+        hosts.add("::1")
+    # Another user may listen at the one of the two that this server leaves.
+    if "127.0.0.1" in hosts and ("::1" in hosts or not _has_ipv6_loopback()):
+        hosts.add("localhost")
+    addresses = [f"{bracket(host)}:{port}" for host in sorted(hosts)]
+    addresses += [f"unix:{os.path.abspath(unix_socket)}"] if unix_socket else []
+    return [socket_name(parse_address(each)) for each in addresses]
+
+
+def _own_addresses(port: int) -> set[_Ip]:
+    """The addresses at which this process listens on a port; IPv4 addresses as such, however they were bound."""
+    inodes = {_link(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+    return {ip for ip, inode in _listening(port) if f"socket:[{inode}]" in inodes}
 
 
 def is_loopback(host: str) -> bool:
@@ -168,16 +202,7 @@ def _has_ipv6_loopback() -> bool:
 
 def _holder(port: int) -> str:
     """Names the process that listens on a port, as far as this user may see; empty where it may not."""
-    inodes = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            rows = Path(table).read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for row in rows:
-            columns = row.split()
-            if columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{columns[9]}]")
+    inodes = {f"socket:[{inode}]" for _, inode in _listening(port)}
     for entry in Path("/proc").glob("[0-9]*/fd/*"):
         try:
             if str(entry.readlink()) in inodes:
@@ -187,3 +212,31 @@ def _holder(port: int) -> str:
         except OSError:
             continue
     return ""
+
+
+def _listening(port: int) -> Iterator[tuple[_Ip, str]]:
+    """The addresses of this machine at which anybody listens on a port, each with its socket's inode."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = Path(table).read_text().splitlines()[1:]
+        except OSError:  # a kernel without IPv6
+            continue
+        for row in rows:
+            columns = row.split()
+            host, _, number = columns[1].rpartition(":")
+            if columns[3] == "0A" and int(number, 16) == port:
+                yield _ip(host), columns[9]
+
+
+def _ip(host: str) -> _Ip:
+    """An address, as the kernel writes it: words of four bytes in its own order."""
+    words = [host[begin : begin + 8] for begin in range(0, len(host), 8)]
+    found = ipaddress.ip_address(b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words))
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 import os
+import secrets
 import threading
 from collections.abc import Iterable
 
@@ -21,47 +24,61 @@ _Stamp = tuple[int, ...] | None
 class Tokens:
     """Tells whose a token is.
 
+    Beside each token there is a session token, which follows from it and from a secret of this process: it is as good
+    as the token itself, until the token is removed or the process ends.
+
     Args:
         entries: the principals.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._principals = _by_digest(entries)
+        self._secret = secrets.token_bytes()
+        self.replace(entries)
 
     def find(self, token: str) -> Principal | None:
-        """Whose a token is; None for nobody's."""
+        """Whose a token is, or a session token; None for nobody's."""
         # Digests are looked up, so how long that takes tells nothing of the tokens that there are.
         return self._principals.get(_digest(token))
 
+    def session_of(self, token: str) -> str:
+        """The session token for a token; empty if that is nobody's."""
+        return self._sessions.get(_digest(token), "")
+
     def replace(self, entries: Iterable[Entry]) -> None:
         """Knows these from now on, and no others."""
-        self._principals = _by_digest(entries)
+        principals, sessions = {}, {}
+        for entry in entries:
+            session = sessions[_digest(entry.token)] = _keyed(self._secret, entry.token)
+            principal = Principal(entry.name, frozenset(Scope(scope) for scope in entry.scopes))
+            principals[_digest(entry.token)] = principals[_digest(session)] = principal
+        self._principals, self._sessions = principals, sessions
 
     def close(self) -> None:
         """Ends what it does in the background."""
 
 
 class FileTokens(Tokens):
-    """Those of a file, looked at twice a second by a thread of its own: a file system may take its time.
+    """Those of a file and of the one with all scopes beside it, which clients on this machine find by themselves.
 
-    What is damaged is not taken: those that were there before stay, and the log says so once.
+    They are looked at twice a second by a thread of its own: a file system may take its time. What is damaged is not
+    taken: those that were there before stay, and the log says so once.
 
     Args:
-        path: of the file; it is made if it is not there.
+        path: of the file; the two are made if they are not there.
 
     Attributes:
-        made: the entry of a file that was made just now; None if it was there.
+        made: whether the file was made just now.
 
     Raises:
-        SettingsError: others own it or may read it, it is damaged, or it cannot be made.
+        SettingsError: others own one or may read it, it is damaged, or it cannot be made.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         try:
             self.made = token_file.make_own(path)
-            self._seen = _stamp(path)
-            super().__init__(token_file.read(path))
+            self._seen = self._stamps()
+            super().__init__(token_file.read_both(path))
         except TokenFileError as error:
             raise SettingsError(str(error)) from None
         except FileNotFoundError:
@@ -77,15 +94,18 @@ class FileTokens(Tokens):
 
     def _watch(self) -> None:
         while not self._closing.wait(_LOOK_S):
-            if (stamp := _stamp(self._path)) == self._seen:
+            if (stamps := self._stamps()) == self._seen:
                 continue
-            self._seen = stamp
+            self._seen = stamps
             try:
-                self.replace(token_file.read(self._path))
+                self.replace(entries := token_file.read_both(self._path))
             except (OSError, TokenFileError) as error:
                 structlog.get_logger().warning("the token file is not taken; tokens stay as they were", why=str(error))
             else:
-                structlog.get_logger().info("the token file was read again", principals=len(self._principals))
+                structlog.get_logger().info("the token file was read again", principals=len({e.name for e in entries}))
+
+    def _stamps(self) -> tuple[_Stamp, _Stamp]:
+        return _stamp(self._path), _stamp(token_file.admin_path(self._path))
 
 
 def open_tokens(settings: Settings) -> Tokens | None:
@@ -105,15 +125,14 @@ def open_tokens(settings: Settings) -> Tokens | None:
     return FileTokens(settings.token_file)
 
 
-def _by_digest(entries: Iterable[Entry]) -> dict[bytes, Principal]:
-    return {
-        _digest(entry.token): Principal(entry.name, frozenset(Scope(scope) for scope in entry.scopes))
-        for entry in entries
-    }
-
-
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
+def _keyed(secret: bytes, token: str) -> str:
+    """A token that follows from another, for whoever knows the secret."""
+    made = hmac.digest(secret, token.encode(errors="replace"), "sha256")
+    return base64.urlsafe_b64encode(made).decode().rstrip("=")
 
 
 def _stamp(path: str) -> _Stamp:

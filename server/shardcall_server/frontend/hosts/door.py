@@ -9,7 +9,8 @@ import secrets
 import socket
 from pathlib import Path
 
-from shardcall_server.frontend.memory.private_directory import PrivateDirectory, peer_of, usual_parents
+from shardcall.access.private_sockets import peer_of, usual_parents
+from shardcall_server.frontend.memory.private_directory import PrivateDirectory
 
 TICKET_BYTES = 32
 _PATIENCE_S = 1.0  # an agent says that it has come when it has sent its ticket

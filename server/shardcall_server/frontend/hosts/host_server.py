@@ -14,8 +14,9 @@ from shardcall.rpc.chunk_codec import decode
 from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError
 from shardcall_server.frontend.access.gate import Gate
-from shardcall_server.frontend.access.ports import listen_for_hosts
+from shardcall_server.frontend.access.ports import listen_for_hosts, session_names
 from shardcall_server.frontend.access.refusals import Refusals
+from shardcall_server.frontend.access.session_sockets import open_session_sockets
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.counted_threads import CountedThreads
 from shardcall_server.frontend.grpc_options import grpc_options
@@ -78,10 +79,13 @@ class HostServer:
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Join": join}),))
         self.address = listen_for_hosts(self._server, settings)
+        self._sessions = open_session_sockets(session_names(self.address), tokens)
         self._server.start()
 
     def close(self) -> None:
         """Serves nobody any more."""
+        if self._sessions is not None:
+            self._sessions.close()
         self._server.stop(1.0).wait()
 
     def _join(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[bytes]:

@@ -1,0 +1,49 @@
+"""Unix sockets in folders that one user alone may enter: where such folders are, and who is at the other end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+import tempfile
+from collections.abc import Iterator
+
+PREFIX = "shardcall-"
+"""The beginning of such a folder's name."""
+
+_PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end of a Unix socket, as they were when it was connected."""
+    pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(pid), int(uid)
+
+
+def usual_parents() -> Iterator[str]:
+    """Where such a folder may be: the user's runtime directory, then the temporary ones."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    with contextlib.suppress(OSError):
+        if os.path.isabs(runtime) and os.stat(runtime).st_uid == os.geteuid():  # another's could be swapped under us
+            yield runtime
+    with contextlib.suppress(OSError):
+        yield tempfile.gettempdir()
+    yield "/tmp"  # noqa: S108  # for a temporary directory whose path is too long; what is made there is ours alone
+
+
+def own_folders() -> list[str]:
+    """The folders of this user's servers, the newest first; those of other users are left out."""
+    found: dict[str, int] = {}
+    for parent in usual_parents():
+        with contextlib.suppress(OSError), os.scandir(parent) as entries:
+            for entry in entries:
+                if entry.name.startswith(PREFIX) and is_private(state := entry.stat(follow_symlinks=False)):
+                    found[entry.path] = state.st_mtime_ns
+    return sorted(found, key=found.__getitem__, reverse=True)
+
+
+def is_private(found: os.stat_result) -> bool:
+    """Whether what was found is a folder that this user alone may enter."""
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o777 == 0o700

@@ -1,0 +1,70 @@
+"""A port that somebody else takes when its server was killed, and what clients bring there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+
+import grpc
+from end_to_end.processes import until
+from faults.restarting import RestartingServer
+
+import shardcall as sc
+from shardcall.access import token_file
+
+CLIENTS = 12
+
+
+@contextmanager
+def impostor(address: str) -> Iterator[Counter[str]]:
+    """Listens at an address, refuses every call, and counts what they bring."""
+    brought: Counter[str] = Counter()
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            brought[str(dict(details.invocation_metadata).get("authorization", ""))] += 1
+            return grpc.unary_unary_rpc_method_handler(
+                lambda _, context: context.abort(grpc.StatusCode.UNAVAILABLE, "no answer")
+            )
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers((Handler(),))
+    server.add_insecure_port(address)
+    server.start()
+    try:
+        yield brought
+    finally:
+        server.stop(0).wait()
+
+
+def test_who_takes_the_port_gets_no_token_that_is_worth_anything(figure):
+    tokens = [entry.token for entry in token_file.read_both(os.environ[token_file.FILE_VARIABLE])]
+    end = threading.Event()
+    with ExitStack() as stack, RestartingServer(devices=1) as server, ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [
+            stack.enter_context(sc.connect(server.address, connect_timeout=60, shared_memory=False))
+            for _ in range(CLIENTS)
+        ]
+        calling = [pool.submit(_calls_until, end, client) for client in clients]
+        server.kill()
+        with impostor(server.address) as brought:
+            until(lambda: brought.total() >= 2 * CLIENTS)
+        server.start()
+        end.set()
+        for ended in calling:
+            ended.result()
+        for client in clients:
+            assert client.diff([1.0, 4.0], timeout=60).array.tolist() == [3.0]
+            assert f"Bearer {client._transport._token.show(60)}" not in brought
+    assert not any(token in header for token in tokens for header in brought)
+    figure(f"{CLIENTS} clients: {brought.total()} calls at the impostor, {brought['']} without any token")
+
+
+def _calls_until(end: threading.Event, client: sc.Client) -> None:
+    while not end.is_set():
+        with suppress(sc.ServerUnavailableError):
+            client.server_info(timeout=60)

@@ -1,0 +1,165 @@
+"""The private sockets of a server: whom they give a session token, and what becomes of those who say nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from shardcall.access import token_file
+from shardcall.access.addresses import parse_address
+from shardcall.access.session import UNKNOWN, open_session
+from shardcall_server.frontend.access.session_sockets import SessionSockets, open_session_sockets
+from shardcall_server.frontend.access.tokens import FileTokens, Tokens
+
+NAMES = ["localhost:8470", "127.0.0.1:8470"]
+LOCAL = parse_address("localhost:8470")
+_PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A directory with a short path: a socket's address holds 107 bytes."""
+    with tempfile.TemporaryDirectory() as directory:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+        yield directory
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Iterator[FileTokens]:
+    with closing(FileTokens(str(tmp_path / "token"))) as known:
+        yield known
+
+
+@pytest.fixture
+def own(tokens: FileTokens, tmp_path: Path) -> str:
+    return token_file.read(str(tmp_path / "token"))[0].token
+
+
+@pytest.fixture
+def sockets(parent: str, tokens: FileTokens) -> Iterator[SessionSockets]:
+    opened = open_session_sockets(NAMES, tokens, [parent])
+    assert opened
+    with closing(opened):
+        yield opened
+
+
+def path_of(parent: str, name: str) -> str:
+    (folder,) = Path(parent).iterdir()
+    return str(folder / name)
+
+
+def test_a_token_is_exchanged_at_every_name(sockets, tokens, own):
+    for address in NAMES:
+        assert open_session(parse_address(address), own, _PATIENCE_S) == tokens.session_of(own)
+    assert open_session(LOCAL, "x" * 43, _PATIENCE_S) == ""
+    assert open_session(parse_address("localhost:8471"), own, _PATIENCE_S) is None
+
+
+def test_the_sockets_are_this_users_alone_and_gone_at_the_end(sockets, parent, own):
+    (folder,) = Path(parent).iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    sockets.close()
+    sockets.close()
+    assert os.listdir(parent) == []
+    assert open_session(LOCAL, own, _PATIENCE_S) is None
+
+
+def test_the_sockets_of_a_server_that_was_killed_are_passed_over(parent, tokens, own):
+    left = Path(tempfile.mkdtemp(prefix="shardcall-", dir=parent))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(left / NAMES[0]))
+        listener.listen()
+    with closing(open_session_sockets(NAMES, tokens, [parent])):
+        os.utime(left)  # the newest
+        assert open_session(LOCAL, own, _PATIENCE_S) == tokens.session_of(own)
+
+
+def test_there_are_none_where_clients_find_no_token_or_no_directory_will_do(parent, tokens):
+    assert open_session_sockets(NAMES, None, [parent]) is None
+    assert open_session_sockets(NAMES, Tokens([]), [parent]) is None
+    before = len(os.listdir("/proc/self/fd"))
+    too_long = Path(parent, "a" * 60)
+    too_long.mkdir()
+    assert open_session_sockets(NAMES, tokens, [f"{parent}/none", "/proc", str(too_long)]) is None
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert os.listdir(too_long) == []
+
+
+def test_who_says_nothing_is_in_nobodys_way(sockets, parent, tokens, own):
+    before = len(os.listdir("/proc/self/fd"))
+    with ExitStack() as stack:
+        for _ in range(200):
+            silent = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            silent.connect(path_of(parent, NAMES[0]))
+        assert open_session(LOCAL, own, _PATIENCE_S) == tokens.session_of(own)
+        assert len(os.listdir("/proc/self/fd")) < before + 200 + 80
+
+
+@pytest.mark.parametrize("packet", [b"\xff\x00", b"x" * 4096])
+def test_what_is_no_token_is_unknown(sockets, parent, packet):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as visitor:
+        visitor.settimeout(_PATIENCE_S)
+        visitor.connect(path_of(parent, NAMES[0]))
+        visitor.send(packet)
+        assert visitor.recv(64) == UNKNOWN
+
+
+_VISITOR = """
+import os, socket, sys
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+visitor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+try:
+    visitor.connect(sys.argv[1])
+    visitor.send(sys.argv[2].encode())
+    print(visitor.recv(64))
+except (BrokenPipeError, ConnectionResetError):
+    print(b"")
+except PermissionError:
+    print("PermissionError")
+"""
+_IMPOSTOR = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+listener.listen()
+print("listening", flush=True)
+print(listener.accept()[0].recv(512), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
+@pytest.mark.parametrize(("is_open", "outcome"), [(False, "PermissionError"), (True, "b''")])
+def test_another_user_who_knows_the_token_gets_no_session(sockets, parent, own, is_open, outcome):
+    os.chmod(parent, 0o755)
+    path = path_of(parent, NAMES[0])
+    if is_open:  # so that nothing but the look at whose connection it is stands between
+        os.chmod(Path(path).parent, 0o755)
+        os.chmod(path, 0o666)
+    command = [sys.executable, "-c", _VISITOR, path, own]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == outcome
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
+def test_a_socket_at_which_another_user_listens_is_shown_nothing(parent, own):
+    folder = tempfile.mkdtemp(prefix="shardcall-", dir=parent)
+    command = [sys.executable, "-c", _IMPOSTOR, f"{folder}/{NAMES[0]}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as impostor:
+        assert impostor.stdout
+        assert impostor.stdout.readline() == "listening\n"
+        assert open_session(LOCAL, own, _PATIENCE_S) is None
+        assert impostor.stdout.readline() == "b''\n"
