@@ -86,6 +86,34 @@ def test_a_file_of_another_user_is_refused_also_behind_a_link(written, tmp_path,
         token_file.read(path)
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o720, 0o702])
+def test_a_file_in_a_folder_that_others_may_write_is_refused_with_the_remedy(written, path, mode):
+    file = written(LINE)
+    path.parent.chmod(mode)
+    with pytest.raises(TokenFileError, match=f"mode {mode:o}, .*chmod go-w {path.parent}, .*SHARDCALL_TOKEN_FILE"):
+        token_file.read(file)
+
+
+@pytest.mark.parametrize("open_folder", ["real", "link's"])
+def test_a_link_is_refused_where_others_may_replace_it_or_what_it_leads_to(written, path, tmp_path, open_folder):
+    link = tmp_path / "links" / "token"
+    link.parent.mkdir()
+    link.symlink_to(written(LINE))
+    assert token_file.read(str(link))[0].name == "alice"
+    folder = path.parent if open_folder == "real" else link.parent
+    folder.chmod(0o777)
+    with pytest.raises(TokenFileError, match=f"the folder {folder} of the token file {link}"):
+        token_file.read(str(link))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to others")
+def test_a_file_in_the_folder_of_another_user_is_refused(written, path):
+    file = written(LINE)
+    os.chown(path.parent, 65534, 65534)
+    with pytest.raises(TokenFileError, match=r"belongs to user 65534, who could replace the file"):
+        token_file.read(file)
+
+
 def test_a_link_to_a_file_of_ones_own_is_followed(written, tmp_path):
     (tmp_path / "link").symlink_to(written(LINE))
     assert token_file.read(str(tmp_path / "link"))[0].name == "alice"

@@ -11,6 +11,7 @@ import encodings.idna
 import os
 import socket
 import sys
+import tempfile
 import threading
 
 import grpc
@@ -40,13 +41,10 @@ def connect(address: str) -> None:
 
 def connect_with_a_file_of_its_own(address: str) -> None:
     """The same, with a token file as a server of this user would have made it."""
-    path = f"/tmp/shardcall-other-user-{os.getpid()}"  # no folder of the test's may be entered
-    os.environ[token_file.FILE_VARIABLE] = path
-    token_file.make_own(path)
-    try:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # none of the test's may be entered
+        os.environ[token_file.FILE_VARIABLE] = f"{folder}/token"
+        token_file.make_own(f"{folder}/token")
         connect(address)
-    finally:
-        os.unlink(path)
 
 
 def serve(path: str) -> None:

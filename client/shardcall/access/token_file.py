@@ -130,13 +130,14 @@ def read(path: str) -> tuple[Entry, ...]:
 
     Raises:
         FileNotFoundError: there is none.
-        TokenFileError: others own it or may read it, or it is damaged.
+        TokenFileError: others own it, may read it or may write in its folder, or it is damaged.
     """
     try:
         # Without waiting, in case that it is no file; what is checked is what was opened, wherever links led.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
             _check_owner(os.fstat(descriptor), path)
+            _check_folders(path)
             data = file.read(_MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise
@@ -210,6 +211,24 @@ def _check_owner(found: os.stat_result, path: str) -> None:
             f"the token file {path} has the mode {found.st_mode & 0o777:o}, so others may know its tokens; replace "
             f"those, or if nobody saw them: chmod 600 {path}"
         )
+
+
+def _check_folders(path: str) -> None:
+    """Refuses a file that others could replace: by its folder, or by the one of the link that leads to it."""
+    if not hasattr(os, "geteuid"):
+        return
+    for folder in {os.path.dirname(os.path.abspath(path)), os.path.dirname(os.path.realpath(path))}:
+        found = os.stat(folder)
+        if found.st_uid not in {0, os.geteuid()}:
+            raise TokenFileError(
+                f"the folder {folder} of the token file {path} belongs to user {found.st_uid}, who could replace the "
+                f"file, and this is user {os.geteuid()}; name a file in a folder of your own by {FILE_VARIABLE}"
+            )
+        if found.st_mode & 0o022:
+            raise TokenFileError(
+                f"the folder {folder} of the token file {path} has the mode {found.st_mode & 0o7777:o}, so others can "
+                f"replace the file; chmod go-w {folder}, or name a file in another folder by {FILE_VARIABLE}"
+            )
 
 
 def _parse(data: bytes, path: str) -> tuple[Entry, ...]:
