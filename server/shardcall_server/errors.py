@@ -65,6 +65,7 @@ class Reason(enum.StrEnum):
     OPERAND_COUNT = enum.auto()
     TRANSFER_REQUIRED = enum.auto()
     KERNEL_FAILED_KNOWN_ANSWERS = enum.auto()
+    STREAM_IDLE = enum.auto()
 
 
 class CallError(Exception):

@@ -110,8 +110,17 @@ class Settings(BaseSettings):
         description="Most bytes of arrays in all calls and segments of one client, by its token.",
     )
     max_call_s: float = Field(3600.0, gt=0, le=604800, description="Longest call, in seconds.")
+    stream_idle_s: float = Field(
+        30.0,
+        ge=0.1,
+        le=604800,
+        description="Longest wait for a call's next message to come or to be taken, in seconds; then the call ends.",
+    )
     max_concurrent_calls: int = Field(
-        64, ge=1, le=4096, description="Most calls worked on at once, those included that wait for the mesh."
+        64,
+        ge=1,
+        le=4096,
+        description="Most calls worked on at once, those included that wait for the mesh; as many more may arrive.",
     )
     max_concurrent_calls_per_client: int = Field(
         0, ge=0, le=4096, description="Most of them of one client; 0 is three quarters of all."

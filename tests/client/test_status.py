@@ -49,6 +49,16 @@ def test_a_field_of_a_kernel_that_is_known_has_its_callers_name(server, client, 
     assert caught.value.field == "rhs_spec"
 
 
+def test_a_status_without_details_may_have_the_reason_in_its_message(server, client):
+    server.execute = lambda request, context: context.abort(
+        grpc.StatusCode.DEADLINE_EXCEEDED, "the caller sent nothing for 30 s (STREAM_IDLE)"
+    )
+    with pytest.raises(shardcall.DeadlineExceededError, match="the caller sent nothing for 30 s") as caught:
+        client.call("echo", 1.0)
+    assert caught.value.reason == "STREAM_IDLE"
+    assert "(STREAM_IDLE)" not in str(caught.value)
+
+
 @pytest.mark.parametrize("reason", [reason for reason in REASONS if reason != "STREAM_REQUIRED"])
 def test_the_reason_decides_the_class(server, client, abort, reason):
     server.execute = lambda request, context: abort(context, grpc.StatusCode.UNKNOWN, reason)

@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.messages import EXHAUSTED, details, execute, header, open_channel, operand, token_of
+from end_to_end.messages import EXHAUSTED, chunk, details, execute, header, open_channel, operand, token_of
 from end_to_end.processes import X, holds_nothing, left_empty, until
 from faults.polite import Outcome, all_at_once
 
@@ -179,6 +179,32 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
         for one in held:
             one.cancel()
         ended.set()
+
+
+def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow):
+    ended = threading.Event()
+
+    def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+        yield header([4, 100])
+        ended.wait(60)
+
+    with ExitStack() as stack, sc.connect(narrow.address, token=token_of("guest"), retries=False) as third:
+        own = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+        held = []
+        for token in ("runner", "runner", "keeper"):
+            channel = stack.enter_context(open_channel(narrow.address, own, token=token_of(token)))
+            stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+            held += [stub.ExecuteStream(half(), timeout=60) for _ in range(8)]
+        stack.callback(ended.set)
+        until(lambda: third.usage().calls == 8)  # all upload slots
+        for _ in range(3):
+            np.testing.assert_array_equal(third.diff(X, axis=0, timeout=60).array, np.diff(X, axis=0))
+        stub = kernel_service_pb2_grpc.KernelServiceStub(
+            stack.enter_context(open_channel(narrow.address, token=token_of("guest")))
+        )
+        whole = stub.ExecuteStream(iter([header([4, 100]), chunk(0, 0, 3200)]), timeout=60)
+        assert [message.WhichOneof("message") for message in whole] == ["header", "chunk", "timing"]
+        assert third.usage().calls == 8
 
 
 def told(error: grpc.RpcError) -> tuple[str, str, str]:

@@ -73,7 +73,9 @@ def start() -> Iterator[Callable[[bool], Server]]:
             server = grpc.server(
                 stack.enter_context(ThreadPoolExecutor(2)),
                 interceptors=[
-                    CallInterceptor(_PATIENCE_S, Gate(None), Admission(4, 4, 4), CallThreads(4), Journal(Metrics()))
+                    CallInterceptor(
+                        _PATIENCE_S, _PATIENCE_S, Gate(None), Admission(4, 4, 4), CallThreads(4), Journal(Metrics())
+                    )
                 ],
             )
             servicer = SegmentServicer(segments, companion)

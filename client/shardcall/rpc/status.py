@@ -25,6 +25,7 @@ TIMING_KEY = "shardcall-timing-bin"
 _DETAILS_KEY = "grpc-status-details-bin"
 _WORTH_TELLING_S = 0.001
 _SERVERS_FAULT = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
+_REASON_ALONE = re.compile(r" \(([A-Z_]+)\)$")  # of a call that was ended while it stalled: its status has no details
 _REASONS = {name.removeprefix("ERROR_REASON_"): code for name, code in error_pb2.ErrorReason.items()}
 
 ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
@@ -74,6 +75,7 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_OPERAND_COUNT: errors.OperandCountError,
         error_pb2.ERROR_REASON_TRANSFER_REQUIRED: errors.ShardingError,
         error_pb2.ERROR_REASON_KERNEL_FAILED_KNOWN_ANSWERS: errors.MiscompiledKernelError,
+        error_pb2.ERROR_REASON_STREAM_IDLE: errors.DeadlineExceededError,
     }
 )
 """The class of every reason of the contract."""
@@ -160,6 +162,8 @@ def to_error(
     message = call.details() or "no further details"
     spent = _timing(_trailing(call).get(TIMING_KEY), round_trip_s)
     details = _details(call)
+    if not details.reason and (alone := _REASON_ALONE.search(message)):
+        details.reason, message = alone[1], message[: alone.start()]
     kind, sentence = ERRORS_BY_STATUS[status]
     if details.reason:
         # A newer server may have reasons that this client does not know; its sentence stands all the same.

@@ -164,11 +164,17 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     `known_answer` names the test, `detail` tells what was wrong and `jaxlib`
     the version. Another version of jaxlib, or other compiler flags, help.
     """
+    ERROR_REASON_STREAM_IDLE: _ErrorReason.ValueType  # 46
+    """DEADLINE_EXCEEDED: no message of the call came, or none was taken, for
+    longer than the server waits.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error of the server carries a `google.rpc.ErrorInfo` whose domain is
     "shardcall" and whose reason is a name of this enum without its prefix, e.g.
-    "KERNEL_NOT_FOUND". Field problems also carry `google.rpc.BadRequest`, limits
+    "KERNEL_NOT_FOUND". Only that of a call which is ended while its caller sends
+    or takes nothing has the reason at the end of its message, in parentheses,
+    and no details. Field problems also carry `google.rpc.BadRequest`, limits
     `google.rpc.QuotaFailure` and, where waiting helps, `google.rpc.RetryInfo`.
     The time of each phase is in the trailing metadata `shardcall-timing-bin`, a
     serialized `Timing`.
@@ -315,5 +321,9 @@ ERROR_REASON_KERNEL_FAILED_KNOWN_ANSWERS: ErrorReason.ValueType  # 45
 or ended the mesh: the compiler there cannot be trusted with it. Metadata
 `known_answer` names the test, `detail` tells what was wrong and `jaxlib`
 the version. Another version of jaxlib, or other compiler flags, help.
+"""
+ERROR_REASON_STREAM_IDLE: ErrorReason.ValueType  # 46
+"""DEADLINE_EXCEEDED: no message of the call came, or none was taken, for
+longer than the server waits.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -34,9 +34,12 @@ class KernelServiceStub(object):
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
-    stream whose sender or reader stalls past its deadline ends with CANCELLED
-    and without details.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+
+    Stalls: a call whose next message neither comes nor is taken for 30 s, or what
+    the server is set to, ends with DEADLINE_EXCEEDED, STREAM_IDLE. The status of
+    a call that is ended while it stalls, by this or by its deadline, has no
+    details: its message ends with the reason in parentheses.
 
     Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
     64 letters, digits, dots, hyphens or underscores, chosen at random. A call
@@ -100,9 +103,12 @@ class KernelServiceServicer(object):
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
-    stream whose sender or reader stalls past its deadline ends with CANCELLED
-    and without details.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+
+    Stalls: a call whose next message neither comes nor is taken for 30 s, or what
+    the server is set to, ends with DEADLINE_EXCEEDED, STREAM_IDLE. The status of
+    a call that is ended while it stalls, by this or by its deadline, has no
+    details: its message ends with the reason in parentheses.
 
     Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
     64 letters, digits, dots, hyphens or underscores, chosen at random. A call
@@ -276,9 +282,12 @@ class KernelService(object):
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later. A
-    stream whose sender or reader stalls past its deadline ends with CANCELLED
-    and without details.
+    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+
+    Stalls: a call whose next message neither comes nor is taken for 30 s, or what
+    the server is set to, ends with DEADLINE_EXCEEDED, STREAM_IDLE. The status of
+    a call that is ended while it stalls, by this or by its deadline, has no
+    details: its message ends with the reason in parentheses.
 
     Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
     64 letters, digits, dots, hyphens or underscores, chosen at random. A call

@@ -454,7 +454,7 @@ class GetUsageResponse(_message.Message):
     descriptors: _builtins.int
     """File descriptors that the front end has open."""
     calls: _builtins.int
-    """Calls that are worked on, those that wait for the mesh included."""
+    """Calls that arrive, wait for the mesh or are worked on."""
     queued_calls: _builtins.int
     """Calls that wait for the mesh."""
     programs: _builtins.int

@@ -1,84 +1,117 @@
-"""How many calls are worked on at once: in all, of one client, and of one of its connections."""
+"""The calls that arrive and that are worked on at once: in all, of one client, and of one of its connections."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.call_threads import SPARE_THREADS
 from shardcall_server.settings import client_share
 
+RESERVED_SLOTS = 16
+"""Slots of each kind beyond its limit, for clients that have none of them."""
 
-class Admission:
-    """Counts the calls that are worked on, those included that wait for the mesh.
+QUESTION_SLOTS = 32
+"""Slots for questions about the server and about arrays, which get through while every call slot is taken."""
+
+Advance = Callable[[bool], None]
+"""Ends a call's arrival. Told whether it waits for a call slot, or is refused where there is none."""
+
+
+class Slots:
+    """Slots of one kind, with a limit in all, one for each client and one for each of its connections.
+
+    A client that has none gets one beyond the limit in all, as long as reserved ones are left.
 
     Args:
-        max_calls: how many there may be at once.
-        max_calls_per_client: how many of one owner; the rest is left for others.
-        max_calls_per_connection: how many of one connection of an owner that may have several; the rest is left for
-            the owner's other programs.
-        max_arriving_per_client: how many of one owner that need no place may wait for their requests: each holds a
-            thread meanwhile.
+        doing: what the server does with a call that has one, for the error message.
+        limit: the name of the limit in all, for programs.
+        in_all: how many there are.
+        per_client: how many one owner may have; the rest is left for others.
+        per_connection: how many one connection may have of an owner that may have several; the rest is left for the
+            owner's other programs.
+
+    Attributes:
+        taken: how many are taken.
+        most: the most that may be taken, reserved ones included.
     """
 
-    def __init__(
-        self,
-        max_calls: int,
-        max_calls_per_client: int,
-        max_calls_per_connection: int,
-        max_arriving_per_client: int = client_share(SPARE_THREADS),
-    ) -> None:
-        self.max_calls = max_calls
-        self._max_calls_per_client = max_calls_per_client
-        self._max_calls_per_connection = max_calls_per_connection
-        self._max_arriving_per_client = max_arriving_per_client
-        self._arriving: Counter[str] = Counter()
+    def __init__(self, doing: str, limit: str, in_all: int, per_client: int, per_connection: int) -> None:
+        self._doing = doing
+        self._limit = limit
+        self._in_all = in_all
+        self._per_client = per_client
+        self._per_connection = per_connection
         self._by_owner: Counter[str] = Counter()
         self._by_connection: Counter[tuple[str, str]] = Counter()
+        self._waiting: deque[tuple[Call, Future[None]]] = deque()
         self._lock = threading.Lock()
-        self.calls = 0
+        self.taken = 0
+        self.most = in_all + RESERVED_SLOTS
 
-    @contextmanager
-    def working(self, call: Call) -> Iterator[None]:
-        """Has a place among the calls that are worked on, during the body.
+    def busy(self) -> CallError:
+        """The error of a call for which no slot is free."""
+        return CallError(
+            Reason.SERVER_BUSY,
+            f"the server {self._doing} {self._in_all} calls already, the most at once; repeat the call later",
+            metadata={"limit": self._limit, "allowed": str(self._in_all)},
+        )
+
+    def take(self, call: Call) -> None:
+        """Takes a slot.
 
         Raises:
             CallError: SERVER_BUSY, QUOTA_EXCEEDED.
         """
         with self._lock:
-            self._check(call)
+            if (refusal := self._refusal(call)) is not None:
+                raise refusal
             self._count(call, 1)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._count(call, -1)
 
-    @contextmanager
-    def arriving(self, call: Call) -> Iterator[None]:
-        """Waits for its request during the body, without a place.
+    def wait(self, call: Call) -> None:
+        """Takes a slot as soon as there is one, in the order of coming.
 
         Raises:
-            CallError: QUOTA_EXCEEDED.
+            CallError: the deadline passed or the caller left.
         """
         with self._lock:
-            if self._arriving[call.owner] >= self._max_arriving_per_client:
-                raise _too_many_arrive(self._max_arriving_per_client)
-            self._arriving[call.owner] += 1
+            if self._refusal(call) is None:
+                self._count(call, 1)
+                return
+            waiter = (call, Future[None]())
+            self._waiting.append(waiter)
         try:
-            yield
-        finally:
+            call.wait(waiter[1], "waiting for a call slot")
+        except BaseException:
             with self._lock:
-                self._arriving[call.owner] -= 1
-                if not self._arriving[call.owner]:
-                    del self._arriving[call.owner]
+                has_slot = waiter[1].done()
+                if not has_slot:
+                    self._waiting.remove(waiter)
+            if has_slot:  # it came at the last moment
+                self.give_back(call)
+            raise
+
+    def give_back(self, call: Call) -> None:
+        """Gives a slot back that was taken for a call."""
+        with self._lock:
+            self._count(call, -1)
+            given = [waiter for waiter in self._waiting if self._given(waiter[0])] if self._waiting else []
+            for waiter in given:
+                self._waiting.remove(waiter)
+                waiter[1].set_result(None)
+
+    def _given(self, call: Call) -> bool:
+        if self._refusal(call) is not None:
+            return False
+        self._count(call, 1)
+        return True
 
     def _count(self, call: Call, number: int) -> None:
-        self.calls += number
+        self.taken += number
         owner, connection = call.owner, (call.owner, call.connection)
         self._by_owner[owner] += number
         self._by_connection[connection] += number
@@ -88,38 +121,78 @@ class Admission:
             if not self._by_connection[connection]:
                 del self._by_connection[connection]
 
-    def _check(self, call: Call) -> None:
-        if self.calls >= self.max_calls:
-            raise server_busy(self.max_calls)
-        if self._by_owner[call.owner] >= self._max_calls_per_client:
-            raise _quota_exceeded("client", self._max_calls_per_client)
+    def _refusal(self, call: Call) -> CallError | None:
+        own = self._by_owner.get(call.owner, 0)
+        if self.taken >= (self._in_all if own else self.most):
+            return self.busy()
+        if own >= self._per_client:
+            return self._quota_exceeded("client", self._per_client)
         several = call.owner != call.connection
-        if several and self._by_connection[call.owner, call.connection] >= self._max_calls_per_connection:
-            raise _quota_exceeded("connection", self._max_calls_per_connection)
+        if several and self._by_connection.get((call.owner, call.connection), 0) >= self._per_connection:
+            return self._quota_exceeded("connection", self._per_connection)
+        return None
+
+    def _quota_exceeded(self, whose: str, limit: int) -> CallError:
+        return CallError(
+            Reason.QUOTA_EXCEEDED,
+            f"the server {self._doing} {limit} calls of this {whose} already, the most of one {whose} at once; repeat "
+            "the call when some of them are done",
+            metadata={"limit": f"{self._limit}_per_{whose}", "allowed": str(limit)},
+        )
 
 
-def server_busy(max_calls: int) -> CallError:
-    """The error of a call for which every place is taken."""
-    return CallError(
-        Reason.SERVER_BUSY,
-        f"the server works on {max_calls} calls already, the most it takes at once; repeat the call later",
-        metadata={"limit": "max_concurrent_calls", "allowed": str(max_calls)},
-    )
+class Admission:
+    """The slots of a server's calls.
 
+    A call has an upload slot until its request and operands have arrived, and a call slot from then on, while it waits
+    for the mesh and is worked on. So calls that stall on their way in keep nobody from being served. A question about
+    the server has a slot of a third kind while its request arrives.
 
-def _too_many_arrive(limit: int) -> CallError:
-    return CallError(
-        Reason.QUOTA_EXCEEDED,
-        f"the server waits for the requests of {limit} calls of this client already, the most of one client; send a "
-        "call's request with its beginning, and repeat this one later",
-        metadata={"limit": "calls whose request has not come", "allowed": str(limit)},
-    )
+    Args:
+        in_all: how many call slots there are, and how many upload slots.
+        per_client: how many of each one client may have.
+        per_connection: how many of each one connection of a client may have.
+    """
 
+    def __init__(self, in_all: int, per_client: int, per_connection: int) -> None:
+        limits = "max_concurrent_calls", in_all, per_client, per_connection
+        self._calls = Slots("works on", *limits)
+        self._uploads = Slots("takes in the operands of", *limits)
+        share = client_share(QUESTION_SLOTS)
+        self._questions = Slots("takes in the requests of", "arriving_requests", QUESTION_SLOTS, share, share)
+        self.busy = self._calls.busy
 
-def _quota_exceeded(whose: str, limit: int) -> CallError:
-    return CallError(
-        Reason.QUOTA_EXCEEDED,
-        f"the server works on {limit} calls of this {whose} already, the most of one {whose} at once; repeat the call "
-        "when some of them are done",
-        metadata={"limit": f"max_concurrent_calls_per_{whose}", "allowed": str(limit)},
-    )
+    @property
+    def most_at_once(self) -> int:
+        """The most calls that have a slot at once, of any kind: each holds a thread."""
+        return sum(slots.most for slots in (self._calls, self._uploads, self._questions))
+
+    @property
+    def calls(self) -> int:
+        """How many calls are under way: those that arrive, wait for the mesh or are worked on."""
+        return self._calls.taken + self._uploads.taken
+
+    @contextmanager
+    def entered(self, call: Call, *, works: bool) -> Iterator[Advance]:
+        """Has a slot for a call that arrives, and a call slot once that is over, during the body.
+
+        Args:
+            call: whose slot it is.
+            works: whether the call works on arrays; False for questions.
+
+        Raises:
+            CallError: SERVER_BUSY, QUOTA_EXCEEDED.
+        """
+        arrival = self._uploads if works else self._questions
+        with ExitStack() as slots:
+            arrival.take(call)
+            arriving = slots.enter_context(ExitStack())
+            arriving.callback(arrival.give_back, call)
+
+            def advance(wait: bool) -> None:
+                if works:
+                    (self._calls.wait if wait else self._calls.take)(call)
+                    slots.callback(self._calls.give_back, call)
+                arriving.close()
+
+            yield advance

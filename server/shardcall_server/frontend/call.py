@@ -17,6 +17,7 @@ from shardcall.v1 import kernel_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.programs.found import Found
+from shardcall_server.frontend.status import STATUS_CODES
 
 T = TypeVar("T")
 TIMEOUT_KEY = "shardcall-timeout"
@@ -48,6 +49,7 @@ class Call:
         received_bytes: bytes of arrays that came in messages.
         sent_bytes: bytes of arrays that went in messages.
         shared_bytes: bytes of arrays in its caller's segment, in and out.
+        cut_off_by: the error by which it was ended from outside; None where it was not.
 
     Raises:
         CallError: the timeout in the metadata is not a positive number.
@@ -67,6 +69,7 @@ class Call:
         self.kernel = self.strategy = self.key = ""
         self.cache_hit: bool | None = None
         self.received_bytes = self.sent_bytes = self.shared_bytes = 0
+        self.cut_off_by: CallError | None = None
         self.limit_s = max_call_s
         remaining = context.time_remaining()
         if remaining is not None:
@@ -93,7 +96,7 @@ class Call:
     @property
     def is_wanted(self) -> bool:
         """Whether anybody waits for its answer: its deadline has not passed and its caller has not left."""
-        return self.remaining_s > 0 and self._context.is_active()
+        return self.remaining_s > 0 and self.cut_off_by is None and self._context.is_active()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -161,12 +164,23 @@ class Call:
             metadata={"while": doing},
         )
 
-    def cut_off(self) -> None:
-        """Ends the RPC from outside, whatever its handler waits for; nobody is told why."""
-        self._context.cancel()
+    def cut_off(self, error: CallError) -> None:
+        """Ends the RPC from outside, whatever its handler waits for.
+
+        gRPC then sends no details: the caller gets the status and the message, which names the reason.
+        """
+        self.cut_off_by = error
+        # gRPC's public way to end an RPC here, context.cancel(), sends no message either.
+        rpc = getattr(self._context, "_rpc_event", None)
+        if rpc is None:
+            self._context.cancel()
+        else:
+            rpc.call.cancel(STATUS_CODES[error.reason].value[0], f"{error.message} ({error.reason})")
 
     def check(self, doing: str) -> None:
-        """Raises the error of a call that has ended: its deadline passed or its caller left."""
+        """Raises the error of a call that has ended: its deadline passed, its caller left or it was cut off."""
+        if self.cut_off_by is not None:
+            raise self.cut_off_by
         if self.remaining_s <= 0:
             raise self.deadline_exceeded(doing)
         if not self._context.is_active():

@@ -10,9 +10,6 @@ import grpc
 from shardcall_server.frontend.counted_threads import CountedThreads
 from shardcall_server.frontend.status import CallStatus
 
-SPARE_THREADS = 32
-"""Questions about the server and about arrays get through while every place for calls is taken."""
-
 _MAX_WAITING = 256  # calls that wait for a thread: most of those over a limit are refused in a moment
 _MAX_REFUSALS = 1024  # refusals that wait for theirs; whatever comes then gets gRPC's bare refusal
 _REFUSING_THREADS = 2
@@ -25,11 +22,10 @@ class CallThreads(CountedThreads):
     on threads kept for nothing else.
 
     Args:
-        max_calls: how many calls are worked on at once.
+        threads: how many calls are handled at once.
     """
 
-    def __init__(self, max_calls: int) -> None:
-        threads = max_calls + SPARE_THREADS
+    def __init__(self, threads: int) -> None:
         super().__init__(threads, threads + _MAX_WAITING, "call")
         self._refusers = CountedThreads(_REFUSING_THREADS, _MAX_REFUSALS, "refuse")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -17,13 +18,13 @@ from shardcall.v1 import array_service_pb2, kernel_service_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS
-from shardcall_server.frontend.admission import Admission, server_busy
+from shardcall_server.frontend.admission import Admission, Advance
 from shardcall_server.frontend.alarms import Alarms
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.call_threads import CallThreads
 from shardcall_server.frontend.draining import Draining
 from shardcall_server.frontend.journal import Journal
-from shardcall_server.frontend.status import CallStatus
+from shardcall_server.frontend.status import STATUS_CODES, CallStatus
 
 T = TypeVar("T")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -36,7 +37,6 @@ _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
 }
 """How the requests are read that may hold chunks."""
 _GRACE_S = 0.5  # for a handler that sees its deadline by itself, and can say what it was doing
-_RECEIVE_S = 60.0  # for the one message of a call that has no more: none is larger than a few MiB
 
 
 class CallInterceptor(grpc.ServerInterceptor):
@@ -47,6 +47,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     Args:
         max_call_s: the longest call.
+        stream_idle_s: the longest wait for a message to come or to be taken.
         gate: who is let in.
         admission: how much is worked on at once.
         threads: what calls are handled on.
@@ -57,9 +58,16 @@ class CallInterceptor(grpc.ServerInterceptor):
     """
 
     def __init__(
-        self, max_call_s: float, gate: Gate, admission: Admission, threads: CallThreads, journal: Journal
+        self,
+        max_call_s: float,
+        stream_idle_s: float,
+        gate: Gate,
+        admission: Admission,
+        threads: CallThreads,
+        journal: Journal,
     ) -> None:
         self._max_call_s = max_call_s
+        self._stream_idle_s = stream_idle_s
         self._gate = gate
         self._admission = admission
         self._threads = threads
@@ -97,18 +105,14 @@ class CallInterceptor(grpc.ServerInterceptor):
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
         serialize = _unless_bytes(cast(Any, handler.response_serializer))
         begin = partial(self._begin, name)
-        works = method in _WORKING
-        match handler.request_streaming, handler.response_streaming:
-            case True, True:
-                streaming = self._streaming(cast(Any, handler.stream_stream), begin, method, works)
-                return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
-            case False, True:
-                streaming = self._streaming(self._single(cast(Any, handler.unary_stream), works), begin, method, works)
-                return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
-            case True, False:
-                unary = self._unary(cast(Any, handler.stream_unary), begin, method, works)
-                return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
-        unary = self._unary(self._single(cast(Any, handler.unary_unary), works), begin, method, works)
+        kind = _Kind(method, method in _WORKING, handler.request_streaming)
+        implementation = cast(
+            Any, handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
+        )
+        if handler.response_streaming:
+            streaming = self._streaming(implementation, begin, kind)
+            return grpc.stream_stream_rpc_method_handler(streaming, deserialize, serialize)
+        unary = self._unary(implementation, begin, kind)
         return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
 
     def _begin(self, name: str, context: grpc.ServicerContext) -> Call:
@@ -118,73 +122,102 @@ class CallInterceptor(grpc.ServerInterceptor):
         return call
 
     def _failed(self, name: str, error: Exception, call: Call | None) -> CallStatus:
-        told = _told(error)
+        told = _told((call.cut_off_by if call else None) or error)
         status = CallStatus(told, call.finish() if call else timing_pb2.Timing())
         self._journal.end(name, call, status.code, told.reason)
         return status
 
     def _unary(
-        self, method: Callable[[Any, Call], Any], begin: Begin, name: str, works: bool
+        self, method: Callable[[Any, Call], Any], begin: Begin, kind: _Kind
     ) -> Callable[[Any, grpc.ServicerContext], Any]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Any:
             call = None
             try:
                 call = begin(context)
-                with self._admitted(call, works), self._ended_at_last(call):
-                    answer = method(map(_parsed, requests), call)
+                with self._admitted(call, requests, kind) as arriving:
+                    answer = method(arriving if kind.streams else next(arriving), call)
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
-                return context.abort_with_status(self._failed(name, error, call))
-            self._journal.end(name, call)
+                return context.abort_with_status(self._failed(kind.name, error, call))
+            self._journal.end(kind.name, call)
             return answer
 
         return behaviour
 
     def _streaming(
-        self, method: Callable[[Any, Call], Iterator[Any]], begin: Begin, name: str, works: bool
+        self, method: Callable[[Any, Call], Generator[Any]], begin: Begin, kind: _Kind
     ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             call = None
             try:
                 call = begin(context)
-                with self._admitted(call, works), self._ended_at_last(call):
-                    yield from method(map(_parsed, requests), call)
-            except GeneratorExit:  # gRPC asks for no more: the caller is gone
-                self._journal.end(name, call, grpc.StatusCode.CANCELLED, Reason.CANCELLED)
+                with (
+                    self._admitted(call, requests, kind) as arriving,
+                    closing(method(arriving if kind.streams else next(arriving), call)) as answers,
+                ):
+                    for answer in answers:
+                        with self._idle_limit(call, "the caller took none of the results"):
+                            yield answer
+            except GeneratorExit:  # gRPC asks for no more: the caller is gone, or the call was cut off
+                ended = call.cut_off_by if call else None
+                reason = ended.reason if ended else Reason.CANCELLED
+                self._journal.end(kind.name, call, STATUS_CODES[reason], reason)
                 raise
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
-                context.abort_with_status(self._failed(name, error, call))
-            self._journal.end(name, call)
+                context.abort_with_status(self._failed(kind.name, error, call))
+            self._journal.end(kind.name, call)
 
         return behaviour
 
     @contextmanager
-    def _admitted(self, call: Call, works: bool) -> Iterator[None]:
-        # Questions about the server are answered while every call's place is taken.
-        with self.draining.working(), self._admission.working(call) if works else nullcontext():
-            yield
-
-    def _ended_at_last(self, call: Call) -> AbstractContextManager[None]:
-        """Ends an RPC soon after its deadline, whatever its handler waits for.
+    def _admitted(self, call: Call, requests: Iterator[Any], kind: _Kind) -> Iterator[Iterator[Any]]:
+        """The requests of a call that has its slots, and an end soon after its deadline, during the body.
 
         A sender or reader that stalls holds the handler's thread in gRPC, from where only an end of the RPC wakes it.
         """
-        return self._alarms.at(call.deadline + _GRACE_S, call.cut_off)
 
-    def _single(self, method: Callable[[Any, Call], T], works: bool) -> Callable[[Iterator[Any], Call], T]:
-        """A method of one request, as one of a stream of requests: on the wire they are the same.
+        def end() -> None:
+            call.cut_off(call.deadline_exceeded("receiving the operands or sending the results"))
 
-        gRPC would read the request before anybody has seen the call, on a thread that waits for it without end.
+        with (
+            self.draining.working(),
+            self._admission.entered(call, works=kind.works) as advance,
+            self._alarms.at(call.deadline + _GRACE_S, end),
+        ):
+            yield self._arriving(call, requests, kind, advance)
+
+    def _arriving(self, call: Call, requests: Iterator[Any], kind: _Kind, advance: Advance) -> Iterator[Any]:
+        """The requests of a call, each of which is due in time; after the last the call's arrival ends.
+
+        A method of one request is read as one of a stream of them, which on the wire is the same: gRPC would read the
+        request before anybody has seen the call, on a thread that waits for it without end.
         """
-
-        def first(requests: Iterator[Any], call: Call) -> T:
-            until = min(call.deadline + _GRACE_S, time.monotonic() + _RECEIVE_S)
-            # Who has no place is bounded here: otherwise one client's calls without requests would hold every thread.
-            waiting = nullcontext() if works else self._admission.arriving(call)
-            with waiting, self._alarms.at(until, call.cut_off):
+        while True:
+            with self._idle_limit(call, "the caller sent nothing"):
                 request = next(requests, None)
-            return method(request if request is not None else _parsed(_Malformed()), call)
+            if call.cut_off_by is not None:  # for gRPC, the stream ends
+                raise call.cut_off_by
+            if not kind.streams:
+                advance(False)
+                yield _parsed(request if request is not None else _Malformed())
+                return
+            if request is None:
+                advance(True)
+                return
+            yield _parsed(request)
 
-        return first
+    def _idle_limit(self, call: Call, what: str) -> AbstractContextManager[None]:
+        """Ends a call whose next message neither comes nor is taken during the body."""
+
+        def end() -> None:
+            call.cut_off(
+                CallError(
+                    Reason.STREAM_IDLE,
+                    f"{what} for {self._stream_idle_s:g} s, the longest that the server waits; repeat the call, or "
+                    "start the server with a larger --stream-idle-s",
+                )
+            )
+
+        return self._alarms.at(time.monotonic() + self._stream_idle_s, end)
 
     def _turn_away(self, name: str, error: CallError, began: float, caller: str) -> CallStatus:
         status = CallStatus(error, timing_pb2.Timing(total_seconds=time.monotonic() - began))
@@ -195,7 +228,22 @@ class CallInterceptor(grpc.ServerInterceptor):
         return status
 
     def _refuse(self, name: str, _caller: str) -> CallStatus:
-        return self._failed(name, server_busy(self._admission.max_calls), None)
+        return self._failed(name, self._admission.busy(), None)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A method.
+
+    Attributes:
+        name: its bare name, "Execute".
+        works: whether it works on arrays, and so needs a call slot.
+        streams: whether its requests are a stream.
+    """
+
+    name: str
+    works: bool
+    streams: bool
 
 
 class _Malformed:

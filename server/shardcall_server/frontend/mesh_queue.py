@@ -91,7 +91,7 @@ class MeshQueue:
 
     Args:
         max_launched: the most calls that the mesh has at a time.
-        max_queued: the most that wait, in all.
+        max_queued: the most that wait, in all, beside the first of each owner.
         max_queued_per_client: the most of one owner that wait.
         budget: the devices' memory.
     """
@@ -188,12 +188,15 @@ class MeshQueue:
         return told
 
     def _check_room(self, owner: str) -> None:
+        own = self._line.count(owner)
+        if not own:  # whoever has a call slot may have one call wait
+            return
         for reason, whose, waiting, limit, setting in (
             (Reason.SERVER_BUSY, "calls", len(self._line), self._max_queued, "max_queued_calls"),
             (
                 Reason.QUOTA_EXCEEDED,
                 "of this client's calls",
-                self._line.count(owner),
+                own,
                 self._max_queued_per_client,
                 "max_queued_calls_per_client",
             ),

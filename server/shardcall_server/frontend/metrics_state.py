@@ -18,7 +18,7 @@ from shardcall_server.frontend.programs.disk_use import DiskUse
 Usage = server_info_service_pb2.GetUsageResponse
 
 _GAUGES: Mapping[str, tuple[str, Callable[[Usage], float]]] = {
-    "calls_at_work": ("Calls that are worked on, queued ones included.", lambda usage: usage.calls),
+    "calls_at_work": ("Calls that arrive, wait for the mesh or are worked on.", lambda usage: usage.calls),
     "queued_calls": ("Calls that wait for the mesh.", lambda usage: usage.queued_calls),
     "regions": ("Regions of calls at work.", lambda usage: usage.regions),
     "host_memory_bytes": ("Memory of calls at work and of segments.", lambda usage: usage.bytes_in_use),

@@ -100,9 +100,14 @@ class FrontEnd:
         self._admission = Admission(
             settings.max_concurrent_calls, settings.calls_per_client, settings.calls_per_connection
         )
-        threads = CallThreads(settings.max_concurrent_calls)
+        threads = CallThreads(self._admission.most_at_once)
         self._interceptor = CallInterceptor(
-            settings.max_call_s, Gate(self._tokens), self._admission, threads, self._observation.journal
+            settings.max_call_s,
+            settings.stream_idle_s,
+            Gate(self._tokens),
+            self._admission,
+            threads,
+            self._observation.journal,
         )
         self._server = grpc.server(
             threads,

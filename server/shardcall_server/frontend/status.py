@@ -68,6 +68,7 @@ STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.OPERAND_COUNT: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.TRANSFER_REQUIRED: grpc.StatusCode.INVALID_ARGUMENT,
     Reason.KERNEL_FAILED_KNOWN_ANSWERS: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.STREAM_IDLE: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 
 _QUOTAS = {

@@ -1,0 +1,110 @@
+"""Calls whose callers neither send nor take anything: they end by themselves, and keep nobody from being served."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.messages import header, open_channel
+from end_to_end.processes import left_empty, until
+from end_to_end.scraping import log_lines, metrics_url, scrape
+
+import shardcall as sc
+from shardcall.v1 import (
+    array_service_pb2,
+    array_service_pb2_grpc,
+    kernel_service_pb2,
+    kernel_service_pb2_grpc,
+)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("impatient") / "log"
+
+
+@pytest.fixture(scope="module")
+def impatient_server(log: Path) -> Iterator[ServerProcess]:
+    with running_server("--stream-idle-s", "1", "--metrics-port", "0", devices=1, log=log) as running:
+        yield running
+
+
+@pytest.fixture
+def impatient(impatient_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that waits a second for the next message of a call."""
+    with left_empty(impatient_server) as server:
+        yield server
+
+
+@pytest.fixture
+def ended() -> Iterator[threading.Event]:
+    """Set when the test is over, for what stalls until then."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def upload(channel: grpc.Channel, ended: threading.Event) -> None:
+    def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+        yield header([1 << 20])
+        ended.wait()
+
+    next(kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(half(), timeout=120))
+
+
+def request(method: str) -> Callable[[grpc.Channel, threading.Event], None]:
+    def stall(channel: grpc.Channel, ended: threading.Event) -> None:
+        def nothing() -> Iterator[bytes]:
+            ended.wait()
+            yield b""
+
+        channel.stream_unary(method)(nothing(), timeout=120)
+
+    return stall
+
+
+def told(log: Path) -> float:
+    """How many calls the metrics and the log tell of that ended by stalling, which they tell alike."""
+    lines = sum(line.get("reason") == "STREAM_IDLE" for line in log_lines(log))
+    counted = scrape(metrics_url(log)).total("shardcall_failed_calls_total", reason="STREAM_IDLE")
+    return counted if counted == lines else -1.0
+
+
+@pytest.mark.parametrize(
+    "stall",
+    [
+        upload,
+        request("/shardcall.v1.KernelService/Execute"),
+        request("/shardcall.v1.ServerInfoService/GetUsage"),
+    ],
+    ids=["operand", "request", "question"],
+)
+def test_a_caller_that_sends_nothing_is_told_so(impatient, log, ended, stall):
+    before = told(log)
+    with open_channel(impatient.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        stall(channel, ended)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert caught.value.details() == (
+        "the caller sent nothing for 1 s, the longest that the server waits; repeat the call, or start the server with "
+        "a larger --stream-idle-s (STREAM_IDLE)"
+    )
+    until(lambda: told(log) == before + 1)
+
+
+def test_a_caller_that_takes_nothing_is_told_so(impatient, log):
+    before = told(log)
+    with sc.connect(impatient.address) as client, open_channel(impatient.address) as channel:
+        array = client.put(np.zeros((4096, 1024)))  # 32 MiB: far more than a connection has on its way
+        get = array_service_pb2.GetArrayRequest(handle=bytes.fromhex(array.handle))
+        stream = array_service_pb2_grpc.ArrayServiceStub(channel).GetArray(get, timeout=120)
+        next(stream)
+        until(lambda: told(log) == before + 1)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stream)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert caught.value.details().startswith("the caller took none of the results for 1 s")
