@@ -23,9 +23,10 @@ venv := $(call stamp,.venv,requirements/dev.txt pyproject.toml)
 venv_protos := $(call stamp,.venv-protos,requirements/protos.txt)
 venv_lock := $(call stamp,.venv-lock,Makefile)
 node_modules := $(call stamp,protos/node_modules,protos/package-lock.json)
+node_example := $(call stamp,examples/node/node_modules,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy accuracy gpu fuzz soak lint lint-protos format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo test test-under-load test-all test-hosts test-numpy accuracy gpu fuzz soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-hosts protos lock clean venv venv-protos
 
 help: ## list the commands
 	@echo 'make demo is the way in. All commands:'
@@ -84,6 +85,8 @@ lint: $(venv) ## check format, lint and types of the Python, and lint the protos
 lint-protos: $(node_modules) ## lint the protos with buf (needs npm)
 	cd protos && node_modules/.bin/buf lint
 
+node-example: $(node_example) ## install what the client in JavaScript needs (needs npm)
+
 format: $(venv) ## format the Python and mend what ruff can mend
 	$(run) -m ruff format .
 	$(run) -m ruff check --fix .
@@ -123,7 +126,7 @@ lock: $(venv_lock) ## write requirements/*.txt anew from pyproject.toml (ARGS=--
 	echo 'protobuf<7' | $(compile) pyproject.toml --constraints - --output-file requirements/client-protobuf6.txt
 
 clean: ## remove the environments and everything built
-	rm -rf .venv .venv-protos .venv-lock protos/node_modules dist build
+	rm -rf .venv .venv-protos .venv-lock protos/node_modules examples/node/node_modules dist build
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -152,6 +155,11 @@ $(venv_protos):
 $(venv_lock):
 	@$(PYTHON) -m venv --clear .venv-lock
 	@.venv-lock/bin/python $(pip_install) uv==$(UV_VERSION)
+	@touch $@
+
+$(node_example):
+	@echo 'Installing gRPC for JavaScript into examples/node/node_modules'
+	@cd examples/node && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 # Not `npm ci`: it refuses a lock that lacks a platform's binary, and a registry need not have them all.

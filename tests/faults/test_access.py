@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from end_to_end.messages import call, check, execute, open_channel, operand, token_of
 from end_to_end.processes import cpu_s
-from google.protobuf import descriptor_pool
+from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 import shardcall as sc
 from shardcall.access import token_file
@@ -25,6 +25,7 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, Access
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.access.tokens import FileTokens
+from shardcall_server.frontend.reflection import V1
 
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
 WRONG = "A" * 43
@@ -64,6 +65,7 @@ def test_without_a_token_nothing_is_served(server, method):
         check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "brings no token")
         assert "SHARDCALL_TOKEN" in error.details()
         assert "connect(address, token=" in error.details()
+        assert "authorization: Bearer <token>" in error.details()
 
 
 @pytest.mark.parametrize("method", GUARDED)
@@ -103,15 +105,25 @@ def test_the_second_of_two_tokens_opens_nothing(server):
         assert error.code() is UNAUTHENTICATED
 
 
-def test_every_method_that_the_server_tells_of_is_in_the_policy(server):
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_every_method_that_the_server_tells_of_is_in_the_policy(server, version):
+    name = f"grpc.reflection.{version}.ServerReflection"
+    listing = reflection_pb2.ServerReflectionRequest(list_services="")
+    describing = reflection_pb2.ServerReflectionRequest(file_containing_symbol=name)
     with open_channel(server.address) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        asked = reflection_pb2.ServerReflectionRequest(list_services="")
-        (answer,) = stub.ServerReflectionInfo(iter([asked]), timeout=30)
+        ask = channel.stream_stream(
+            f"/{name}/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        answer, described = ask(iter([listing, describing]), timeout=60)
+    (file,) = described.file_descriptor_response.file_descriptor_proto
+    assert descriptor_pb2.FileDescriptorProto.FromString(file).package == f"grpc.reflection.{version}"
     services = [service.name for service in answer.list_services_response.service]
     pool = descriptor_pool.Default()
     methods = [f"/{name}/{method.name}" for name in services for method in pool.FindServiceByName(name).methods]
     assert len(methods) > 15
+    assert V1 in services
     assert set(methods) <= set(METHODS)
 
 

@@ -91,8 +91,9 @@ def test_a_lock_holds_what_pyproject_asks_for(lock: Path) -> None:
     assert not missing, "run `make lock`"
 
 
-def test_the_lock_of_npm_has_hashes_and_no_address() -> None:
-    packages = json.loads((ROOT / "protos/package-lock.json").read_text())["packages"]
+@pytest.mark.parametrize("folder", ["protos", "examples/node"])
+def test_the_lock_of_npm_has_hashes_and_no_address(folder: str) -> None:
+    packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
     installed = {name: package for name, package in packages.items() if name}
     assert installed
     assert not [name for name, package in installed.items() if not package["integrity"].startswith("sha512-")]

@@ -114,7 +114,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_TOKEN_REQUIRED: _ErrorReason.ValueType  # 33
     """UNAUTHENTICATED: the call brings no token, or one that this server does not
-    know. Nothing was looked at.
+    know. Nothing was looked at. A token travels in the request metadata, as
+    `authorization: Bearer <token>`.
     """
     ERROR_REASON_SCOPE_MISSING: _ErrorReason.ValueType  # 34
     """PERMISSION_DENIED: the token lacks the scope that the method needs."""
@@ -272,7 +273,8 @@ their lease, of their client or of the server. Delete some.
 """
 ERROR_REASON_TOKEN_REQUIRED: ErrorReason.ValueType  # 33
 """UNAUTHENTICATED: the call brings no token, or one that this server does not
-know. Nothing was looked at.
+know. Nothing was looked at. A token travels in the request metadata, as
+`authorization: Bearer <token>`.
 """
 ERROR_REASON_SCOPE_MISSING: ErrorReason.ValueType  # 34
 """PERMISSION_DENIED: the token lacks the scope that the method needs."""

@@ -31,6 +31,11 @@ class KernelServiceStub(object):
     A kernel is a pure function: a call leaves nothing behind but a compiled
     program in the cache and, where asked to, its results on the mesh.
 
+    Tokens: a call to any service of this package carries its token in the request
+    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
+    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
+    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
+
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
@@ -99,6 +104,11 @@ class KernelServiceServicer(object):
 
     A kernel is a pure function: a call leaves nothing behind but a compiled
     program in the cache and, where asked to, its results on the mesh.
+
+    Tokens: a call to any service of this package carries its token in the request
+    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
+    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
+    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
 
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
@@ -278,6 +288,11 @@ class KernelService(object):
 
     A kernel is a pure function: a call leaves nothing behind but a compiled
     program in the cache and, where asked to, its results on the mesh.
+
+    Tokens: a call to any service of this package carries its token in the request
+    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
+    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
+    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
 
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at

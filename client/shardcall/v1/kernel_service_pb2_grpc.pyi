@@ -32,6 +32,11 @@ class KernelServiceStub:
     A kernel is a pure function: a call leaves nothing behind but a compiled
     program in the cache and, where asked to, its results on the mesh.
 
+    Tokens: a call to any service of this package carries its token in the request
+    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
+    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
+    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
+
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
@@ -152,6 +157,11 @@ class KernelServiceAsyncStub(KernelServiceStub):
     A kernel is a pure function: a call leaves nothing behind but a compiled
     program in the cache and, where asked to, its results on the mesh.
 
+    Tokens: a call to any service of this package carries its token in the request
+    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
+    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
+    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
+
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at
     `Limits.max_call_seconds` in any case. A client that wants the error's details
@@ -267,6 +277,11 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
 
     A kernel is a pure function: a call leaves nothing behind but a compiled
     program in the cache and, where asked to, its results on the mesh.
+
+    Tokens: a call to any service of this package carries its token in the request
+    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
+    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
+    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
 
     Deadlines: the server ends a call at its gRPC deadline, at the number of
     seconds in the request metadata `shardcall-timeout` if that is sooner, and at

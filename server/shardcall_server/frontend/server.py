@@ -12,7 +12,6 @@ from typing import cast
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from shardcall.access.token_file import own_entry, read
 from shardcall.v1 import (
@@ -28,6 +27,7 @@ from shardcall.v1 import (
     server_info_service_pb2_grpc,
 )
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend import reflection
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen, session_names
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
@@ -182,8 +182,7 @@ class FrontEnd:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if is_loopback(self._settings.host) or self._settings.reflection:
-            names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, self._server)
+            reflection.serve(self._server, (*_SERVICES, health.SERVICE_NAME))
         return info
 
     def _program_cache(self, session: MeshSession) -> ProgramCache:

@@ -12,9 +12,10 @@ from shardcall_server.frontend.access.tokens import Tokens
 
 _SCHEME = "bearer"
 _ADVICE = (
+    'a token travels in the metadata of every call, as "authorization: Bearer <token>"; '
     "a client of the server's user on its machine finds the token file ~/.local/state/shardcall/token, or the one of "
-    "SHARDCALL_TOKEN_FILE, by itself; others give a token of the server's keeper (shardcall token) by the environment "
-    'variable SHARDCALL_TOKEN or by connect(address, token="…")'
+    "SHARDCALL_TOKEN_FILE, by itself; others give a token of the server's keeper (shardcall token show) by the "
+    'environment variable SHARDCALL_TOKEN or by connect(address, token="…")'
 )
 
 

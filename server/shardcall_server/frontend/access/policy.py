@@ -24,6 +24,7 @@ METHODS: Mapping[str, Scope | Access] = MappingProxyType(
         "/grpc.health.v1.Health/Check": Access.PUBLIC,
         "/grpc.health.v1.Health/List": Access.KNOWN,
         "/grpc.health.v1.Health/Watch": Access.KNOWN,  # each is a call that never ends, and there may be so many only
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": Access.KNOWN,
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Access.KNOWN,
         "/shardcall.v1.ServerInfoService/GetServerInfo": Access.KNOWN,
         "/shardcall.v1.ServerInfoService/GetUsage": Scope.ADMIN,

@@ -1,0 +1,47 @@
+"""The client in JavaScript, which knows the protos alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import DEVICES
+from end_to_end.messages import token_of
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "node"
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    """The interpreter; the packages of the lock are beside the example."""
+    found = shutil.which("node")
+    if found is None or shutil.which("npm") is None:
+        if os.environ.get("REQUIRE_ALL_TESTS") == "1":
+            pytest.fail("REQUIRE_ALL_TESTS=1, and there is no node and npm")
+        pytest.skip("needs node and npm")
+    command = ["make", "--no-print-directory", "node-example"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    subprocess.run(command, cwd=FOLDER.parents[1], check=True, timeout=300, env=environment)
+    return found
+
+
+def run(node: str, address: str, token: str) -> subprocess.CompletedProcess[str]:
+    command = [node, "client.js", address]
+    environment = {**os.environ, "SHARDCALL_TOKEN": token}
+    return subprocess.run(
+        command, cwd=FOLDER, capture_output=True, text=True, timeout=300, env=environment, check=False
+    )
+
+
+def test_the_client_in_javascript_calls_a_kernel_and_is_told_why_it_may_not(server, node):
+    ended = run(node, server.address, token_of("runner"))
+    assert ended.returncode == 0, ended.stderr
+    assert f"{server.address} has {DEVICES} cpu devices" in ended.stdout
+    assert ended.stdout.endswith("the result is right\n")
+    refused = run(node, server.address, "")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("UNAUTHENTICATED: the call brings no token")
+    assert "authorization: Bearer <token>" in refused.stderr
