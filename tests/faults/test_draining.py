@@ -18,6 +18,7 @@ from conftest import ServerProcess
 from end_to_end.processes import X, alive, until
 
 import shardcall as sc
+from shardcall.memory.segment import open_segment
 
 AT_ONCE = 200
 CLIENTS = 4
@@ -102,6 +103,26 @@ def test_a_second_signal_ends_two_hundred_calls_at_once(own_server, figure):
         for call in calls:
             with pytest.raises(sc.ServerUnavailableError):
                 call.result(60)
+
+
+def test_a_call_whose_segment_is_being_opened_is_answered(own_server, monkeypatch):
+    server = own_server(devices=1)
+    x = np.arange(1 << 20, dtype=np.float64).reshape(-1, 2)
+
+    def open_and_signal(*arguments):
+        segment = open_segment(*arguments)
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: is_refused(observer))
+        return segment
+
+    monkeypatch.setattr("shardcall.transfer.sharing.open_segment", open_and_signal)
+    with (
+        sc.connect(server.address, retries=False, shared_memory=False) as observer,
+        sc.connect(server.address, retries=False) as client,
+    ):
+        np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
+        assert is_refused(client)
+        assert server.process.wait(120) == 0
 
 
 def test_signals_that_another_thread_takes_count_too(own_server):

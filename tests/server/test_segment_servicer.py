@@ -20,6 +20,7 @@ from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.admission import Admission
 from shardcall_server.frontend.call_threads import CallThreads
+from shardcall_server.frontend.draining import Draining
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.journal import Journal
 from shardcall_server.frontend.memory.budget import MemoryBudget
@@ -78,7 +79,7 @@ def start() -> Iterator[Callable[[bool], Server]]:
                     )
                 ],
             )
-            servicer = SegmentServicer(segments, companion)
+            servicer = SegmentServicer(segments, companion, Draining())
             segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
                 cast(segment_service_pb2_grpc.SegmentServiceServicer, servicer), server
             )

@@ -179,7 +179,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             call.cut_off(call.deadline_exceeded("receiving the operands or sending the results"))
 
         with (
-            self.draining.working(),
+            self.draining.working(call.connection),
             self._admission.entered(call, works=kind.works) as advance,
             self._alarms.at(call.deadline + _GRACE_S, end),
         ):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from shardcall.v1 import segment_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.draining import Draining
 from shardcall_server.frontend.memory.companion import Companion
 from shardcall_server.frontend.memory.segments import Segments
 
@@ -15,9 +18,11 @@ class SegmentServicer:
     Args:
         segments: makes them.
         companion: hands them out; None where segments are turned off or cannot be had.
+        draining: waits for the calls that segments are opened for.
     """
 
-    def __init__(self, segments: Segments, companion: Companion | None) -> None:
+    def __init__(self, segments: Segments, companion: Companion | None, draining: Draining) -> None:
+        self._draining = draining
         self._segments = segments
         self._companion = companion
 
@@ -37,6 +42,8 @@ class SegmentServicer:
         segment = self._segments.open(
             call.owner, request.size_bytes, lambda: call.check("a segment was made"), call.principal_name
         )
+        segment.on_used = partial(self._draining.settle, segment.segment_id)
+        self._draining.expect(segment.segment_id, call.connection)
         try:
             call.check("a segment was made")
             ticket = companion.offer(segment)

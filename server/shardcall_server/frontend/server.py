@@ -161,7 +161,7 @@ class FrontEnd:
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
         )
-        segments = SegmentServicer(holdings.segments, holdings.companion)
+        segments = SegmentServicer(holdings.segments, holdings.companion, self._interceptor.draining)
         segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
             cast(segment_service_pb2_grpc.SegmentServiceServicer, segments), self._server
         )

@@ -42,6 +42,7 @@ class Segment:
         nbytes: its size.
         owner: whose budget it counts against.
         principal: who alone may use it; empty where nobody is asked who they are.
+        on_used: called when a call uses it, and when its lease ends.
     """
 
     def __init__(self, registry: Segments, memory_id: int, fd: int, nbytes: int, owner: str, principal: str) -> None:
@@ -52,6 +53,7 @@ class Segment:
         self.owner = owner
         self.principal = principal
         self.users = 1
+        self.on_used: Callable[[], object] = lambda: None
         self._registry = registry
         self._memory: np.ndarray | None = None
 
@@ -174,7 +176,8 @@ class Segments:
                 )
             _check_range(segment, offset, nbytes, field)
             segment.users += 1
-            return segment
+        segment.on_used()
+        return segment
 
     def close(self) -> None:
         """Ends every lease and makes no more segments; those that executions hold go when these are done."""
@@ -196,6 +199,7 @@ class Segments:
         with self._lock:
             ended = self._leased.pop(segment.segment_id, None) is None
         if not ended:
+            segment.on_used()
             self.end_use(segment)
 
     def end_use(self, segment: Segment) -> None:
