@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 
 import grpc
 
 from shardcall.access.addresses import Address, parse_address
 from shardcall.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
-from shardcall.access.handshake import explain
+from shardcall.access.handshake import explain, no_answer
 from shardcall.access.tls import Pem, Tls, find_tls
 from shardcall.access.token import find_token
 from shardcall.client import Client, ask_server_info
@@ -20,6 +21,7 @@ from shardcall.rpc.retries import NO_RETRIES, Retries
 from shardcall.rpc.transport import Transport
 from shardcall.server_info import ServerInfo
 from shardcall.transfer.sharing import sharing
+from shardcall.variables import report_unknown
 
 CONNECT_TIMEOUT_S = 5.0
 _LARGEST_MESSAGE_BYTES = 2**31 - 1
@@ -71,6 +73,7 @@ def connect(
         AccessDeniedError: if the server does not know the token, or asks for one and none was found.
         ServerUnavailableError: if no server answers, TLS fails, or the mesh was never ready yet.
     """
+    report_unknown(lambda sentence: warnings.warn(sentence, stacklevel=4))
     where = parse_address(address)
     encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
     meters, shown = Meters(progress), find_token(where, token, encrypted=encryption is not None or tls is False)
@@ -120,7 +123,7 @@ def explained(error: ShardcallError, where: Address, encryption: Tls | None, tim
             "may hang, or a firewall be in between"
         )
     elif error.status is grpc.StatusCode.UNAVAILABLE:
-        message = f"no server answers at {address}; start one with: shardcall serve"
+        message = no_answer(error.metadata.get("grpc", ""), where)
     elif error.status is grpc.StatusCode.UNIMPLEMENTED:
         message = error.message
     elif error.status in _NO_SHARDCALL:

@@ -10,12 +10,14 @@ from typing import Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
 
 from shardcall.access.token_file import is_token, usual_path
+from shardcall.variables import is_service_link
 from shardcall_server.host_memory import memory_bytes
 
 ENVIRONMENT_PREFIX = "SHARDCALL_"
@@ -334,6 +336,12 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, then the environment, then the file that `SHARDCALL_CONFIG` or ``--config`` names."""
+        if isinstance(env_settings, EnvSettingsSource):
+            env_settings.env_vars = {
+                key: value
+                for key, value in env_settings.env_vars.items()
+                if not is_service_link(key.removeprefix(ENVIRONMENT_PREFIX.lower()), value or "")
+            }
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 

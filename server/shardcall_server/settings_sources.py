@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +13,6 @@ from pydantic_settings import SettingsConfigDict
 
 from shardcall_server.errors import did_you_mean
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError
-
-# Read by the client or other commands, not settings of the server.
-_OTHER_VARIABLES = {"ca_certificate", "config", "name"}
-_SERVICE_LINK = re.compile(r"(^|_)service_(host|port)(_|$)|(^|_)port_\d+_(tcp|udp|sctp)(_|$)")
 
 
 def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Settings:
@@ -31,19 +26,6 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
         SettingsError: an unknown key, with the nearest known; or a value that is not allowed.
     """
     known = Settings.model_fields
-    for key in os.environ:
-        if key.startswith(ENVIRONMENT_PREFIX):
-            name = key.removeprefix(ENVIRONMENT_PREFIX).lower()
-            is_link = name not in known and _SERVICE_LINK.search(name)
-            if is_link or (name.endswith("port") and "://" in os.environ[key]):
-                raise SettingsError(
-                    f"environment variable {key} is {os.environ[key]!r}, as Kubernetes sets it in every pod beside a "
-                    "service whose name begins with shardcall; have the pod's spec say enableServiceLinks: false"
-                )
-            if name not in known and name not in _OTHER_VARIABLES:
-                raise SettingsError(
-                    f"environment variable {key} is no setting; {_nearest(name, known, environment=True)}"
-                )
     values = _read_toml(config) if config else {}
     for name in values:
         if name in ENVIRONMENT_ONLY:
@@ -52,7 +34,7 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
                 "token_file"
             )
         if name not in known:
-            raise SettingsError(f"{config}: {name!r} is no setting; {_nearest(name, known)}")
+            raise SettingsError(f"{config}: {name!r} is no setting; {did_you_mean(name, known)}")
 
     class FromFile(Settings):
         model_config = SettingsConfigDict(toml_file=config)
@@ -74,11 +56,6 @@ def _source(name: str, flags: Mapping[str, Any], config: Path | None) -> str:
         return ""
     given = next((key for key in os.environ if key.upper() == variable), "")
     return f" (environment variable {given})" if given else f" (file {config})" if config else ""
-
-
-def _nearest(name: str, known: Mapping[str, Any], environment: bool = False) -> str:
-    names = [ENVIRONMENT_PREFIX + k.upper() for k in known] if environment else list(known)
-    return did_you_mean(ENVIRONMENT_PREFIX + name.upper() if environment else name, names)
 
 
 def _read_toml(config: Path) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import contextlib
 import socket
 import threading
 
@@ -5,6 +6,10 @@ import grpc
 import pytest
 
 import shardcall
+from shardcall import variables
+from shardcall.access.addresses import parse_address
+from shardcall.access.handshake import explain, no_answer
+from shardcall.access.tls import Tls
 
 
 @pytest.fixture
@@ -55,7 +60,9 @@ def test_kernels_print_as_a_table_and_one_as_a_page(client):
 def test_no_server_says_how_to_start_one(closed_port):
     with pytest.raises(shardcall.ServerUnavailableError) as caught:
         shardcall.connect(f"localhost:{closed_port}")
-    assert str(caught.value) == f"no server answers at localhost:{closed_port}; start one with: shardcall serve"
+    assert str(caught.value) == (
+        f"no server answers at localhost:{closed_port}: the port is closed; start one with: shardcall serve"
+    )
     assert isinstance(caught.value, ConnectionError)
 
 
@@ -84,22 +91,92 @@ def test_a_host_that_never_answers_is_given_up(silent_port):
         shardcall.connect(f"127.0.0.1:{silent_port}", connect_timeout=0.1)
 
 
-def test_a_server_of_another_kind_is_told_apart():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
+@pytest.fixture
+def listening():
+    """Has something listen that is no server of ours; returns its address."""
+    with contextlib.ExitStack() as stack:
 
-        def answer_http():
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        def started(answer):
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)
 
-        thread = threading.Thread(target=answer_http)
-        thread.start()
-        with pytest.raises(shardcall.ServerUnavailableError, match=r"speaks no gRPC; see whether the port is"):
-            shardcall.connect(f"127.0.0.1:{listening.getsockname()[1]}")
-        thread.join(10)
+            def serve():
+                with contextlib.suppress(OSError), contextlib.ExitStack() as kept:
+                    while True:
+                        answer(kept.enter_context(listener.accept()[0]))
+
+            threading.Thread(target=serve, daemon=True).start()
+            return f"127.0.0.1:{listener.getsockname()[1]}"
+
+        yield started
+
+
+def _answer_http(connection):
+    connection.recv(1000)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def _greet(connection):
+    connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+
+def _hang_up(connection):
+    connection.close()
+
+
+def _say_nothing(connection):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (_answer_http, "speaks no gRPC; see whether the port is a shardcall server's"),
+        (_greet, "speaks no gRPC; see whether the port is a shardcall server's"),
+        (_hang_up, "closed the connection at once; see whether the port is a shardcall server's"),
+    ],
+)
+def test_another_service_is_told_apart(listening, answer, says):
+    address = listening(answer)
+    with pytest.raises(shardcall.ServerUnavailableError, match=f"^what listens at {address} {says}"):
+        shardcall.connect(address, connect_timeout=60)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_silent_port_is_told_apart_by_the_time_that_a_connection_may_take(listening, encrypted):
+    address = listening(_say_nothing)
+    with pytest.raises(shardcall.ServerUnavailableError, match=f"^nothing answered from {address} in time; see"):
+        shardcall.connect(address, tls=encrypted or None, connect_timeout=60, retries=False)
+
+
+@pytest.mark.parametrize(
+    ("details", "says"),
+    [
+        ("Cannot check peer: missing selected ALPN property.", "what listens at gpu:8470 speaks no gRPC; see"),
+        ("CERTIFICATE_VERIFY_FAILED: self signed", "the certificate of gpu:8470 is not by an authority that this"),
+        ("Handshake read failed (Endpoint closing)", "nothing answered from gpu:8470 in time; see"),
+    ],
+)
+def test_what_grpc_says_of_a_connection_is_said_with_what_to_do(details, says):
+    assert explain(details, parse_address("gpu:8470"), Tls()).startswith(says)
+
+
+def test_what_the_system_says_of_an_address_is_passed_on():
+    details = "ipv4:10.0.0.5:8470: Failed to connect to remote host: No route to host"
+    assert no_answer(details, parse_address("10.0.0.5:8470")) == (
+        "no server answers at 10.0.0.5:8470: No route to host; start one with: shardcall serve"
+    )
+
+
+def test_a_variable_that_nothing_reads_is_warned_of_once(server, monkeypatch):
+    monkeypatch.setattr(variables, "_reported", False)
+    for name, value in (("TOKN", "x"), ("SERVICE_HOST", "10.0.0.1"), ("PORT", "tcp://10.0.0.1:8470"), ("MESH", "x=2")):
+        monkeypatch.setenv(f"SHARDCALL_{name}", value)
+    with pytest.warns(UserWarning, match="variable SHARDCALL_TOKN; did you mean SHARDCALL_TOKEN") as caught:
+        shardcall.connect(server.address).close()
+    shardcall.connect(server.address).close()  # a warning would be an error here
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
 
 
 def test_a_grpc_server_without_our_services_is_told_apart(server):

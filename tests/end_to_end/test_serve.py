@@ -68,7 +68,7 @@ def test_an_address_of_another_host_is_refused_with_the_reason():
     [
         (["--devcies", "8"], {}, "--devices"),
         (["--devices", "many"], {}, "devices"),
-        ([], {"SHARDCALL_DEVCIES": "8"}, "SHARDCALL_DEVICES"),
+        (["--port", "x"], {"SHARDCALL_DEVCIES": "8"}, "reads the environment variable SHARDCALL_DEVCIES; did you mean"),
         (["--config", "/nonexistent/server.toml"], {}, "cannot be read"),
         (["--mesh", "x:8"], {}, "x=4,y=2"),
         (["--mesh", "x=16", "--devices", "8"], {}, "of 16 devices"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 import platform
 
 import pytest
 
+from shardcall import variables
 from shardcall.cli.serve import serve
 from shardcall_server.frontend.serving import serve as serve_until_told
 from shardcall_server.settings import Settings, SettingsError
@@ -15,8 +17,6 @@ from shardcall_server.settings_sources import load_settings
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch):
-    import os
-
     for name in os.environ:
         if name.startswith("SHARDCALL_"):
             monkeypatch.delenv(name)
@@ -55,10 +55,16 @@ def test_an_unknown_key_of_the_file_is_refused_with_the_nearest(tmp_path):
         load_settings({}, config)
 
 
-def test_an_unknown_variable_is_refused_with_the_nearest(monkeypatch):
+def test_the_variables_that_are_known_are_those_of_the_settings():
+    assert set(Settings.model_fields) == variables.SETTINGS
+
+
+def test_an_unknown_variable_is_reported_with_the_nearest_and_does_no_harm(monkeypatch):
     monkeypatch.setenv("SHARDCALL_DEVCIES", "8")
-    with pytest.raises(SettingsError, match="did you mean 'SHARDCALL_DEVICES'"):
-        load_settings({})
+    assert load_settings({}).devices == 0
+    (said,) = variables.unknown(os.environ)
+    assert said == "nothing reads the environment variable SHARDCALL_DEVCIES; did you mean SHARDCALL_DEVICES?"
+    assert variables.unknown({"SHARDCALL_XYZ": ""})[0].endswith("shardcall serve --help lists those of a server")
 
 
 def test_a_value_that_cannot_be_is_named_with_where_it_was_given(monkeypatch, tmp_path):
@@ -85,10 +91,16 @@ def test_a_value_that_cannot_be_is_named_with_where_it_was_given(monkeypatch, tm
         ("SHARDCALL_METRICS_PORT_9464_TCP", "tcp://10.0.0.1:9464"),
     ],
 )
-def test_what_kubernetes_sets_for_a_service_is_told_as_that(monkeypatch, name, value):
+def test_what_kubernetes_sets_for_a_service_does_no_harm(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    with pytest.raises(SettingsError, match=f"{name} is '{value}'.*enableServiceLinks: false"):
-        load_settings({})
+    settings = load_settings({})
+    assert (settings.port, settings.metrics_port) == (8470, None)
+    assert variables.unknown(os.environ) == []
+    is_setting = name in {"SHARDCALL_PORT", "SHARDCALL_METRICS_PORT"}
+    says = f"{name} is '{value}', as Kubernetes sets it"
+    assert [says in said and "enableServiceLinks: false" in said for said in variables.shadowed(os.environ)] == (
+        [True] if is_setting else []
+    )
 
 
 @pytest.mark.parametrize(

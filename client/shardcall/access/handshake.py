@@ -11,6 +11,7 @@ from shardcall.access.addresses import Address
 from shardcall.access.tls import Tls
 
 _PROBE_S = 1.0
+_SYSTEMS_WORDS = re.compile(r"Failed to connect to remote host: ([^;{]+)")
 _UNKNOWN_NAME = re.compile(r"(?:errors resolving|DNS resolution failed for) (\S+?):?(?: |$)")
 
 
@@ -46,11 +47,33 @@ def explain(details: str, address: Address, tls: Tls | None) -> str:
                 f"names; mend that variable, or add {address.host} to no_proxy"
             )
         return f"no machine is known here as {address.host!r}, or no name server answers; see whether the name is right"
-    if "Failed parsing HTTP/2" in details or "http1.x server" in details:
+    if "Failed parsing HTTP/2" in details or "http1.x server" in details or "missing selected ALPN" in details:
         return f"what listens at {target} speaks no gRPC; see whether the port is a shardcall server's"
+    if (
+        "timed out" in details or "Endpoint closing" in details
+    ):  # the latter ends a handshake of TLS that was waited for
+        return (
+            f"nothing answered from {target} in time; see whether the address is right: what is there may hang, or a "
+            "firewall be in between"
+        )
     if "Socket closed" in details or "Connection reset" in details:
         return _explain_end(address, tls)
     return ""
+
+
+def no_answer(details: str, address: Address) -> str:
+    """Says that no server answers, and what the system said of it.
+
+    Args:
+        details: gRPC's own words, which `explain` does not know.
+        address: of the server.
+    """
+    if "Connection refused" in details:
+        why = ": nobody listens there" if address.is_socket else ": the port is closed"
+    else:
+        inner = _SYSTEMS_WORDS.search(details)
+        why = f": {inner[1].strip()}" if inner else ""
+    return f"no server answers at {address.target}{why}; start one with: shardcall serve"
 
 
 def _explain_end(address: Address, tls: Tls | None) -> str:
@@ -65,7 +88,10 @@ def _explain_end(address: Address, tls: Tls | None) -> str:
         )
     if wants_certificate:
         return f"the server at {address.target} wants a client certificate; give client_certificate= and client_key="
-    return f"what listens at {address.target} closed the connection at once; it may have as many as it takes"
+    return (
+        f"what listens at {address.target} closed the connection at once; see whether the port is a shardcall "
+        "server's, which does so when it has as many as it takes (--max-connections)"
+    )
 
 
 def _probe(address: Address) -> tuple[bool, bool]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import shardcall
+from shardcall.variables import report_unknown
 
 _COMMANDS = ("serve", "worker", "info", "health", "status", "token", "certificates", "client-config")
 _OF_THE_SERVER = frozenset({"serve", "worker", "certificates"})
@@ -19,6 +20,7 @@ _UsageError: Any = typer.BadParameter.__base__
 
 def run(words: Sequence[str]) -> None:
     """Runs the command with these words, and ends the process; errors are one plain line."""
+    report_unknown(lambda sentence: typer.echo(f"shardcall warning: {sentence}", err=True))
     try:
         status = make_app(words)(words or ["--help"], prog_name="shardcall", standalone_mode=False)
     except _UsageError as error:

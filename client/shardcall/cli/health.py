@@ -9,7 +9,7 @@ import typer
 
 from shardcall.access.addresses import parse_address
 from shardcall.access.channel import open_channel
-from shardcall.access.handshake import explain
+from shardcall.access.handshake import explain, no_answer
 from shardcall.access.tls import find_tls
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
 from shardcall.cli.wording import as_options
@@ -47,8 +47,9 @@ def health(
         if cast("grpc.Call", error).code() is grpc.StatusCode.NOT_FOUND:
             typer.echo(f"shardcall: the server at {address} has had no host {host!r}; see: shardcall status", err=True)
             raise typer.Exit(1) from None
-        details = cast("grpc.Call", error).details() or ""
-        why = as_options(explain(details, where, encryption)) or f"no server answers at {address}"
+        silent = cast("grpc.Call", error).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        details = "timed out" if silent else cast("grpc.Call", error).details() or ""
+        why = as_options(explain(details, where, encryption)) or no_answer(details, where)
         typer.echo(f"shardcall: {why}", err=True)
         raise typer.Exit(1) from None
     typer.echo("ready" if answer == _SERVING else "not ready")

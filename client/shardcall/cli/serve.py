@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from shardcall.variables import shadowed
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError
 from shardcall_server.settings_sources import load_settings
@@ -16,6 +18,8 @@ from shardcall_server.settings_sources import load_settings
 def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: Any) -> None:
     """Start a server and its device mesh. Every option is also a setting of the environment and the file."""
     try:
+        for sentence in shadowed(os.environ):
+            typer.echo(f"shardcall warning: {sentence}", err=True)
         settings = load_settings({k: v for k, v in flags.items() if v is not None}, config)
         if settings.tune_allocator:
             ensure_environment()
