@@ -261,7 +261,7 @@ def _check_room(nbytes: int, limit_bytes: int) -> None:
     if 0 < limit_bytes < nbytes:
         raise ResourceExhaustedError(
             f"the array has {nbytes:,} bytes, and the arrays of one client may take {limit_bytes:,} on the devices; "
-            "start the server with a larger --max-resident-bytes-per-lease",
+            "start the server with a larger --max-resident-bytes",
             field="x",
         )
 

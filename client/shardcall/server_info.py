@@ -108,7 +108,7 @@ class Limits:
         max_segment_bytes: shared memory of one client; 0 where the server shares none.
         min_segment_bytes: operands and results from which on shared memory is quicker than messages.
         lease_seconds: how long arrays stay after their client was last heard of.
-        max_resident_bytes: arrays of one client that stay, on the devices.
+        max_resident_bytes: arrays of one client that stay, on the devices, where others hold none.
         max_concurrent_calls_per_client: calls of one client that the server works on at once.
         max_concurrent_calls_per_connection: those of one connection; a `shardcall.Client` has more wait for their turn.
         max_queued_calls: calls that wait for the mesh.
@@ -193,7 +193,8 @@ class ServerInfo:
             "at once": f"{limits.max_concurrent_calls} calls, {limits.max_concurrent_calls_per_client} of one client; "
             f"{limits.max_cached_programs} compiled programs",
             "one program": f"{limits.max_execute_seconds:g} s to run, {limits.max_compile_seconds:g} s to compile",
-            "on devices": f"{human(limits.max_device_bytes)}",
+            "on devices": f"{human(limits.max_device_bytes)} (--max-device-bytes)",
+            "that stay": f"{human(limits.max_resident_bytes)} of one client if others hold none (--max-resident-bytes)",
             "versions": f"shardcall {versions.shardcall}, jax {versions.jax}, jaxlib {versions.jaxlib}",
             "known answers": str(self.known_answers),
             "epoch": f"{self.epoch:016x}",

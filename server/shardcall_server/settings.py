@@ -182,19 +182,21 @@ class Settings(BaseSettings):
         description="Most bytes that the segments of one client may have together.",
     )
     max_resident_bytes: int = Field(
-        default_factory=lambda: memory_bytes() // 4,
-        ge=_MIB,
-        description="Most bytes on the devices of arrays that stay, in all.",
+        0,
+        ge=0,
+        description="Most bytes on the devices of arrays that stay, in all; 0 is seven eighths of what the platform "
+        "tells that they have, or else half of the host's memory, and no more than max_device_bytes.",
     )
     max_resident_bytes_per_lease: int = Field(
-        default_factory=lambda: memory_bytes() // 8,
-        ge=_MIB,
-        description="Most bytes on the devices of arrays that stay under one lease.",
+        0,
+        ge=0,
+        description="Most bytes on the devices of arrays that stay under one lease; 0 is what its client may have.",
     )
     max_resident_bytes_per_client: int = Field(
-        default_factory=lambda: client_share(memory_bytes() // 4),
-        ge=_MIB,
-        description="Most bytes on the devices of arrays that stay under all leases of one client.",
+        0,
+        ge=0,
+        description="Most bytes on the devices of arrays that stay under all leases of one client; 0 is three quarters "
+        "of what others leave of max_resident_bytes.",
     )
     lease_s: float = Field(
         60.0, ge=1, le=86400, description="How long arrays stay after their client was last heard of, in seconds."

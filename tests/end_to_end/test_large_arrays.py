@@ -28,7 +28,7 @@ def test_more_than_two_gib_go_both_ways(own_server, shared_memory):
 
 def test_more_than_two_gib_stay_and_come_back(own_server):
     x = np.resize(np.arange(253, dtype=np.uint8), SHAPE)
-    server = own_server("--max-resident-bytes", str(5 << 30), "--max-resident-bytes-per-lease", str(5 << 30))
+    server = own_server("--max-resident-bytes", str(5 << 30), "--max-resident-bytes-per-client", str(5 << 30))
     with sc.connect(server.address, shared_memory=False) as client:
         with client.put(x, mesh=sc.Mesh(x=8), spec=P("x", None)) as resident:
             back = resident.get()

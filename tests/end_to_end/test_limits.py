@@ -60,6 +60,18 @@ def forgetful() -> Iterator[ServerProcess]:
         yield server
 
 
+def test_a_result_that_stays_may_be_larger_than_what_travels(poor):
+    with sc.connect(poor.address, shared_memory=False) as client:
+        drawn = {"shape": (1024, 2049), "mesh": sc.Mesh(x=8)}  # 16 MiB and 8 KiB
+        with pytest.raises(sc.ResourceExhaustedError, match=r"leave the results on the mesh \(keep=True\)"):
+            client.uniform(0, **drawn)
+        with client.uniform(0, keep=True, **drawn).array as kept:
+            assert kept.nbytes == 1024 * 2049 * 8
+            assert client.mean(kept).array.item() == pytest.approx(0.5, abs=0.01)
+        with pytest.raises(sc.ResourceExhaustedError):
+            client.uniform(0, **drawn)
+
+
 def test_calls_over_the_memory_budget_are_refused_and_it_comes_back(poor):
     with sc.connect(poor.address, shared_memory=False) as client:
         for _ in range(5):

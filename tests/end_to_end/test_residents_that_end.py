@@ -128,7 +128,14 @@ def test_closing_a_client_deletes_its_arrays_at_once(server, client):
 
 def test_arrays_beyond_the_limits_are_refused_until_others_are_deleted(own_server):
     half = np.ones((1024, 80))  # 640 KiB
-    server = own_server("--max-resident-bytes-per-lease", str(1 << 20), "--max-resident-bytes", str(3 << 19))
+    server = own_server(
+        "--max-resident-bytes-per-lease",
+        str(1 << 20),
+        "--max-resident-bytes",
+        str(3 << 19),
+        "--max-resident-bytes-per-client",
+        str(3 << 19),
+    )
 
     def is_refused_more(client: sc.Client) -> None:
         arrays = client.usage().arrays

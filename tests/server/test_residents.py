@@ -39,7 +39,7 @@ class Table:
     def __init__(self, **limits: float) -> None:
         self.now = 0.0
         self.told: list[Resident] = []
-        limits = {"max_bytes": MAX_BYTES, "max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, **limits}
+        limits = {"max_bytes": lambda: MAX_BYTES, "max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, **limits}
         self.residents = Residents(**limits, on_delete=self.told.extend, clock=lambda: self.now)
 
     def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH) -> Resident:
@@ -290,7 +290,7 @@ def test_the_table_may_be_used_by_whoever_is_told():
     def look(gone: Sequence[Resident]) -> None:
         seen.append(len(table.of_lease(OURS)))
 
-    table = Residents(MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, look)
+    table = Residents(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, look)
     resident = commit(table.reserve(OURS, 1))
     deleting = threading.Thread(target=table.delete, args=[[resident.handle]], daemon=True)
     deleting.start()
@@ -306,7 +306,7 @@ def test_a_timer_ends_leases_by_itself_and_goes_on_when_the_mesh_cannot_be_told(
         told.release()
         raise OSError("the link is gone")
 
-    table = Residents(MAX_BYTES, MAX_LEASE_BYTES, 0.01, fail, clock=lambda: now)
+    table = Residents(lambda: MAX_BYTES, MAX_LEASE_BYTES, 0.01, fail, clock=lambda: now)
     others = set(threading.enumerate())
     timer = LeaseTimer(table)
     try:
@@ -321,7 +321,7 @@ def test_a_timer_ends_leases_by_itself_and_goes_on_when_the_mesh_cannot_be_told(
 
 
 def test_threads_together_take_no_more_than_there_is():
-    table = Residents(MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, lambda gone: None)
+    table = Residents(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, lambda gone: None)
     held: list[None] = []  # of what the table counts as held, never more than that
     most: list[int] = []
 
@@ -353,7 +353,7 @@ def test_threads_together_take_no_more_than_there_is():
 
 
 def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have_theirs():
-    table = Residents(1 << 30, 1 << 30, 60.0, lambda gone: None, max_client_bytes=100)
+    table = Residents(lambda: 1 << 30, 1 << 30, 60.0, lambda gone: None, max_client_bytes=100)
     first, second = bytes(16), bytes(15) + b"1"
     with table.reserve(first, 60, "somebody"):
         with pytest.raises(CallError, match="the arrays of this client hold 60 of the 100") as caught:
@@ -362,3 +362,24 @@ def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have
         assert caught.value.metadata["limit"] == "max_resident_bytes_per_client"
         table.reserve(second, 60, "another").cancel()
     table.reserve(second, 60, "somebody").cancel()
+
+
+def test_one_client_may_have_three_quarters_of_what_others_leave():
+    table = Residents(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
+    assert table.lone_client_bytes == 120
+    lone = commit(table.reserve(OURS, 120, "one"))
+    error = refusal(table.reserve, THEIRS, 31, "other")
+    for words in ("takes 31 bytes", "this client hold 0 of the 30", "others, who hold 120, leave of the 160", "-bytes"):
+        assert words in error.message
+    assert error.metadata["limit"] == "max_resident_bytes"
+    table.reserve(THEIRS, 30, "other")
+    assert refusal(table.reserve, OURS, 1, "one").reason is Reason.RESIDENT_LIMIT  # less, as others have come
+    table.delete([lone.handle], "one")
+    table.reserve(b"l" * 16, 67, "other")  # of all leases of a client: 97 of 120
+
+
+def test_where_nobody_is_asked_who_they_are_each_lease_is_a_client():
+    table = Residents(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
+    table.reserve(OURS, 120)
+    assert "this lease hold 0 of the 30" in refusal(table.reserve, THEIRS, 31).message
+    table.reserve(THEIRS, 30)

@@ -62,7 +62,7 @@ class AnySequence(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.mesh_was_told: list[Resident] = []
-        self.table = Residents(MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.mesh_was_told.extend, lambda: self.now)
+        self.table = Residents(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.mesh_was_told.extend, lambda: self.now)
         self.leases: dict[bytes, ModelLease] = {}
         self.settled: set[Reservation] = set()
         self.told: list[Resident] = []

@@ -185,7 +185,7 @@ def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(meas
     mesh = Mesh({"a": 0.02, "b": 0.01})
     mesh.idle = False
     programs = cache(mesh, measurer)
-    words = (b"words", ())
+    words = (b"words", (), False)
     first = find(programs)
     programs.remember(words, call(), OPERANDS)
     assert (first.plan.strategy, first.plan.strategy_reason) == ("a", "the rule; not compared: mesh busy")

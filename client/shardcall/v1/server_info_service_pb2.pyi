@@ -320,7 +320,9 @@ class Limits(_message.Message):
     lease_seconds: _builtins.float
     """How long a lease on arrays lasts after its last renewal."""
     max_resident_bytes: _builtins.int
-    """The most bytes that the arrays of one lease may take on the devices."""
+    """The most bytes that the arrays of one client may take on the devices, where
+    others hold none. The more others hold, the less it is.
+    """
     max_execute_seconds: _builtins.float
     """The longest that one program may run on the devices; longer ones are stopped
     by restarting the mesh.

@@ -41,6 +41,7 @@ class Prepared:
         mesh: the mesh that holds the program.
         found: the program.
         refuse_transfers: whether to refuse a call that would move an operand on the mesh.
+        keeps: whether its results stay on the mesh.
     """
 
     call: kernel_pb2.KernelCall
@@ -48,6 +49,7 @@ class Prepared:
     mesh: Mesh
     found: Found
     refuse_transfers: bool = False
+    keeps: bool = False
 
     @cached_property
     def _transfers(self) -> kernel_pb2.Plan:
@@ -100,6 +102,7 @@ class Execution:
         operands: Sequence[Given],
         *,
         refuse_transfers: bool = False,
+        keeps: bool = False,
     ) -> Prepared:
         """Finds the program of a call, compiled now if it has not been.
 
@@ -108,6 +111,7 @@ class Execution:
             kernel_call: what is to run.
             operands: as given.
             refuse_transfers: whether to refuse a call that would move an operand on the mesh.
+            keeps: whether the results stay on the mesh: what the call may have that travels is no limit to them.
 
         Raises:
             CallError: the call is wrong, or its deadline passed; the compilation then goes on. Or its kernel is
@@ -116,12 +120,14 @@ class Execution:
         self._check_size(operands)
         kinds = tuple(operand.type for operand in operands)
         residents = [operand.resident for operand in operands if operand.resident is not None]
-        words = (kernel_call.SerializeToString(), kinds)
+        stays = keeps or bool(residents)
+        words = (kernel_call.SerializeToString(), kinds, stays)
         mesh = self._supervisor.mesh(call)
         if not residents and (recalled := mesh.programs.recall(words)) is not None:
             call.found(recalled[1])
             self._known_answers.check(recalled[1].program)
-            return Prepared(recalled[0], tuple(operands), mesh, recalled[1])
+            self._check_size(operands, () if keeps else recalled[1].program.results)
+            return Prepared(recalled[0], tuple(operands), mesh, recalled[1], keeps=keeps)
         if kernel_call.kernel in mesh.kernels:
             call.kernel = kernel_call.kernel
         check_counts(kernel_call, len(operands))
@@ -132,7 +138,7 @@ class Execution:
             completed = self._complete(kernel_call, operands, mesh)
             call.check("looking for the program")
             try:
-                found = mesh.programs.find(completed, types, call.owner)
+                found = mesh.programs.find(completed, types, call.owner, stays=stays)
             except SessionEndedError:
                 continue  # the next mesh is on its way; the call waits for it
             if isinstance(found, Future):
@@ -142,9 +148,10 @@ class Execution:
                 mesh.programs.remember(words, completed, types)
             call.found(found)
             self._known_answers.check(found.program)
+            self._check_size(operands, () if keeps else found.program.results)
             if refuse_transfers:
                 check_no_transfers(found.plan, operands, mesh.ready)
-            return Prepared(completed, tuple(operands), mesh, found, refuse_transfers)
+            return Prepared(completed, tuple(operands), mesh, found, refuse_transfers, keeps)
 
     def start(self, call: Call, prepared: Prepared, storage: Storage, *, tell_gathered: bool = False) -> Running:
         """Hands a call whose operands are in place to the mesh.
@@ -177,7 +184,9 @@ class Execution:
             except _ProgramGoneError:
                 again = True
                 refuse = prepared.refuse_transfers
-                prepared = self.prepare(call, prepared.call, prepared.operands, refuse_transfers=refuse)
+                prepared = self.prepare(
+                    call, prepared.call, prepared.operands, refuse_transfers=refuse, keeps=prepared.keeps
+                )
                 continue
             return running
 
@@ -205,14 +214,17 @@ class Execution:
                 continue
             return running.finish().compiled_text.text
 
-    def _check_size(self, operands: Sequence[Given]) -> None:
-        nbytes = _bytes_of(operands)
+    def _check_size(self, operands: Sequence[Given], results: Sequence[ArrayType] = ()) -> None:
+        """Refuses a call of whose arrays too much travels."""
+        nbytes = sum(operand.type.nbytes for operand in operands if operand.type and operand.resident is None)
+        what = "operands and results" if results else "operands"
+        nbytes += sum(result.nbytes for result in results)
         limit = self._settings.max_call_bytes
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the operands are {nbytes} bytes together and one call may have {limit}; split the work, or "
-                "start the server with a larger --max-call-bytes",
+                f"the {what} are {nbytes} bytes together and one call may have {limit}; split the work, leave arrays "
+                "on the mesh (keep=True), or start the server with a larger --max-call-bytes",
                 field="operands",
                 metadata={"bytes": str(nbytes), "limit": str(limit)},
             )

@@ -101,7 +101,7 @@ class ServerInfoServicer:
                 max_segment_bytes=self._holdings.segments.max_bytes if self._holdings.companion else 0,
                 min_segment_bytes=_MIN_SEGMENT_BYTES,
                 lease_seconds=settings.lease_s,
-                max_resident_bytes=settings.max_resident_bytes_per_lease,
+                max_resident_bytes=self._holdings.residents.lone_client_bytes,
                 max_execute_seconds=settings.max_execute_s,
                 max_compile_seconds=settings.max_compile_s,
                 max_concurrent_calls_per_client=settings.calls_per_client,

@@ -108,8 +108,8 @@ class KernelServicer:
         with call.phase("receive"):
             operands = check_operands(request.operands, self._residents, call.principal_name, may_stream=False)
         self._refuse_large("operands", sum(operand.travelling_bytes for operand in operands))
-        refuse = request.refuse_transfers
-        prepared = self._execution.prepare(call, request.call, operands, refuse_transfers=refuse)
+        refuse, keeps = request.refuse_transfers, request.keep_results
+        prepared = self._execution.prepare(call, request.call, operands, refuse_transfers=refuse, keeps=keeps)
         plan = prepared.found.plan
         with self._running(call, request, prepared) as (results, kept):
             self._refuse_large("results", results.travelling_bytes)
@@ -141,8 +141,8 @@ class KernelServicer:
         call: Call,
     ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
         operands = check_operands(header.operands, self._residents, call.principal_name, may_stream=True)
-        refuse = header.refuse_transfers
-        prepared = self._execution.prepare(call, header.call, operands, refuse_transfers=refuse)
+        refuse, keeps = header.refuse_transfers, header.keep_results
+        prepared = self._execution.prepare(call, header.call, operands, refuse_transfers=refuse, keeps=keeps)
         with self._running(call, header, prepared) as (results, kept):
             intake = self._intake(call, operands, results.storage)
             with call.phase("receive"):

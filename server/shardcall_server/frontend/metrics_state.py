@@ -57,7 +57,7 @@ class Sources:
     disk: DiskUse
     restarts: Callable[[], Mapping[str, int]]
     strategies_timed: Callable[[], int]
-    limits: Mapping[str, float]
+    limits: Callable[[], Mapping[str, float]]
 
 
 class StateCollector(Collector):
@@ -72,7 +72,7 @@ class StateCollector(Collector):
         for name, (about, read) in _GAUGES.items():
             yield GaugeMetricFamily(f"shardcall_{name}", about, value=read(usage))
         limits = GaugeMetricFamily("shardcall_limit", "The settings that bound what is above.", labels=["setting"])
-        for name, limit in sources.limits.items():
+        for name, limit in sources.limits().items():
             limits.add_metric([name], limit)
         yield limits
         yield from _programs(sources.programs)

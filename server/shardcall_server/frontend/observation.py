@@ -17,7 +17,7 @@ from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.spans import make_spans
 from shardcall_server.settings import Settings
 
-_LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls", "max_resident_bytes"}
+_LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls"}
 
 
 class Observation:
@@ -49,6 +49,7 @@ class Observation:
         restarts: Callable[[], Mapping[str, int]],
         disk: DiskUse,
         measurer: Measurer | None,
+        max_resident_bytes: Callable[[], int],
     ) -> None:
         """Shows the metrics, if anybody is to see them.
 
@@ -57,6 +58,7 @@ class Observation:
             restarts: how often the mesh ended, by kind.
             disk: what became of programs looked for on disk.
             measurer: times strategies; None where that is not done.
+            max_resident_bytes: the most that arrays that stay may take.
 
         Raises:
             SettingsError: their address cannot be had.
@@ -68,7 +70,7 @@ class Observation:
             disk=disk,
             restarts=restarts,
             strategies_timed=lambda: measurer.timed if measurer else 0,
-            limits=settings.model_dump(include=_LIMITS),
+            limits=lambda: settings.model_dump(include=_LIMITS) | {"max_resident_bytes": max_resident_bytes()},
         )
         self._metrics.registry.register(StateCollector(sources))
         if settings.metrics_port is not None:

@@ -139,7 +139,9 @@ class FrontEnd:
             self._hosts,
         )
         info = self._register()
-        self._observation.expose(info.usage, self._supervisor.ends, self._disk_use, self._measurer)
+        self._observation.expose(
+            info.usage, self._supervisor.ends, self._disk_use, self._measurer, self._holdings.residents.max_bytes
+        )
         self._server.start()
 
     def _end_epoch(self, epoch: int) -> None:

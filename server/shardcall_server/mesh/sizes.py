@@ -14,17 +14,23 @@ from shardcall_server.wire import MAX_SPAN_BYTES, about
 def check_size(problem: Problem, max_call_bytes: int, max_device_bytes: int) -> None:
     """Refuses a call by the sizes of its arrays, padding and copies on several devices included.
 
+    Args:
+        problem: the call.
+        max_call_bytes: the most that operands and results may have; 0 for any size, where the results do not travel.
+        max_device_bytes: as of `check_memory`.
+
     Raises:
         CallError: CALL_TOO_LARGE, INVALID_SHAPE or OUT_OF_DEVICE_MEMORY.
     """
     arrays, specs = (*problem.operands, *problem.results), (*problem.in_specs, *problem.out_specs)
     nbytes = sum(array.nbytes for array in arrays if array is not None)
-    if nbytes > max_call_bytes:
+    if 0 < max_call_bytes < nbytes:
         raise CallError(
             Reason.CALL_TOO_LARGE,
             f"the operands and results of this call are {nbytes} bytes together "
             f"(results: {shorten(', '.join(map(str, problem.results)))}) and one call may have {max_call_bytes}; "
-            "split the work, or start the server with a larger --max-call-bytes",
+            "split the work, leave the results on the mesh (keep=True), or start the server with a larger "
+            "--max-call-bytes",
             field="operands",
             metadata={"bytes": str(nbytes), "limit": str(max_call_bytes)},
         )

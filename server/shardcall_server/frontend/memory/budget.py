@@ -46,7 +46,8 @@ class MemoryBudget:
                 if used + nbytes > limit:
                     raise CallError(
                         reason,
-                        f"this needs {nbytes} bytes more, and {whose} hold {used} of the {limit} that they may; "
+                        f"this needs {nbytes} bytes more, and {whose} hold {used} of the {limit} that they may "
+                        f"(of all clients: {self.used_bytes} of {self.limit_bytes}); "
                         "repeat it when some are done, or start the server with a larger "
                         f"--{setting.replace('_', '-')}",
                         field="operands",

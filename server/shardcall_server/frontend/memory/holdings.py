@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from shardcall_server.frontend.memory.arena import Arena
 from shardcall_server.frontend.memory.budget import MemoryBudget
@@ -15,6 +16,7 @@ from shardcall_server.frontend.memory.residents import LeaseTimer, Resident, Res
 from shardcall_server.frontend.memory.segments import Segments
 from shardcall_server.frontend.memory.storage import Stores
 from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.host_memory import memory_bytes
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
@@ -46,7 +48,7 @@ class Holdings:
         self.segments = Segments(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
         self.companion = make_companion() if settings.segments else None
         self.residents = Residents(
-            settings.max_resident_bytes,
+            partial(_most_resident_bytes, settings, session),
             settings.max_resident_bytes_per_lease,
             settings.lease_s,
             self._delete,
@@ -89,3 +91,13 @@ class Holdings:
                 if (session := self._session()) is not None:
                     session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
             seen = happened
+
+
+def _most_resident_bytes(settings: Settings, session: Callable[[], MeshSession | None]) -> int:
+    """What arrays that stay may take: where the devices have the host's memory, calls in flight have half of it."""
+    if settings.max_resident_bytes:
+        return settings.max_resident_bytes
+    present = session()
+    device_bytes = present.device_bytes if present else 0
+    most = device_bytes * 7 // 8 or memory_bytes() // 2
+    return min(most, settings.max_device_bytes or most)

@@ -68,15 +68,24 @@ class Room:
     Args:
         whose: what they are, for the error message.
         max_arrays: how many of them.
-        max_bytes: how many bytes.
+        limit_bytes: the most bytes; of one client it may depend on what others hold.
         setting: what sets the bytes.
+        held: tells what holds the memory beside them; empty for nothing.
     """
 
-    def __init__(self, whose: str, max_arrays: int, max_bytes: float, setting: str) -> None:
+    def __init__(
+        self,
+        whose: str,
+        max_arrays: int,
+        limit_bytes: Callable[[Room], float],
+        setting: str,
+        held: Callable[[Room], str] = lambda _: "",
+    ) -> None:
         self._whose = whose
         self._max_arrays = max_arrays
-        self._max_bytes = max_bytes
+        self._limit_bytes = limit_bytes
         self._setting = setting
+        self._held = held
         self.arrays = 0
         self.nbytes = 0
 
@@ -97,17 +106,18 @@ class Room:
                 f"{self._whose} are {self.arrays}, as many as may stay on the mesh; delete some that are not needed",
                 metadata={"limit": "arrays", "held_arrays": str(self.arrays), "limit_arrays": str(self._max_arrays)},
             )
-        if self.nbytes + nbytes > self._max_bytes:
+        limit_bytes = self._limit_bytes(self)
+        if self.nbytes + nbytes > limit_bytes:
             raise CallError(
                 Reason.RESIDENT_LIMIT,
                 f"the array takes {nbytes} bytes on the devices, and {self._whose} hold {self.nbytes} of the "
-                f"{self._max_bytes} that they may; delete arrays that are not needed, or start the server with a "
-                f"larger --{self._setting.replace('_', '-')}",
+                f"{limit_bytes} that they may{self._held(self)}; delete arrays that are not needed, or start the "
+                f"server with a larger --{self._setting.replace('_', '-')}",
                 metadata={
                     "limit": self._setting,
                     "bytes": str(nbytes),
                     "held_bytes": str(self.nbytes),
-                    "limit_bytes": str(self._max_bytes),
+                    "limit_bytes": str(limit_bytes),
                 },
             )
 
@@ -143,14 +153,25 @@ class Leases:
 
     Args:
         lease_s: how long a lease lasts after it was last renewed.
-        max_bytes: the most bytes on the devices of one lease's arrays.
+        max_bytes: the most bytes on the devices of one lease's arrays; 0 for what its client may have.
         clock: seconds that never go back.
-        max_client_bytes: the most of all leases of one owner.
+        max_client_bytes: the most of one client: of all leases of one owner, or of one lease where nobody is asked who
+            they are; 0 for `left_bytes`.
+        left_bytes: what others leave to a client.
+        held: tells what others hold.
     """
 
     def __init__(
-        self, lease_s: float, max_bytes: int, clock: Callable[[], float], max_client_bytes: float = math.inf
+        self,
+        lease_s: float,
+        max_bytes: int,
+        clock: Callable[[], float],
+        max_client_bytes: float,
+        left_bytes: Callable[[Room], int],
+        held: Callable[[Room], str],
     ) -> None:
+        self._left_bytes = left_bytes
+        self._held = held
         self.lease_s = lease_s
         self._max_bytes = max_bytes
         self._max_client_bytes = max_client_bytes
@@ -173,7 +194,11 @@ class Leases:
         """An owner's lease, renewed; it begins if it is not there."""
         key = (owner, lease_id)
         if key not in self._leases:
-            room = Room("the arrays of this lease", MAX_LEASE_ARRAYS, self._max_bytes, "max_resident_bytes_per_lease")
+            whose, most = "the arrays of this lease", self._max_bytes
+            if most or owner:
+                room = Room(whose, MAX_LEASE_ARRAYS, lambda _: most or math.inf, "max_resident_bytes_per_lease")
+            else:
+                room = self._room_of_client(whose, MAX_LEASE_ARRAYS)
             self._leases[key] = Lease(owner, lease_id, room, self._client(owner))
         lease = self._leases[key]
         self.renew(lease)
@@ -181,10 +206,13 @@ class Leases:
 
     def _client(self, owner: str) -> Room | None:
         if owner and owner not in self._clients:
-            self._clients[owner] = Room(
-                "the arrays of this client", MAX_CLIENT_ARRAYS, self._max_client_bytes, "max_resident_bytes_per_client"
-            )
+            self._clients[owner] = self._room_of_client("the arrays of this client", MAX_CLIENT_ARRAYS)
         return self._clients.get(owner)
+
+    def _room_of_client(self, whose: str, max_arrays: int) -> Room:
+        if most := self._max_client_bytes:
+            return Room(whose, max_arrays, lambda _: most, "max_resident_bytes_per_client")
+        return Room(whose, max_arrays, self._left_bytes, "max_resident_bytes", self._held)
 
     def renew(self, lease: Lease) -> None:
         """Makes a lease that is there last its full time from now."""

@@ -23,6 +23,7 @@ from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.leases import MAX_ARRAYS, Lease, Leases, Resident, Room, check_lease_id
 from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.settings import client_share
 
 __all__ = ["LeaseTimer", "Reservation", "Resident", "Residents", "array_lost"]
 
@@ -43,18 +44,19 @@ class Residents:
     sent, while the session's `order` is held.
 
     Args:
-        max_bytes: the most bytes on the devices, in all.
-        max_lease_bytes: the most of one lease.
+        max_bytes: the most bytes on the devices, in all; may change with the mesh.
+        max_lease_bytes: the most of one lease; 0 for what its client may have.
         lease_s: how long a lease lasts after it was last named.
         on_delete: told which arrays were deleted, or ended with their lease; those of an epoch that ended are not
             told. Called without the table's lock, by whichever thread noticed.
         clock: seconds that never go back.
-        max_client_bytes: the most of all leases of one principal.
+        max_client_bytes: the most of one client; 0 for three quarters of what others leave of ``max_bytes``, so that
+            who comes next finds some.
     """
 
     def __init__(
         self,
-        max_bytes: int,
+        max_bytes: Callable[[], int],
         max_lease_bytes: int,
         lease_s: float,
         on_delete: Callable[[Sequence[Resident]], None],
@@ -65,10 +67,26 @@ class Residents:
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._by_handle: dict[bytes, Resident] = {}
-        self._leases = Leases(lease_s, max_lease_bytes, clock, max_client_bytes)
-        self._room = Room("the arrays of all leases", MAX_ARRAYS, max_bytes, "max_resident_bytes")
+        self.max_bytes = max_bytes
+        self._max_client_bytes = min(max_lease_bytes or max_client_bytes, max_client_bytes or max_lease_bytes)
+        self._room = Room("the arrays of all leases", MAX_ARRAYS, lambda _: max_bytes(), "max_resident_bytes")
+        self._leases = Leases(lease_s, max_lease_bytes, clock, max_client_bytes, self._left_bytes, self._held)
         self._device_bytes = 0
         self._ended_epochs: deque[int] = deque(maxlen=_MAX_ENDED_EPOCHS)
+
+    @property
+    def lone_client_bytes(self) -> int:
+        """The most that one client may hold where no other holds anything."""
+        return int(min(self._max_client_bytes or math.inf, client_share(self.max_bytes())))
+
+    def _left_bytes(self, room: Room) -> int:
+        return client_share(max(0, self.max_bytes() - (self._room.nbytes - room.nbytes)))
+
+    def _held(self, room: Room) -> str:
+        return (
+            f", three quarters of what others, who hold {self._room.nbytes - room.nbytes}, leave of the "
+            f"{self.max_bytes()} for all"
+        )
 
     @property
     def count(self) -> int:

@@ -92,7 +92,7 @@ class ProgramCache:
         if len(words[0]) > _MAX_WORDS_BYTES:
             return
         with self._session.order:
-            self._by_words[words] = completed, call_digest(completed, operands)
+            self._by_words[words] = completed, call_digest(completed, operands, stays=words[2])
             if len(self._by_words) > _MAX_WORDS:
                 self._by_words.popitem(last=False)
 
@@ -100,7 +100,12 @@ class ProgramCache:
         return len(self._by_key)
 
     def find(
-        self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType], owner: str = ""
+        self,
+        call: kernel_pb2.KernelCall,
+        operands: Sequence[array_pb2.ArrayType],
+        owner: str = "",
+        *,
+        stays: bool = False,
     ) -> Found | Future[Found]:
         """The program of a call, or the future of it: one compilation runs however many ask.
 
@@ -108,13 +113,15 @@ class ProgramCache:
             call: what is to run, with its mesh.
             operands: their types.
             owner: whose compilation it is, if there has to be one; empty for the server's own.
+            stays: whether some of its arrays stay on the mesh, so that they may be larger than what travels. The caller
+                checks what does.
 
         Raises:
             SessionEndedError: the mesh is gone.
             CallError: too many programs are being compiled.
         """
-        digest = call_digest(call, operands)
-        found = self.look_up(digest, self._command(call, operands), owner)
+        digest = call_digest(call, operands, stays=stays)
+        found = self.look_up(digest, self._command(call, operands, stays=stays), owner)
         if self._hot is not None:
             self._hot.note_when_found(digest, call, operands, found)
         return found
@@ -125,11 +132,13 @@ class ProgramCache:
         """As `find`, for a call that nobody has made yet."""
         return self.look_up(call_digest(call, operands), self._command(call, operands))
 
-    def _command(self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> link_pb2.Prepare:
+    def _command(
+        self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType], *, stays: bool = False
+    ) -> link_pb2.Prepare:
         return link_pb2.Prepare(
             call=call,
             operands=operands,
-            max_call_bytes=self._max_call_bytes,
+            max_call_bytes=0 if stays else self._max_call_bytes,
             max_device_bytes=self._max_device_bytes,
         )
 

@@ -69,16 +69,17 @@ class Found:
         return kernel_service_pb2.ExecuteResponse(plan=self.plan).SerializeToString()
 
 
-Words = tuple[bytes, tuple[ArrayType | None, ...]]
-"""A call as its sender said it: the bytes of its message, and the types of its operands."""
+Words = tuple[bytes, tuple[ArrayType | None, ...], bool]
+"""A call as its sender said it: the bytes of its message, the types of its operands, whether any array stays."""
 
 
-def call_digest(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> bytes:
+def call_digest(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType], *, stays: bool = False) -> bytes:
     """What a call is looked up by: all that was said, with "auto" and unset specs in their places.
 
-    Many such digests may lead to one program. Values are no part of it.
+    Many such digests may lead to one program. Values are no part of it. Calls some of whose arrays stay have digests of
+    their own, since other sizes are refused.
     """
-    sha = hashlib.sha256()
+    sha = hashlib.sha256(b"stays" if stays else b"")
     for message in (call, *operands):
         data = message.SerializeToString(deterministic=True)
         sha.update(len(data).to_bytes(8, "little"))
