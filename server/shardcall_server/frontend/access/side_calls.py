@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -23,9 +25,12 @@ _OURS = "/shardcall.v1."
 _HEALTH = "/grpc.health.v1."
 _QUESTION_S = 2.0  # for a question to arrive and be answered
 _DIALOGUE_S = 10.0
-_MAX_QUESTIONS = 64
+_HEALTH_THREADS = 64
+_MAX_QUESTIONS = 512
+_MAX_AWAITED = 48  # questions whose request has not come: each holds a thread
 _MAX_DIALOGUES = 8
-_MAX_WATCHES = 64
+_MAX_WATCHES = 1024
+_MAX_WATCHES_OF_CONNECTION = 32
 _MALFORMED = object()
 
 
@@ -33,7 +38,8 @@ class SideCalls(grpc.ServerInterceptor):
     """Gives the services that are not ours threads of their own, an end, and a number that they may be.
 
     gRPC reads a request on the thread that handles it, for as long as its sender likes; and a dialogue with the
-    reflection service holds one until it ends. Watches of the health hold none and last as long as they like.
+    reflection service holds one until it ends. Watches of the health hold none and last as long as they like. Whoever
+    stalls on one connection keeps nobody on another from being answered about the health.
 
     Args:
         threads: of the calls; they also refuse.
@@ -42,9 +48,11 @@ class SideCalls(grpc.ServerInterceptor):
     def __init__(self, threads: CallThreads) -> None:
         self._threads = threads
         self._alarms = Alarms()
-        self._watches = threading.BoundedSemaphore(_MAX_WATCHES)
+        self._awaited = _Awaited(_MAX_AWAITED)
+        self._watches: Counter[str] = Counter()  # by connection
+        self._watches_lock = threading.Lock()
         self._rooms = {
-            True: CountedThreads(16, _MAX_QUESTIONS, "health"),
+            True: CountedThreads(_HEALTH_THREADS, _MAX_QUESTIONS, "health"),
             False: CountedThreads(_MAX_DIALOGUES, _MAX_DIALOGUES, "reflection"),
         }
 
@@ -80,8 +88,7 @@ class SideCalls(grpc.ServerInterceptor):
 
     def _question(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def behaviour(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-            with self._alarms.at(time.monotonic() + _QUESTION_S, context.cancel):
-                return method(_first(requests, context), context)
+            return method(self._first(requests, context), context)
 
         return behaviour
 
@@ -95,16 +102,85 @@ class SideCalls(grpc.ServerInterceptor):
     def _watch(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)  # with gRPC's mark that it keeps no thread
         def behaviour(requests: Iterator[Any], context: grpc.ServicerContext, answer: Callable[[Any], None]) -> None:
-            with self._alarms.at(time.monotonic() + _QUESTION_S, context.cancel):
-                request = _first(requests, context)
-            if not self._watches.acquire(blocking=False):
-                context.abort_with_status(_busy())
-            if context.add_callback(self._watches.release):
+            request = self._first(requests, context)
+            end = self._begin_watch(context)
+            if context.add_callback(end):
                 method(request, context, answer)
             else:  # it has ended already
-                self._watches.release()
+                end()
 
         return behaviour
+
+    def _begin_watch(self, context: grpc.ServicerContext) -> Callable[[], None]:
+        """Counts a watch, or refuses it; returns what counts it out."""
+        connection: str = context.peer()
+
+        def end() -> None:
+            with self._watches_lock:
+                self._watches[connection] -= 1
+                if not self._watches[connection]:
+                    del self._watches[connection]
+
+        with self._watches_lock:
+            full = self._watches.total() >= _MAX_WATCHES
+            full = full or self._watches.get(connection, 0) >= _MAX_WATCHES_OF_CONNECTION
+            if not full:
+                self._watches[connection] += 1
+        if full:
+            context.abort_with_status(_busy())
+        return end
+
+    def _first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        """The request of a question, which is due in time."""
+        with self._alarms.at(time.monotonic() + _QUESTION_S, context.cancel), self._awaited.one(context):
+            for request in requests:
+                return _whole(request, context)
+        return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is missing")
+
+
+class _Awaited:
+    """The questions whose request has not come. One too many ends the oldest of the connection that has most.
+
+    A question that somebody means comes together with its request. So those that stall give way to it, wherever they
+    come from.
+
+    Args:
+        most: how many there may be.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_connection: dict[str, list[grpc.ServicerContext]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Counts a question during the body, and ends another one if that is one too many."""
+        with self._lock:
+            excess = self._excess()
+            self._by_connection.setdefault(context.peer(), []).append(context)
+        if excess is not None:
+            excess.cancel()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._remove(context)
+
+    def _excess(self) -> grpc.ServicerContext | None:
+        """Takes out the one that is to give way; None where there is room for one more."""
+        if sum(map(len, self._by_connection.values())) < self._most:
+            return None
+        oldest = max(self._by_connection.values(), key=len)[0]
+        self._remove(oldest)
+        return oldest
+
+    def _remove(self, context: grpc.ServicerContext) -> None:
+        contexts = self._by_connection.get(context.peer(), [])
+        if context in contexts:
+            contexts.remove(context)
+            if not contexts:
+                del self._by_connection[context.peer()]
 
 
 def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -117,12 +193,6 @@ def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             return _MALFORMED
 
     return parse
-
-
-def _first(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-    for request in requests:
-        return _whole(request, context)
-    return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is missing")
 
 
 def _whole(request: Any, context: grpc.ServicerContext) -> Any:
