@@ -90,8 +90,8 @@ def test_a_token_with_the_scope_alone_will_do(waiting):
         (hello("na\nme"), _INVALID, _NO_HELLO),
         (b"\x12\x00", _INVALID, _NO_HELLO),  # a beat
         (b"\x32\x02\x10\x01", _INVALID, _NO_HELLO),  # a chunk
-        (b"\xff\xff\xff\xff", grpc.StatusCode.INTERNAL, ""),
-        (b"\x0a\x7f" + b"\xff" * 20, grpc.StatusCode.INTERNAL, ""),
+        (b"\xff\xff\xff\xff", _INVALID, _NO_HELLO),
+        (b"\x0a\x7f" + b"\xff" * 20, _INVALID, _NO_HELLO),
     ],
 )
 def test_what_is_no_hello_is_refused(waiting, own_token, first, code, why):
@@ -113,6 +113,10 @@ def test_nonsense_after_the_hello_ends_the_visit_and_nothing_else(waiting, own_t
             assert agent.hears() == "welcome"
             agent.say(nonsense)
             agent.say(b"\x12\x00")
+    with HandMadeAgent(waiting.hosts_address, own_token, hello("talks-nonsense")) as agent:
+        assert agent.hears() == "welcome"
+        agent.say(b"\xff\xff\xff\xff")
+        assert agent.end()[0] is _INVALID
 
 
 @pytest.mark.parametrize(

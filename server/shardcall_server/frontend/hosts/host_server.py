@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import grpc
@@ -34,7 +33,9 @@ _HELLO_S = 10.0
 _SPARE_HOSTS = 8  # that stand by, or come back while their former call still ends
 _MOST_IDLE_MS = 30_000
 _CONNECTION_ENDED = "its connection ended"
+_NONSENSE = "it sent bytes that are no message of this method"
 _CARRIER: Any = host_service_pb2.JoinRequest
+_MALFORMED = object()
 
 
 class HostServer:
@@ -74,9 +75,7 @@ class HostServer:
             ],
             maximum_concurrent_rpcs=most,
         )
-        join: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(
-            self._join, partial(decode, _CARRIER), None
-        )
+        join: grpc.RpcMethodHandler[Any, Any] = grpc.stream_stream_rpc_method_handler(self._join, _parse, None)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Join": join}),))
         self.address = listen_for_hosts(self._server, settings)
         self._sessions = open_session_sockets(session_names(self.address), tokens)
@@ -105,17 +104,28 @@ class HostServer:
         context.add_callback(lambda: self._hosts.part(host, _CONNECTION_ENDED))
         threading.Thread(target=self._read, args=[host, requests], name="host-read", daemon=True).start()
         yield from host.outgoing()
-        refused = grpc.StatusCode.FAILED_PRECONDITION
-        context.abort(refused if host.is_refused else grpc.StatusCode.UNAVAILABLE, host.parted)
+        code = grpc.StatusCode.FAILED_PRECONDITION if host.is_refused else grpc.StatusCode.UNAVAILABLE
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT if host.parted == _NONSENSE else code, host.parted)
 
     def _read(self, host: Host, requests: Iterator[Any]) -> None:
         try:
             for request in requests:
+                if request is _MALFORMED:
+                    self._hosts.part(host, _NONSENSE)
+                    return
                 host.take(request)
         except Exception as error:  # noqa: BLE001  # gRPC's, when the call ends; or what no agent of ours says
             if not isinstance(error, grpc.RpcError):
                 structlog.get_logger().warning("a host's call ended", host=host.name, reason=repr(error))
         self._hosts.part(host, _CONNECTION_ENDED)
+
+
+def _parse(data: bytes) -> Any:
+    """Reads a request, or says that it is none; gRPC itself would answer INTERNAL."""
+    try:
+        return decode(_CARRIER, data)
+    except Exception:  # noqa: BLE001  # protobuf raises more than its own DecodeError
+        return _MALFORMED
 
 
 def _hello(requests: Iterator[Any], context: grpc.ServicerContext) -> host_service_pb2.Hello:
