@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 from contextlib import ExitStack, closing
 from urllib.request import urlopen
 
+import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from shardcall_server.frontend import metrics_server
@@ -14,8 +16,8 @@ from shardcall_server.frontend.metrics_server import PATH, MetricsServer
 _CONNECTIONS = 20  # more than are served at once
 
 
-def test_connections_that_say_nothing_hold_few_threads(monkeypatch):
-    monkeypatch.setattr(metrics_server._Handler, "timeout", 600.0)
+def test_connections_that_say_nothing_keep_nobody_from_asking(monkeypatch):
+    monkeypatch.setattr(metrics_server, "_LONGEST_S", 600.0)
     registry = CollectorRegistry()
     Counter("asked", "Questions.", registry=registry)
     with closing(MetricsServer("127.0.0.1", 0, registry)) as server, ExitStack() as stack:
@@ -23,8 +25,39 @@ def test_connections_that_say_nothing_hold_few_threads(monkeypatch):
         silent = [
             stack.enter_context(socket.create_connection((host, int(port)), timeout=30)) for _ in range(_CONNECTIONS)
         ]
-        assert silent[-1].recv(1) == b""  # hung up on
+        with urlopen(f"http://{server.address}{PATH}", timeout=30) as answer:
+            assert b"asked_total" in answer.read()
+        assert [one.recv(1) for one in silent[: _CONNECTIONS - 15]] == [b""] * (_CONNECTIONS - 15)  # hung up on
     with closing(MetricsServer("127.0.0.1", 0, registry)) as server:
         for _ in range(_CONNECTIONS):  # a place comes back with its connection
             with urlopen(f"http://{server.address}{PATH}", timeout=30) as answer:
                 assert b"asked_total" in answer.read()
+
+
+def test_a_request_that_does_not_come_to_an_end_is_ended(monkeypatch):
+    monkeypatch.setattr(metrics_server, "_LONGEST_S", 0.2)
+    with closing(MetricsServer("127.0.0.1", 0, CollectorRegistry())) as server:
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as slow:
+            slow.sendall(b"GET /metrics HT")
+            assert slow.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("listens", "asked", "status"),
+    [
+        ("127.0.0.1", "localhost:9470", 200),
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("127.0.0.1", "[::1]:9470", 200),
+        ("127.0.0.1", "rebound.example.org:9470", 421),
+        ("127.0.0.1", "", 421),
+        ("127.0.0.1", "[", 421),
+        ("0.0.0.0", "server.example.org:9470", 200),
+    ],
+)
+def test_on_loopback_metrics_are_told_by_loopbacks_names_only(listens, asked, status):
+    with closing(MetricsServer(listens, 0, CollectorRegistry())) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", int(server.address.rpartition(":")[2]), timeout=30)
+        with closing(connection):
+            connection.request("GET", PATH, headers={"Host": asked})
+            assert connection.getresponse().status == status

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import socket
 import threading
+import time
+from collections import deque
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from shardcall_server.frontend.access.ports import is_loopback
+from shardcall_server.frontend.alarms import Alarms
 from shardcall_server.settings import SettingsError
 
 PATH = "/metrics"
-_STALLED_S = 10.0
+_LONGEST_S = 10.0
 _MOST_AT_ONCE = 16  # each has a thread and a descriptor, and nobody is asked who they are
 
 
 class MetricsServer:
-    """Answers with the metrics until it is closed, a few at a time; whoever comes beside them is hung up on.
+    """Answers with the metrics until it is closed, a few at a time; one too many has the oldest hung up on.
+
+    On loopback it answers only those who ask for it by an address or a name of loopback: a page in a browser of this
+    machine may otherwise read the metrics by a name of its own that leads here.
 
     Args:
         host: the address to listen on.
@@ -36,23 +46,29 @@ class MetricsServer:
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         class Handler(_Handler):
             exposed = registry
+            names = {host.lower(), "localhost"} if is_loopback(host) else None
+
+        alarms = Alarms()
+        connections: deque[socket.socket] = deque()
 
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
-            places = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
             def process_request(self, request: Any, client_address: Any) -> None:
-                if self.places.acquire(blocking=False):
-                    super().process_request(request, client_address)
-                else:
-                    self.shutdown_request(request)
+                connections.append(request)
+                if len(connections) > _MOST_AT_ONCE:
+                    _hang_up(connections.popleft())
+                super().process_request(request, client_address)
 
             def process_request_thread(self, request: Any, client_address: Any) -> None:
-                try:
+                with alarms.at(time.monotonic() + _LONGEST_S, lambda: _hang_up(request)):
                     super().process_request_thread(request, client_address)
-                finally:
-                    self.places.release()
+
+            def shutdown_request(self, request: Any) -> None:
+                with contextlib.suppress(ValueError):
+                    connections.remove(request)
+                super().shutdown_request(request)
 
             def handle_error(self, request: object, client_address: object) -> None:
                 structlog.get_logger().debug("metrics could not be sent", exc_info=True)
@@ -76,15 +92,29 @@ class MetricsServer:
         self._thread.join()
 
 
+def _hang_up(connection: socket.socket) -> None:
+    """Ends a connection, whatever its thread waits for."""
+    with contextlib.suppress(OSError):  # it has ended
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one connection; somebody who says nothing for a while is hung up on."""
+    """Answers one connection.
+
+    Attributes:
+        exposed: the metrics.
+        names: the names by which it may be asked, beside addresses; None for any.
+    """
 
     exposed: CollectorRegistry
-    timeout = _STALLED_S
+    names: set[str] | None
     server_version, sys_version = "shardcall", ""
 
     def do_GET(self) -> None:
         """Answers with the metrics, and nothing else."""
+        if not self._is_asked_by_its_name():
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain="Ask by an IP address or by the name localhost.")
+            return
         if self.path.partition("?")[0] != PATH:
             self.send_error(HTTPStatus.NOT_FOUND, explain=f"The metrics are at {PATH}.")
             return
@@ -97,3 +127,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Logs nothing: the questions come every few seconds."""
+
+    def _is_asked_by_its_name(self) -> bool:
+        asked = self.headers.get("Host")
+        if asked is None or self.names is None:  # browsers always send it
+            return True
+        name = ""
+        try:
+            name = urlsplit(f"//{asked}").hostname or ""
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self.names
+        return True
