@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 from types import SimpleNamespace
+from typing import Any, cast
 
+import grpc
 import pytest
 import structlog
 
@@ -15,6 +17,7 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.access.refusals import Refusals
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tokens
+from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
@@ -146,3 +149,23 @@ def test_many_refusals_are_few_lines():
             refusals.note("Execute", "ipv4:192.0.2.7:1", Reason.TOKEN_REQUIRED)
     assert [line["count"] for line in lines] == [1, 1000, 1000]
     assert lines[0]["last_reason"] == "TOKEN_REQUIRED"
+
+
+def test_who_is_not_let_in_by_a_server_that_ends_is_told_that_it_ends():
+    """The next server at the address may know the caller, who is to repeat the call."""
+    unused: Any = None
+    threads, journal = SimpleNamespace(refusing=lambda make: make), SimpleNamespace(refused=lambda *_: None)
+    interceptor = CallInterceptor(
+        max_call_s=60.0,
+        stream_idle_s=60.0,
+        gate=Gate(Tokens([ALICE])),
+        admission=unused,
+        threads=cast(Any, threads),
+        journal=cast(Any, journal),
+    )
+    call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
+    refuse: Any = interceptor.intercept_service(lambda _: None, call)
+    assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAUTHENTICATED
+    interceptor.draining.begin()
+    refuse = interceptor.intercept_service(lambda _: None, call)
+    assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAVAILABLE
