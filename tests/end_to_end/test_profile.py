@@ -134,6 +134,21 @@ def test_what_ran_before_is_not_in_it(recorder, tmp_path):
     assert not any("ppermute" in event for event in events(quiet.path))
 
 
+def test_programs_are_called_by_kernel_and_strategy_and_phases_have_their_request(recorder, recording, tmp_path):
+    with recorder.profile(tmp_path) as profile:
+        plan = recorder.diff(X, axis=0, **ACROSS).plan
+    assert plan.strategy == "halo"
+    assert "jit_diff_halo" in recorder.compile("diff", X, axis=0, **ACROSS).as_text()
+    assert any("jit_diff_halo" in event for event in events(profile.path))
+    (trace,) = profile.path.glob("*.trace.json.gz")
+    shown = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    phases = {event["name"]: event["args"] for event in shown if event.get("name", "").startswith("shardcall ")}
+    assert set(phases) == {f"shardcall {name}" for name in ("place", "launch", "execute", "gather")}
+    assert {(found["kernel"], found["strategy"]) for found in phases.values()} == {("diff", "halo")}
+    (request_id,) = {found["request_id"] for found in phases.values()}
+    assert re.fullmatch(r"[0-9a-f]+", request_id)
+
+
 def test_files_tell_neither_the_machine_nor_its_folders_by_name(recorder, tmp_path):
     with recorder.profile(tmp_path / "traces") as profile:
         recorder.diff(X, axis=0, **ACROSS)

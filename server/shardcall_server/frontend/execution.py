@@ -372,6 +372,7 @@ def hand_over(
     Raises:
         SessionEndedError: the mesh ended before.
     """
+    message.request_id = running.request_id
     storage.hold()
 
     def answered(_: object = None) -> None:

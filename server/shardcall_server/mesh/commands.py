@@ -37,7 +37,7 @@ from shardcall_server.mesh.memory import SharedMemory, release_aliased
 from shardcall_server.mesh.placement import Copier
 from shardcall_server.mesh.places import Source, Target, Tell
 from shardcall_server.mesh.plans import describe_plan
-from shardcall_server.mesh.profiling import Profiler
+from shardcall_server.mesh.profiling import Profiler, phase
 from shardcall_server.mesh.requests import decode_request
 from shardcall_server.mesh.residents import Resident, Residents
 from shardcall_server.mesh.sizes import check_memory, check_size
@@ -108,7 +108,7 @@ class Commands:
     def _begin(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         match message.WhichOneof("command"):
             case "execute":
-                self._execute(message.call_id, message.execute)
+                self._execute(message)
             case "prepare":
                 self._planner.submit(self._prepare, message.call_id, message.prepare)
             case "get_compiled_text":
@@ -118,9 +118,9 @@ class Commands:
             case "attach_memory" | "detach_memory":
                 self._map(message, fd)
             case "put_array":
-                self._put(message.call_id, message.put_array)
+                self._put(message)
             case "get_array":
-                self._get(message.call_id, message.get_array)
+                self._get(message)
             case "delete_arrays":
                 self._residents.delete(message.delete_arrays.array_ids)
                 release_aliased()
@@ -156,10 +156,11 @@ class Commands:
         self._finishers.shutdown()
         self._copier.close()
 
-    def _execute(self, call_id: int, command: link_pb2.Execute) -> None:
-        with _Answer(self._link, call_id) as answer:
+    def _execute(self, message: link_pb2.FrontEndMessage) -> None:
+        command = message.execute
+        with _Answer(self._link, message.call_id) as answer:
             program = self._programs[command.key_digest].result(timeout=0).program
-            launch = self._executor.launch(program, command)
+            launch = self._executor.launch(program, command, message.request_id)
             tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
             if launch.is_ready:  # handing it to another thread would take longer than the rest
                 self._finish(answer, launch, tell)
@@ -207,26 +208,29 @@ class Commands:
                 self._profiler.start(message.start_profile.directory)
             answer.send(profiling=profile_pb2.Profiling())
 
-    def _put(self, call_id: int, command: link_pb2.PutArray) -> None:
-        with _Answer(self._link, call_id) as answer:
-            put = self._arrivals.prepare(command)
-            source = self._executor.source(put.type, command.data)
-            self._finishers.submit(self._finish_put, answer, put, source)
+    def _put(self, message: link_pb2.FrontEndMessage) -> None:
+        with _Answer(self._link, message.call_id) as answer:
+            put = self._arrivals.prepare(message.put_array)
+            source = self._executor.source(put.type, message.put_array.data)
+            self._finishers.submit(self._finish_put, answer, put, source, message.request_id)
 
-    def _finish_put(self, answer: _Answer, put: Arrival, source: Source) -> None:
-        with answer:
+    def _finish_put(self, answer: _Answer, put: Arrival, source: Source, request_id: str) -> None:
+        with answer, phase("put", request_id):
             answer.send(array_put=self._arrivals.finish(put, source))
 
-    def _get(self, call_id: int, command: link_pb2.GetArray) -> None:
-        with _Answer(self._link, call_id) as answer:
+    def _get(self, message: link_pb2.FrontEndMessage) -> None:
+        command = message.get_array
+        with _Answer(self._link, message.call_id) as answer:
             # Here and once, or a later command could delete it first: in one process, and not in the others.
             resident = self._residents.find(command.array_id)
             target = self._executor.target(resident.type, command.result)
             tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
-            self._finishers.submit(self._finish_get, answer, resident, target, tell)
+            self._finishers.submit(self._finish_get, answer, resident, target, tell, message.request_id)
 
-    def _finish_get(self, answer: _Answer, resident: Resident, target: Target | None, tell: Tell) -> None:
-        with answer:
+    def _finish_get(
+        self, answer: _Answer, resident: Resident, target: Target | None, tell: Tell, request_id: str
+    ) -> None:
+        with answer, phase("get", request_id):
             answer.send(executed=self._executor.copy_out(resident, target, tell))
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:

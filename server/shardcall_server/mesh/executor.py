@@ -17,6 +17,7 @@ from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.memory import SharedMemory
 from shardcall_server.mesh.placement import Copier, place
 from shardcall_server.mesh.places import Source, Target, Tell, in_answer
+from shardcall_server.mesh.profiling import phase
 from shardcall_server.mesh.residents import Resident, Residents
 from shardcall_worker.v1 import link_pb2
 
@@ -34,6 +35,7 @@ class Launch:
         kept: the ids of results that stay.
         began: when it was handed to the devices, on the monotonic clock.
         place_s: what placing took.
+        request_id: of the call.
     """
 
     program: Program
@@ -42,6 +44,7 @@ class Launch:
     kept: Sequence[int]
     began: float
     place_s: float
+    request_id: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -71,7 +74,7 @@ class Executor:
         self._ready_lock = threading.Lock()
         self._last_ready = 0.0
 
-    def launch(self, program: Program, command: link_pb2.Execute) -> Launch:
+    def launch(self, program: Program, command: link_pb2.Execute, request_id: str = "") -> Launch:
         """Places the operands and hands the program to the devices.
 
         Operands may alias shared memory; the front end leaves it alone until it has the answer.
@@ -79,27 +82,30 @@ class Executor:
         Args:
             program: what to run.
             command: where operands are and results go.
+            request_id: of the call.
         """
         started = time.monotonic()
         problem = program.resolved.problem
         direct = problem.mesh.device_count == 1 and self._is_one_process
-        arguments = [
-            self._argument(operand, placement, data, direct=direct)
-            # operands left out at the end have no data either
-            for operand, placement, data in zip(problem.operands, program.operands, command.operands, strict=False)
-            if operand is not None and placement is not None
-        ]
+        with phase("place", request_id, program):
+            arguments = [
+                self._argument(operand, placement, data, direct=direct)
+                # operands left out at the end have no data either
+                for operand, placement, data in zip(problem.operands, program.operands, command.operands, strict=False)
+                if operand is not None and placement is not None
+            ]
         placed = time.monotonic()
         targets = [self.target(result, to) for result, to in zip(problem.results, command.results, strict=True)]
         kept = [to.array_id for to in command.results if to.HasField("array_id")]
         launched = Launched()
         if program.compiled:
-            launched = program.launch(*arguments)
+            with phase("launch", request_id, program):
+                launched = program.launch(*arguments)
         elif kept:
             launched = Launched(_nothing(program, self._copier))
         for array_id, result, kind in zip(kept, launched.results if kept else (), problem.results, strict=False):
             self._residents.keep(array_id, kind, result)
-        return Launch(program, launched, targets, kept, placed, placed - started)
+        return Launch(program, launched, targets, kept, placed, placed - started, request_id)
 
     def finish(self, launch: Launch, tell: Tell) -> link_pb2.Executed:
         """Waits until every shard is ready and gathers the results that do not stay.
@@ -112,8 +118,9 @@ class Executor:
             CallError: the call is refused for its operands' values; its results do not stay.
         """
         try:
-            jax.block_until_ready(launch.launched.results)
-            launch.launched.check()
+            with phase("execute", launch.request_id, launch.program):
+                jax.block_until_ready(launch.launched.results)
+                launch.launched.check()
         except BaseException:
             self._residents.delete(launch.kept)
             raise
@@ -123,7 +130,8 @@ class Executor:
             self._last_ready = max(self._last_ready, ready)
         answer = link_pb2.Executed(place_seconds=launch.place_s, execute_seconds=ready - begun)
         if not launch.kept:
-            answer.inline_results.extend(self._gather_all(launch, tell))
+            with phase("gather", launch.request_id, launch.program):
+                answer.inline_results.extend(self._gather_all(launch, tell))
         answer.gather_seconds = time.monotonic() - ready
         return answer
 

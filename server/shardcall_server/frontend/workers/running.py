@@ -37,6 +37,11 @@ class Running:
         self._wanted: float = 0
         self._reached: Future[None] | None = None
 
+    @property
+    def request_id(self) -> str:
+        """The call's."""
+        return self._call.request_id
+
     def sent(self, session: MeshSession, answer: Future[link_pb2.WorkerMessage]) -> None:
         """Tells that the command is with a worker, and what its answer will be in."""
         self._session = session
