@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess
-from end_to_end.messages import F64, call, check, execute, open_channel, operand, tensor
+from end_to_end.messages import F64, call, check, execute, open_channel, operand, tensor, token_of
 from end_to_end.processes import X, until
 from faults.cutting_proxy import CuttingProxy
 
@@ -57,7 +57,10 @@ EFFECTS: dict[str, Callable[[sc.Client], sc.RemoteArray]] = {
 def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, figure, effect):
     rounds = times(30)
     for _ in range(rounds):
-        with sc.connect(proxy.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
+        with (
+            sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False) as client,
+            ThreadPoolExecutor(1) as pool,
+        ):
             effect(client).delete()  # compiled
             connections = proxy.connections
             proxy.lose_answers()
@@ -74,7 +77,10 @@ def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, fi
 
 
 def test_arrays_deleted_twice_by_one_call_are_told_as_there(proxy, observer):
-    with sc.connect(proxy.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
+    with (
+        sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         kept = client.put(X)
         proxy.lose_answers()
         call = pool.submit(client.delete, kept)
@@ -85,7 +91,7 @@ def test_arrays_deleted_twice_by_one_call_are_told_as_there(proxy, observer):
 
 def test_without_retries_a_lost_answer_is_told(proxy, observer):
     with (
-        sc.connect(proxy.address, shared_memory=False, retries=False) as client,
+        sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False, retries=False) as client,
         ThreadPoolExecutor(1) as pool,
     ):
         proxy.lose_answers()
@@ -105,7 +111,10 @@ def _lists_one(client):
 
 def test_large_arrays_are_sent_again_from_their_first_byte(proxy, observer):
     """The connection is cut while the array is on its way: nothing of the first sending is in the second."""
-    with sc.connect(proxy.address, shared_memory=False) as client, ThreadPoolExecutor(1) as pool:
+    with (
+        sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         client.put(LARGE).delete()
         huge = np.tile(LARGE, (16, 1))  # 128 MiB
         call = pool.submit(client.put, huge)
