@@ -61,7 +61,8 @@ def connect(
         progress: who is told of uploads, downloads and compilations: a function of a `shardcall.Progress`; True
             for a bar where one takes over a second and standard error is a terminal, or in a notebook; False.
         retries: whether calls are repeated, four times at most and within their timeout, that the server refused for
-            now or whose connection was lost before an answer came. Those that failed in any other way never are.
+            now or whose connection was lost before an answer came, and once those that a restart of the mesh ended.
+            Those that failed in any other way never are.
 
     Returns:
         A client, to be used as a context manager or closed by `Client.close`.

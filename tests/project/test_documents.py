@@ -1,0 +1,47 @@
+"""The names and defaults of settings that the documentation states."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from shardcall.cli.app import make_app
+from shardcall_server.settings import ENVIRONMENT_PREFIX, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+OF_OTHER_PROGRAMS = {
+    *("--build", "--build-arg", "--detach", "--rm", "--volumes"),  # docker
+    *("--rounds", "--real-time"),  # the benchmarks
+    *("--xla", "--logdir"),  # XLA and TensorBoard
+}
+OF_OTHER_VARIABLES = {
+    "SHARDCALL_CA_CERTIFICATE",  # the client
+    "SHARDCALL_SERVICE_HOST",  # Kubernetes
+}
+
+
+def options(command: object) -> Iterator[str]:
+    for parameter in getattr(command, "params", ()):
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for inner in getattr(command, "commands", {}).values():
+        yield from options(inner)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_option_and_variable_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    known = {*options(typer.main.get_command(make_app())), *OF_OTHER_PROGRAMS, "--help"}
+    variables = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields} | OF_OTHER_VARIABLES
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)) <= known
+    assert set(re.findall(rf"{ENVIRONMENT_PREFIX}[A-Z_]+", text)) <= variables
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_default_in_parentheses_after_an_option_is_the_settings(page: Path) -> None:
+    stated = re.findall(r"`--([a-z0-9-]+)` \(([\d.]+)(?: s)?\)", page.read_text())
+    defaults = {name: Settings.model_fields[name.replace("-", "_")].default for name, _ in stated}
+    assert [(name, float(value)) for name, value in stated] == [(name, defaults[name]) for name, _ in stated]
