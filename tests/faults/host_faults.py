@@ -11,7 +11,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from clusters import AgentProcess, Cluster
+from end_to_end.messages import token_of
 from faults.cutting_proxy import CuttingProxy
+
+from shardcall.access.token_file import TOKEN_VARIABLE, own_name
 
 _RUNS_S, _STANDS_S = 0.01, 1.2  # of a worker that gets almost no processor: a hundredth
 
@@ -33,7 +36,9 @@ class Hosts:
     def start(self, name: str) -> AgentProcess:
         """Starts a host's agent, as a service manager does with one that has ended."""
         self.cluster.hosts_address = self.proxies[name].address
-        return self.cluster.start_agent(name, *self.options[name])
+        # Behind a proxy an agent finds no token by itself.
+        token = {TOKEN_VARIABLE: token_of(own_name())}
+        return self.cluster.start_agent(name, *self.options[name], environment=token)
 
     def agent(self, name: str) -> AgentProcess:
         return self.cluster.agents[name]
