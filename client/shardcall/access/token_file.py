@@ -62,7 +62,7 @@ def usual_path() -> str:
 
 
 def admin_path(path: str) -> str:
-    """Where the token with all scopes is, beside a token file."""
+    """Returns the path of the file with the token of all scopes, beside a token file."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f"admin-{name}")
 
@@ -105,6 +105,18 @@ def own_entry(entries: Sequence[Entry]) -> Entry:
     """This user's own entry of those in a file: the one of its name, else the first."""
     name = own_name()
     return next((entry for entry in entries if entry.name == name), entries[0])
+
+
+def entry_of(entries: Sequence[Entry], name: str) -> Entry:
+    """Returns the entry of a principal.
+
+    Raises:
+        TokenFileError: there is none of that name.
+    """
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    raise TokenFileError(f"there is no principal {name[:80]!r}; there are: {', '.join(e.name for e in entries)}")
 
 
 def make_own(path: str) -> bool:

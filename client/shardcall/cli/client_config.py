@@ -60,9 +60,5 @@ def _token(principal: str | None) -> str:
         raise token_file.TokenFileError(
             f"there is no token file {path}; start the server first, or name its file by {token_file.FILE_VARIABLE}"
         ) from None
-    if principal is None:
-        return token_file.own_entry(entries).token
-    named = {entry.name: entry.token for entry in entries}
-    if principal not in named:
-        raise token_file.TokenFileError(f"there is no principal {principal[:80]!r}; there are: {', '.join(named)}")
-    return named[principal]
+    entry = token_file.own_entry(entries) if principal is None else token_file.entry_of(entries, principal)
+    return entry.token

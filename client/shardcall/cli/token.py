@@ -48,7 +48,7 @@ def show(
         path, entries = _read(file)
         if admin:
             entries = _read_file(token_file.admin_path(path))
-        entry = _named(entries, name) if name else token_file.own_entry(entries)
+        entry = token_file.entry_of(entries, name) if name else token_file.own_entry(entries)
         typer.echo(entry.token)
 
 
@@ -86,7 +86,7 @@ def remove(name: Annotated[str, typer.Argument(help="The principal.")], file: _F
     """Remove a principal; servers refuse its token within a second."""
     with _plain_errors():
         path, entries = _read(file)
-        removed = _named(entries, name)
+        removed = token_file.entry_of(entries, name)
         kept = [entry for entry in entries if entry is not removed]
         if not kept:
             raise TokenFileError(f"{name} is the only principal; add another first")
@@ -108,13 +108,6 @@ def _read_file(path: str) -> Sequence[Entry]:
         return token_file.read(path)
     except FileNotFoundError:
         raise TokenFileError(f"the token file {path} leads nowhere; remove it for a new one") from None
-
-
-def _named(entries: Sequence[Entry], name: str) -> Entry:
-    for entry in entries:
-        if entry.name == name:
-            return entry
-    raise TokenFileError(f"there is no principal {name[:80]!r}; there are: {', '.join(e.name for e in entries)}")
 
 
 def _tell(path: str, entry: Entry) -> None:
