@@ -178,7 +178,7 @@ class MeshRestartedError(ServerUnavailableError):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the mesh may have ended because of this call: ``metadata["suspect"]`` is there."""
+        """True where the mesh may have ended because of this call: ``metadata["suspect"]`` is there."""
         return "suspect" in self.metadata
 
 

@@ -128,7 +128,7 @@ def shadowed(environment: Mapping[str, str]) -> list[str]:
 
 
 def is_service_link(name: str, value: str) -> bool:
-    """Whether Kubernetes has set a variable for a service.
+    """Returns whether Kubernetes has set a variable for a service.
 
     Args:
         name: without the prefix, in lower case.

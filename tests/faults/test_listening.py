@@ -19,7 +19,7 @@ from shardcall_server.settings_sources import load_settings
 SEGMENTS = r"unix .*/shardcall-[^/]+/segments"
 """The companion, at which clients of the same user get their memory."""
 SESSIONS = r"unix .*/shardcall-[^/]+/"
-"""Where the tokens of the same user are exchanged, by one socket for each address."""
+"""The sockets at which tokens of the same user are exchanged, one for each address."""
 
 
 def all_pids(pid: int) -> list[int]:

@@ -68,7 +68,7 @@ def test_who_takes_the_port_gets_no_token_that_is_worth_anything(figure):
 
 
 def _opens(address: str, header: str) -> bool:
-    """Whether a server lets in who brings this."""
+    """Returns whether a server accepts this token."""
     with grpc.insecure_channel(address) as channel:
         ask = channel.unary_unary("/shardcall.v1.ServerInfoService/GetServerInfo")
         asked = ask.future(b"", metadata=(("authorization", header),), timeout=60)

@@ -69,7 +69,7 @@ def request(method: str) -> Callable[[grpc.Channel, threading.Event], None]:
 
 
 def told(log: Path) -> float:
-    """How many calls the metrics and the log tell of that ended by stalling, which they tell alike."""
+    """The number of calls that ended by stalling, on which metrics and log agree."""
     lines = sum(line.get("reason") == "STREAM_IDLE" for line in log_lines(log))
     counted = scrape(metrics_url(log)).total("shardcall_failed_calls_total", reason="STREAM_IDLE")
     return counted if counted == lines else -1.0

@@ -15,7 +15,7 @@ from shardcall_server.frontend.admission import RESERVED_SLOTS, Admission, Slots
 
 @dataclass
 class Caller:
-    """What slots ask of a call."""
+    """The part of a call that slots read."""
 
     owner: str
     connection: str = "here"

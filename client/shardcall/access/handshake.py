@@ -49,9 +49,8 @@ def explain(details: str, address: Address, tls: Tls | None) -> str:
         return f"no machine is known here as {address.host!r}, or no name server answers; see whether the name is right"
     if "Failed parsing HTTP/2" in details or "http1.x server" in details or "missing selected ALPN" in details:
         return f"what listens at {target} speaks no gRPC; see whether the port is a shardcall server's"
-    if (
-        "timed out" in details or "Endpoint closing" in details
-    ):  # the latter ends a handshake of TLS that was waited for
+    # gRPC ends a TLS handshake that takes too long with the second of these messages.
+    if "timed out" in details or "Endpoint closing" in details:
         return (
             f"nothing answered from {target} in time; see whether the address is right: what is there may hang, or a "
             "firewall be in between"
@@ -62,7 +61,7 @@ def explain(details: str, address: Address, tls: Tls | None) -> str:
 
 
 def no_answer(details: str, address: Address) -> str:
-    """Says that no server answers, and what the system said of it.
+    """Returns the message for an address at which no server answers, with the system's reason.
 
     Args:
         details: gRPC's own words, which `explain` does not know.

@@ -1,4 +1,4 @@
-"""Unix sockets in folders that one user alone may enter: where such folders are, and who is at the other end."""
+"""Unix sockets in folders that one user alone may enter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
 
 
 def usual_parents() -> Iterator[str]:
-    """Where such a folder may be: the user's runtime directory, then the temporary ones."""
+    """Yields the parents of such folders: the user's runtime directory, then the temporary ones."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     with contextlib.suppress(OSError):
         if os.path.isabs(runtime) and os.stat(runtime).st_uid == os.geteuid():  # another's could be swapped under us
@@ -45,5 +45,5 @@ def own_folders() -> list[str]:
 
 
 def is_private(found: os.stat_result) -> bool:
-    """Whether what was found is a folder that this user alone may enter."""
+    """Returns whether this is the state of a folder that this user alone may enter."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o777 == 0o700

@@ -32,7 +32,7 @@ class Token:
         """Notes that the connection was lost: another server process may be there next."""
 
     def renew(self, timeout_s: float) -> bool:
-        """After a server has refused what was shown: whether there is something else to show now."""
+        """Looks for another token after a server has refused one; returns whether there is one."""
         return False
 
     @property
@@ -68,7 +68,7 @@ class OwnToken(Token):
         self._asked = False
 
     def renew(self, timeout_s: float) -> bool:
-        """Asks the server that listens now for a session token; whether it gave another one."""
+        """Asks the server that listens now for a session token; returns whether it gave another one."""
         before = self._value
         self._value, self._told = self._exchange(timeout_s)
         self._asked = True

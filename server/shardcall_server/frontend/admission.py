@@ -169,7 +169,7 @@ class Admission:
 
     @property
     def calls(self) -> int:
-        """How many calls are under way: those that arrive, wait for the mesh or are worked on."""
+        """The number of calls under way: those that arrive, wait for the mesh or are worked on."""
         return self._calls.taken + self._uploads.taken
 
     @contextmanager

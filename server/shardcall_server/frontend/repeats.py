@@ -180,7 +180,7 @@ class Repeats:
 
 
 def _are_same(chunks: HashedChunks, first: HashedChunks, call: Call) -> bool:
-    """Whether chunks that are still to be read hold the bytes of those of an earlier call."""
+    """Reads the chunks; returns whether they hold the bytes of an earlier call's."""
     for message in chunks:
         call.check("comparing the operands with those that came before")
         if not isinstance(message, Chunk) or chunks.nbytes > first.nbytes:

@@ -241,7 +241,7 @@ class FrontEnd:
         self._warmer.check()
 
     def introduce(self, arguments: str) -> None:
-        """Says that a token was made at this start, and shows it to a person."""
+        """Reports a token that was made at this start, and shows it on a terminal."""
         if isinstance(self._tokens, FileTokens) and self._tokens.made:
             path = self._settings.token_file
             token = f'"{own_entry(read(path)).token}"' if sys.stdout.isatty() else "…"

@@ -36,7 +36,7 @@ class Tokens:
         self.replace(entries)
 
     def find(self, token: str) -> Principal | None:
-        """Whose a token is, or a session token; None for nobody's."""
+        """Returns the principal of a token or session token; None for an unknown one."""
         # Digests are looked up, so how long that takes tells nothing of the tokens that there are.
         return self._principals.get(_digest(token))
 

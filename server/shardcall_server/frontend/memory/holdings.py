@@ -94,7 +94,7 @@ class Holdings:
 
 
 def _most_resident_bytes(settings: Settings, session: Callable[[], MeshSession | None]) -> int:
-    """What arrays that stay may take: where the devices have the host's memory, calls in flight have half of it."""
+    """Returns the most bytes of arrays that stay; where the devices have the host's memory, half is left to calls."""
     if settings.max_resident_bytes:
         return settings.max_resident_bytes
     present = session()

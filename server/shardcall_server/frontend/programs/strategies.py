@@ -134,7 +134,7 @@ class Turns:
         return True
 
     def choice(self) -> Choice | None:
-        """What the times decide; None where they are missing: no candidate has had a run but its first."""
+        """Returns the choice by the times; None where no candidate has had a run but its first."""
         left = self._left()
         if runs_s := {name: runs for name, runs in self._runs_s.items() if name in left}:
             return decide(self.candidates, runs_s)

@@ -81,7 +81,7 @@ class End:
         return tuple(command.key for command in self.suspects if command.key)
 
     def is_suspect(self, command: Command) -> bool:
-        """Whether a command may have been the reason, or is of the same program."""
+        """Returns whether a command may have been the reason, or is of the same program."""
         return command in self.suspects or command.key in self.blamed
 
 
