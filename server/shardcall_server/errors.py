@@ -94,6 +94,8 @@ def shorten(value: object, limit: int = 120) -> str:
     A status with its details must stay below 4 KiB, and what a client sent may be of any length.
     """
     text = value if isinstance(value, str) else repr(value)
+    if len(text) <= limit and text.isprintable():
+        return text
     told = f"… ({len(text)} characters)" if len(text) > limit else ""
     kept = text[: max(0, limit - len(told))] if told else text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in kept) + told

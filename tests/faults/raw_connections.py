@@ -19,6 +19,21 @@ _GARBAGE = random.Random(5)
 _PATIENCE_S = 120.0
 
 
+def _literal(text: str) -> bytes:
+    return bytes([len(text)]) + text.encode()
+
+
+_CALL = b"".join(  # its headers, without compression: POST by http, then by the names of HPACK's table
+    [
+        b"\x83\x86",
+        b"\x04" + _literal("/shardcall.v1.KernelService/Execute"),
+        b"\x01" + _literal("localhost"),
+        b"\x0f\x10" + _literal("application/grpc"),
+        b"\x00" + _literal("te") + _literal("trailers"),
+    ]
+)
+
+
 def port_of(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)
@@ -43,6 +58,25 @@ def idle_http2() -> bytes:
 
 def garbage() -> bytes:
     return _GARBAGE.randbytes(_GARBAGE.randrange(1, 4096))
+
+
+def reset_until_closed(connection: socket.socket) -> int:
+    """Begins calls without a token and resets each at once, until the server closes the connection; counts them."""
+    stream = 1
+    with suppress(ConnectionError):
+        while not _has_ended(connection, wait_s=0.0):
+            connection.settimeout(_PATIENCE_S)
+            connection.sendall(b"".join(_begun_and_reset(stream + 2 * i) for i in range(50)))
+            stream += 100
+    return stream // 2
+
+
+def _begun_and_reset(stream: int) -> bytes:
+    return _frame(1, 4, stream, _CALL) + _frame(3, 0, stream, struct.pack(">I", 8))
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
 def settings_of(address: str) -> dict[int, int]:

@@ -17,6 +17,7 @@ import grpc
 import pytest
 
 from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
+from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.admission import Admission
 from shardcall_server.frontend.call_threads import CallThreads
@@ -75,7 +76,13 @@ def start() -> Iterator[Callable[[bool], Server]]:
                 stack.enter_context(ThreadPoolExecutor(2)),
                 interceptors=[
                     CallInterceptor(
-                        _PATIENCE_S, _PATIENCE_S, Gate(None), Admission(4, 4, 4), CallThreads(4), Journal(Metrics())
+                        _PATIENCE_S,
+                        _PATIENCE_S,
+                        Gate(None),
+                        Admission(4, 4, 4),
+                        CallThreads(4),
+                        Journal(Metrics()),
+                        FloodGuard(),
                     )
                 ],
             )

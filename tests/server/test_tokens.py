@@ -13,9 +13,10 @@ import structlog
 from shardcall.access import token_file
 from shardcall.access.token_file import Entry
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Scope
-from shardcall_server.frontend.access.refusals import Refusals
+from shardcall_server.frontend.access.sparse_warning import SparseWarning
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tokens
 from shardcall_server.frontend.interceptor import CallInterceptor
 from shardcall_server.frontend.server import FrontEnd
@@ -142,11 +143,11 @@ def test_a_token_that_was_made_is_shown_to_a_person_alone(tmp_path, monkeypatch,
 
 def test_many_refusals_are_few_lines():
     now = [0.0]
-    refusals = Refusals(lambda: now[0])
+    refusals = SparseWarning("callers were not let in", lambda: now[0])
     with structlog.testing.capture_logs() as lines:
         for step in range(3000):
             now[0] = step * 0.01
-            refusals.note("Execute", "ipv4:192.0.2.7:1", Reason.TOKEN_REQUIRED)
+            refusals.note("ipv4:192.0.2.7:1", reason="TOKEN_REQUIRED")
     assert [line["count"] for line in lines] == [1, 1000, 1000]
     assert lines[0]["last_reason"] == "TOKEN_REQUIRED"
 
@@ -162,6 +163,7 @@ def test_who_is_not_let_in_by_a_server_that_ends_is_told_that_it_ends():
         admission=unused,
         threads=cast(Any, threads),
         journal=cast(Any, journal),
+        floods=FloodGuard(),
     )
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
     refuse: Any = interceptor.intercept_service(lambda _: None, call)

@@ -42,6 +42,8 @@ class CallThreads(CountedThreads):
         """
 
         def behaviour(_: object, context: grpc.ServicerContext) -> object:
+            if not context.is_active():  # its caller has left
+                return b""
             return context.abort_with_status(refuse(context.peer()))
 
         # The name of this attribute is gRPC's; where it went, refusals would wait for a thread as other calls do.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardcall_server.settings import Settings
 
 _MAX_METADATA_BYTES = 16 << 10
-_MAX_PENDING_CALLS = 16 << 10
+_MAX_PENDING_CALLS = 5 << 10
 
 
 def grpc_options(settings: Settings) -> list[tuple[str, int]]:
@@ -20,7 +20,8 @@ def grpc_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", settings.max_streams_per_connection),
         # Else calls that their callers have cancelled count until their handlers have ended, and new ones are refused.
         ("grpc.http.overload_protection", 0),
-        # Above these, 1000 and 3000 as gRPC has them, calls are CANCELLED at random before we see them.
+        # Above these, 1000 and 3000 as gRPC has them, calls are CANCELLED before we see them. Calls whose callers have
+        # left count too until we see them: after a flood of resets, so many hold up those that come then by a second.
         ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
         ("grpc.max_allowed_incoming_connections", settings.max_connections),

@@ -16,6 +16,7 @@ import structlog
 from shardcall.rpc.chunk_codec import decode
 from shardcall.v1 import array_service_pb2, kernel_service_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS
 from shardcall_server.frontend.admission import Admission, Advance
@@ -52,6 +53,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         admission: how much is worked on at once.
         threads: what calls are handled on.
         journal: told of every call's end.
+        floods: told of connections with calls that are let in.
 
     Attributes:
         draining: whether calls are still taken, and how many are at work.
@@ -65,6 +67,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         admission: Admission,
         threads: CallThreads,
         journal: Journal,
+        floods: FloodGuard,
     ) -> None:
         self._max_call_s = max_call_s
         self._stream_idle_s = stream_idle_s
@@ -73,6 +76,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._threads = threads
         self._alarms = Alarms()
         self._journal = journal
+        self._floods = floods
         self._handlers: dict[str, Handler] = {}
         self.draining = Draining()
 
@@ -118,6 +122,7 @@ class CallInterceptor(grpc.ServerInterceptor):
     def _begin(self, name: str, context: grpc.ServicerContext) -> Call:
         principal = self._gate.admit(name, context.invocation_metadata())
         call = Call(context, self._max_call_s, principal)
+        self._floods.admit(call.connection)
         self._journal.begin(call)
         return call
 
@@ -227,7 +232,8 @@ class CallInterceptor(grpc.ServerInterceptor):
         )
         return status
 
-    def _refuse(self, name: str, _caller: str) -> CallStatus:
+    def _refuse(self, name: str, caller: str) -> CallStatus:
+        self._floods.admit(caller)  # the token was good
         return self._failed(name, self._admission.busy(), None)
 
 

@@ -9,7 +9,7 @@ import grpc
 import structlog
 
 from shardcall_server.errors import Reason, shorten
-from shardcall_server.frontend.access.refusals import Refusals
+from shardcall_server.frontend.access.sparse_warning import SparseWarning
 from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.metrics import Metrics, known_method
 
@@ -53,7 +53,8 @@ class Journal:
     def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
         self._metrics = metrics
         self._tracer = tracer
-        self._refusals = Refusals()
+        self._refusals = SparseWarning("callers were not let in")
+        self._floods = SparseWarning("connections that sent too much and made no admitted call were closed")
         self._log = structlog.get_logger().bind()
 
     def begin(self, call: Call) -> None:
@@ -72,7 +73,16 @@ class Journal:
         method = known_method(method)
         self._metrics.count(method, code, reason, None)
         # A socket's address would be a path of the client's.
-        self._refusals.note(method, "unix" if caller.startswith("unix:") else caller, reason)
+        self._refusals.note("unix" if caller.startswith("unix:") else caller, method=method, reason=reason.value)
+
+    def flooded(self, caller: str) -> None:
+        """Tells of a connection that the server closed because it sent too much; many of them are one line.
+
+        Args:
+            caller: the connection's other end.
+        """
+        self._metrics.count_flood()
+        self._floods.note(caller)
 
     def end(
         self,

@@ -82,6 +82,11 @@ class Metrics:
         self._entry = Counter(
             "shardcall_auth_failures", "Calls without a token that allows them.", ["reason"], registry=self.registry
         )
+        self._floods = Counter(
+            "shardcall_flooding_connections",
+            "Connections closed because they sent too much and made no admitted call.",
+            registry=self.registry,
+        )
         self._phases = PhaseHistogram()
         self.registry.register(self._phases)
         self._moved = Counter(
@@ -122,6 +127,10 @@ class Metrics:
                 self._entry.labels(reason.value).inc()
         if call is not None:
             self._count_facts(call)
+
+    def count_flood(self) -> None:
+        """Counts a connection that was closed because it sent too much."""
+        self._floods.inc()
 
     def _count_facts(self, call: CallFacts) -> None:
         self._phases.observe(call.kernel or NO_KERNEL, call.timing)

@@ -28,6 +28,7 @@ from shardcall.v1 import (
 )
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend import reflection
+from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen, session_names
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
@@ -100,6 +101,7 @@ class FrontEnd:
         self._admission = Admission(
             settings.max_concurrent_calls, settings.calls_per_client, settings.calls_per_connection
         )
+        self._floods = FloodGuard(self._observation.journal.flooded)
         threads = CallThreads(self._admission.most_at_once)
         self._interceptor = CallInterceptor(
             settings.max_call_s,
@@ -108,6 +110,7 @@ class FrontEnd:
             self._admission,
             threads,
             self._observation.journal,
+            self._floods,
         )
         self._server = grpc.server(
             threads,
@@ -127,7 +130,7 @@ class FrontEnd:
         self._programs: ProgramCache | None = None
         self._queue = make_queue(settings, lambda: self._supervisor.session, self._holdings.residents)
         self._hosts = Hosts(settings, self._announce_host) if settings.hosts else None
-        self._host_server = HostServer(settings, self._hosts, self._tokens) if self._hosts else None
+        self._host_server = HostServer(settings, self._hosts, self._tokens, self._floods) if self._hosts else None
         self._supervisor = MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
             partial(_open_session, settings, Blame(), self._warmer.program_dir),
@@ -143,6 +146,7 @@ class FrontEnd:
             info.usage, self._supervisor.ends, self._disk_use, self._measurer, self._holdings.residents.max_bytes
         )
         self._server.start()
+        self._floods.watch(int(address.rpartition(":")[2]) for address in (self.address, self.hosts_address) if address)
 
     def _end_epoch(self, epoch: int) -> None:
         self._holdings.residents.end_epoch(epoch)
@@ -282,6 +286,7 @@ class FrontEnd:
             self._sessions.close()
 
     def _end_measuring(self) -> None:
+        self._floods.close()
         if self._host_server is not None:
             self._host_server.close()
         if self._tokens is not None:

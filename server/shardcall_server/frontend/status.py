@@ -141,10 +141,15 @@ def _fit(text: str, limit_bytes: int) -> str:
     limit = limit_bytes
     while True:
         fitting = shorten(text, limit)
-        nbytes = sum(1 if c.isascii() and c != "%" else 3 * len(c.encode()) for c in fitting)
+        plain = len(fitting) - fitting.count("%") if fitting.isascii() else sum(map(_is_plain, fitting))
+        nbytes = 3 * len(fitting.encode()) - 2 * plain
         if nbytes <= limit_bytes:
             return fitting
         limit = limit * limit_bytes // nbytes - 1
+
+
+def _is_plain(character: str) -> bool:
+    return character.isascii() and character != "%"
 
 
 def _pack(detail: Any) -> any_pb2.Any:

@@ -12,10 +12,11 @@ import structlog
 from shardcall.rpc.chunk_codec import decode
 from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError
+from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import listen_for_hosts, session_names
-from shardcall_server.frontend.access.refusals import Refusals
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
+from shardcall_server.frontend.access.sparse_warning import SparseWarning
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.counted_threads import CountedThreads
 from shardcall_server.frontend.grpc_options import grpc_options
@@ -45,6 +46,7 @@ class HostServer:
         settings: the server's.
         hosts: where they are counted.
         tokens: tell who calls; None where nobody is asked.
+        floods: told of connections by which agents join.
 
     Attributes:
         address: where it listens, "host:port".
@@ -53,10 +55,11 @@ class HostServer:
         SettingsError: an address or threads that cannot be had.
     """
 
-    def __init__(self, settings: Settings, hosts: Hosts, tokens: Tokens | None) -> None:
+    def __init__(self, settings: Settings, hosts: Hosts, tokens: Tokens | None, floods: FloodGuard) -> None:
         self._hosts = hosts
         self._gate = Gate(tokens)
-        self._refusals = Refusals()
+        self._floods = floods
+        self._refusals = SparseWarning("callers were not let in")
         most = 2 * settings.hosts + _SPARE_HOSTS
         self._server = grpc.server(
             CountedThreads(most, most, "host"),
@@ -91,8 +94,9 @@ class HostServer:
         try:
             self._gate.admit(_METHOD, tuple((key, value) for key, value in context.invocation_metadata()))
         except CallError as error:
-            self._refusals.note("Join", context.peer(), error.reason)
+            self._refusals.note(context.peer(), method="Join", reason=error.reason.value)
             context.abort_with_status(CallStatus(error, timing_pb2.Timing()))
+        self._floods.admit(context.peer())
         hello = _hello(requests, context)
         try:
             host = self._hosts.join(hello)

@@ -1,0 +1,184 @@
+"""Closing connections that send a lot and make no call that is admitted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+_SCAN_S = 0.25
+_MAX_LOAD = 0.05  # of one processor: a thousand connections take some 30 ms a scan
+_BURST_BYTES = 1 << 20
+_BYTES_PER_S = 64 << 10
+_NO_DESCRIPTOR_LEFT = (errno.EMFILE, errno.ENFILE)
+_BYTES_RECEIVED = struct.Struct("=128xQ")  # the start of struct tcp_info, to tcpi_bytes_received (Linux 4.1)
+
+
+class FloodGuard:
+    """Closes TCP connections that send more than a limit before a call of theirs is admitted.
+
+    A peer that opens streams and resets them at once (CVE-2023-44487) keeps gRPC's own threads busy, and few of the
+    streams are ever seen from Python. So the guard asks the kernel how many bytes each connection has received, four
+    times a second. A connection may receive 1 MiB, and 64 KiB for each second of its life; once a call of it was
+    admitted, there is no limit. A health check is not admitted by a token, and takes some 100 bytes.
+
+    Only connections by TCP to the given ports are looked at, and only on Linux; elsewhere nothing is closed.
+
+    Args:
+        on_close: told the peer of each connection that is closed, as gRPC names it.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self, on_close: Callable[[str], object] = lambda _: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._on_close = on_close
+        self._clock = clock
+        self._ports: frozenset[int] = frozenset()
+        self._admitted: set[str] = set()  # peers since the last scan
+        self._exempt: set[int] = set()  # sockets, by inode
+        self._limited: dict[int, _Limited] = {}  # the others
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="floods", daemon=True)
+
+    def admit(self, connection: str) -> None:
+        """Exempts a connection, since a call of it was admitted.
+
+        Args:
+            connection: its peer, as gRPC names it.
+        """
+        self._admitted.add(connection)
+
+    def watch(self, ports: Iterable[int]) -> None:
+        """Begins to look at the connections to these ports."""
+        self._ports = frozenset(ports)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread, if it was begun."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = _SCAN_S
+        while not self._closing.wait(pause_s):
+            began = time.thread_time()
+            try:
+                self.scan()
+            except OSError as error:  # no /proc; or no descriptor is left
+                structlog.get_logger().debug("connections could not be looked at", why=str(error))
+            pause_s = max(_SCAN_S, (time.thread_time() - began) / _MAX_LOAD)
+
+    def scan(self) -> None:
+        """Looks at all connections once.
+
+        Raises:
+            OSError: they could not be looked at.
+        """
+        # Whoever is admitted from now on is for the next scan, which may be the first that sees the connection.
+        admitted = self._admitted.copy()
+        present = set()
+        for inode, descriptor in _sockets():
+            present.add(inode)
+            if inode not in self._exempt and not self._may_go_on(inode, descriptor, admitted):
+                self._exempt.add(inode)
+        self._exempt &= present
+        self._limited = {inode: it for inode, it in self._limited.items() if inode in present - self._exempt}
+        self._admitted -= admitted
+
+    def _may_go_on(self, inode: int, descriptor: int, admitted: set[str]) -> bool:
+        """Looks at a socket; returns whether it is to be looked at again."""
+        found = self._limited.get(inode)
+        try:
+            if found is None:
+                with _copy(descriptor) as connection:
+                    if (peer := self._peer(connection)) is None:
+                        return False
+                found = self._limited[inode] = _Limited(peer, self._clock())
+            if found.peer in admitted:
+                return False
+            limit = _BURST_BYTES + _BYTES_PER_S * (self._clock() - found.seen)
+            if _received_bytes(descriptor) <= limit:
+                return True
+            with _copy(descriptor) as connection:
+                if os.fstat(connection.fileno()).st_ino == inode:
+                    _end(connection)
+                    self._on_close(found.peer)
+        except OSError as error:
+            if error.errno in _NO_DESCRIPTOR_LEFT:
+                raise
+            return True  # it has ended meanwhile, or is being connected
+        return False
+
+    def _peer(self, connection: socket.socket) -> str | None:
+        """The other end of a connection to one of the ports, as gRPC names it; None for other sockets."""
+        if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
+            return None
+        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return None
+        if connection.getsockname()[1] not in self._ports:
+            return None
+        host, port, *rest = connection.getpeername()
+        host = host.removeprefix("::ffff:")
+        if ":" not in host:
+            return f"ipv4:{host}:{port}"
+        # Link-local addresses have a scope, which gRPC and Python write differently: they are not limited.
+        return None if rest[1] else f"ipv6:%5B{host}%5D:{port}"
+
+
+@dataclass(frozen=True)
+class _Limited:
+    """A connection of which no call was admitted.
+
+    Attributes:
+        peer: its other end, as gRPC names it.
+        seen: when it was seen first.
+    """
+
+    peer: str
+    seen: float
+
+
+def _copy(descriptor: int) -> socket.socket:
+    """A socket that stays what it is, whatever becomes of gRPC's descriptor."""
+    return socket.socket(fileno=os.dup(descriptor))
+
+
+def _received_bytes(descriptor: int) -> int:
+    """How many bytes a TCP connection has received; 0 where the kernel does not count them."""
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    try:
+        information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)
+    finally:
+        connection.detach()
+    return _BYTES_RECEIVED.unpack(information)[0] if len(information) == _BYTES_RECEIVED.size else 0
+
+
+def _end(connection: socket.socket) -> None:
+    """Ends a connection for both sides. gRPC reads the end and closes what is its own.
+
+    What the kernel has received already is discarded, which may be many MiB: gRPC would work through all of it.
+    """
+    connection.shutdown(socket.SHUT_RDWR)
+    while connection.recv(1 << 20, socket.MSG_DONTWAIT):
+        pass
+
+
+def _sockets() -> Iterator[tuple[int, int]]:
+    """The inode and descriptor of each socket of this process."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found = os.fstat(int(name))
+        except OSError:  # closed meanwhile
+            continue
+        if stat.S_ISSOCK(found.st_mode):
+            yield found.st_ino, int(name)

@@ -1,0 +1,160 @@
+"""Which connections are closed for what they send."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+from end_to_end.processes import until
+
+from shardcall_server.frontend.access.floods import FloodGuard
+
+BURST = 1 << 20
+PER_S = 64 << 10
+
+
+class Port:
+    """A listening socket of this process, and connections to it."""
+
+    def __init__(self, stack: ExitStack, family: socket.AddressFamily, host: str) -> None:
+        self._stack = stack
+        self._listener = stack.enter_context(socket.create_server((host, 0), family=family))
+        self.number = self._listener.getsockname()[1]
+
+    def connect(self) -> tuple[socket.socket, socket.socket, str]:
+        """Returns both ends, and what gRPC calls the client's."""
+        client = self._stack.enter_context(socket.create_connection(self._listener.getsockname()[:2], 60))
+        accepted, (host, port, *_) = self._listener.accept()
+        self._stack.enter_context(accepted)
+        name = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+        return client, accepted, name
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def port(request: pytest.FixtureRequest) -> Iterator[Port]:
+    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    with ExitStack() as stack:
+        try:
+            yield Port(stack, family, request.param)
+        except OSError as error:
+            pytest.skip(f"no {request.param} here: {error}")
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def closed() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def guard(port: Port, now: list[float], closed: list[str]) -> Iterator[FloodGuard]:
+    guard = FloodGuard(closed.append, lambda: now[0])
+    guard.watch([port.number])
+    guard._closing.set()  # the test itself says when to look
+    guard._thread.join()
+    with closing(guard):
+        yield guard
+
+
+def bring(client: socket.socket, accepted: socket.socket, count: int) -> None:
+    """Sends so many bytes, which the other end reads."""
+    for begin in range(0, count, 1 << 14):
+        piece = bytes(min(1 << 14, count - begin))
+        client.sendall(piece)
+        accepted.recv(len(piece), socket.MSG_WAITALL)
+
+
+def is_open(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    finally:
+        client.settimeout(60)
+
+
+def test_a_connection_that_sends_too_much_is_closed(port, guard, closed):
+    client, accepted, name = port.connect()
+    bring(client, accepted, BURST)
+    guard.scan()
+    assert is_open(client)
+    bring(client, accepted, 1)
+    guard.scan()
+    assert not is_open(client)
+    guard.scan()
+    assert closed == [name]
+
+
+def test_the_limit_rises_with_age(port, guard, now, closed):
+    client, accepted, name = port.connect()
+    guard.scan()
+    now[0] = 10.0
+    bring(client, accepted, BURST + 10 * PER_S)
+    guard.scan()
+    assert closed == []
+    bring(client, accepted, 1)
+    guard.scan()
+    assert closed == [name]
+
+
+def test_an_admitted_call_lifts_the_limit_of_its_connection_alone(port, guard, closed):
+    client, accepted, name = port.connect()
+    other, other_accepted, other_name = port.connect()
+    guard.admit(name)
+    for _ in range(3):
+        bring(client, accepted, 2 * BURST)
+        guard.scan()
+    bring(other, other_accepted, 2 * BURST)
+    guard.scan()
+    assert closed == [other_name]
+    assert is_open(client)
+
+
+def test_what_is_known_of_a_connection_ends_with_it(port, guard):
+    names = []
+    for _ in range(5):
+        client, accepted, name = port.connect()
+        names.append(name)
+        guard.admit(name)
+        guard.scan()
+        client.close()
+        accepted.close()
+    client, accepted, _ = port.connect()
+    guard.scan()
+    assert len(guard._limited) == 1
+    accepted.close()
+    guard.scan()
+    assert not guard._limited
+    assert not guard._admitted
+
+
+def test_other_sockets_are_left_alone(port, guard, closed):
+    """Of other ports, and of no network at all."""
+    with ExitStack() as stack:
+        elsewhere = Port(stack, socket.AF_INET, "127.0.0.1")
+        client, accepted, _ = elsewhere.connect()
+        bring(client, accepted, 2 * BURST)
+        one, other = socket.socketpair()
+        stack.enter_context(one)
+        stack.enter_context(other)
+        bring(one, other, 2 * BURST)
+        guard.scan()
+        assert is_open(client)
+        assert is_open(one)
+    assert closed == []
+
+
+def test_it_looks_by_itself(port, closed):
+    with closing(FloodGuard(closed.append)) as guard:
+        guard.watch([port.number])
+        client, accepted, name = port.connect()
+        bring(client, accepted, 3 * BURST)
+        until(lambda: closed == [name])
+        assert not is_open(client)
