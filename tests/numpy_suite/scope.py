@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardcall.functions import COMPARISONS
+from shardcall.spelling import SPELLINGS
 
 ELEMENT_TYPES = "element types that the service does not have: object, text, time, long double, structured"
 METHODS = "methods of ufuncs: reduce, accumulate, reduceat, outer, at"
@@ -38,6 +39,8 @@ _EXACT = frozenset((*COMPARISONS, *_SELECTION, *_TRUTH, *_SIGN, "copy", "transpo
 """Functions that select, compare or move numbers, and so are exact for subnormal ones too."""
 
 
+_OPTIONAL = frozenset(name for name, spelling in SPELLINGS.items() if spelling.optional)
+
 _METHODS = re.compile(r"\.(reduce|accumulate|reduceat|outer|at)\b")
 _MEMORY = re.compile(r"\.(flags|strides|base|ctypes)\b|(shares|share)_memory\(")
 """What only a test of memory reads of an array."""
@@ -54,6 +57,8 @@ def check_operands(name: str, operands: Iterable[Any]) -> None:
         OutOfScopeError: if the service does not promise NumPy's answer for one.
     """
     for operand in operands:
+        if operand is None and name in _OPTIONAL:
+            continue
         if _has_protocol(operand):
             raise OutOfScopeError(SUBCLASSES)
         try:

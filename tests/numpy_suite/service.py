@@ -107,7 +107,7 @@ class RemoteFunction:
         result = self._method()(*call.operands, **call.keywords, **placement(arrays, options))
         if len(result.arrays) > 1:
             return tuple(result.arrays)
-        return call.finish(result.array)
+        return call.finish(call.named(result.array))
 
     def _method(self) -> Callable[..., sc.Result]:
         method: Callable[..., sc.Result] = getattr(SERVICE.client, self._name)
@@ -123,7 +123,7 @@ class RemoteFunction:
             call = spell_function(self._function, self._name, args, keywords, self._method())
         arrays = call.operands[1:] if self._name == "einsum" else call.operands
         chosen = (call.keywords.get(word) for word in ("where", "initial"))
-        scope.check_operands(self._name, (array for array in (*arrays, *chosen) if array is not None))
+        scope.check_operands(self._name, [*arrays, *(value for value in chosen if value is not None)])
         if not SERVICE.sampling.takes(*self._form(call, arrays)):
             raise OutOfScopeError(scope.SAMPLED)
         try:
@@ -133,6 +133,7 @@ class RemoteFunction:
         except Exception:  # noqa: BLE001  # the service is to refuse it too
             return call
         scope.check_result(self._name, expected, arrays)
+        call.result_type = getattr(expected, "dtype", None)
         return call
 
     def _form(self, call: Call, arrays: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]]:

@@ -24,11 +24,17 @@ class Call:
         operands: the arrays, in the method's order.
         keywords: the rest.
         finish: what makes NumPy's result of the client's.
+        result_type: that of NumPy's own result; None where it is not known.
     """
 
     operands: Sequence[Any]
     keywords: dict[str, Any] = field(default_factory=dict)
     finish: Callable[[Any], Any] = lambda array: array
+    result_type: np.dtype | None = None
+
+    def named(self, array: np.ndarray) -> np.ndarray:
+        """A result as NumPy calls its type: C's ``long`` and ``long long`` are two names of one, and equal."""
+        return array.view(self.result_type) if array.dtype == self.result_type else array
 
 
 _OPERANDS = {"convolve": ("a", "v"), "where": ("condition", "x", "y"), "clip": ("a", "a_min", "a_max")}
