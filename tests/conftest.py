@@ -17,7 +17,7 @@ import known_answers
 import pytest
 
 import shardcall as sc
-from shardcall.access import token_file
+from shardcall._src.wire import token_file
 
 DEVICES = 8
 PRINCIPALS = {

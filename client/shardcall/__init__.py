@@ -16,14 +16,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardcall.arrays import Array
-    from shardcall.blocks import BlockGrid
-    from shardcall.client import Client
-    from shardcall.compiled import CompiledKernel
-    from shardcall.connection import connect
-    from shardcall.display.drawing import Drawing
-    from shardcall.display.progress import Progress
-    from shardcall.errors import (
+    from shardcall._src.calls.result import Result
+    from shardcall._src.device_arrays.plan import Plan
+    from shardcall._src.device_arrays.remote_array import RemoteArray
+    from shardcall._src.display.drawing import Drawing
+    from shardcall._src.display.progress import Progress
+    from shardcall._src.types.arrays import Array
+    from shardcall._src.types.blocks import BlockGrid
+    from shardcall._src.types.errors import (
         AccessDeniedError,
         ArrayLostError,
         AxisError,
@@ -53,66 +53,66 @@ if TYPE_CHECKING:
         ShardingError,
         UnknownParameterError,
     )
-    from shardcall.kernels import KernelDescription, KernelTable
+    from shardcall._src.types.kernels import KernelDescription, KernelTable
+    from shardcall._src.types.mesh import Mesh
+    from shardcall._src.types.server_info import ServerInfo
+    from shardcall._src.types.specs import P, PartitionSpec
+    from shardcall._src.types.timing import Timing
+    from shardcall._src.types.usage import MeshState, Usage
+    from shardcall.client import Client
+    from shardcall.compiled import CompiledKernel
+    from shardcall.connection import connect
     from shardcall.local_server import local
-    from shardcall.mesh import Mesh
-    from shardcall.plan import Plan
-    from shardcall.remote_array import RemoteArray
-    from shardcall.result import Result
-    from shardcall.server_info import ServerInfo
-    from shardcall.specs import P, PartitionSpec
-    from shardcall.timing import Timing
-    from shardcall.usage import MeshState, Usage
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AccessDeniedError": "errors",
-    "Array": "arrays",
-    "ArrayLostError": "errors",
-    "AxisError": "errors",
-    "BlockGrid": "blocks",
-    "CallCancelledError": "errors",
+    "AccessDeniedError": "_src.types.errors",
+    "Array": "_src.types.arrays",
+    "ArrayLostError": "_src.types.errors",
+    "AxisError": "_src.types.errors",
+    "BlockGrid": "_src.types.blocks",
+    "CallCancelledError": "_src.types.errors",
     "Client": "client",
-    "ClientClosedError": "errors",
-    "CompileFailedError": "errors",
+    "ClientClosedError": "_src.types.errors",
+    "CompileFailedError": "_src.types.errors",
     "CompiledKernel": "compiled",
-    "DeadlineExceededError": "errors",
-    "Drawing": "display.drawing",
-    "InternalServerError": "errors",
-    "InvalidOperandError": "errors",
-    "InvalidParameterError": "errors",
-    "InvalidRequestError": "errors",
-    "KernelDescription": "kernels",
-    "KernelNotFoundError": "errors",
-    "KernelTable": "kernels",
-    "Mesh": "mesh",
-    "MeshRestartedError": "errors",
-    "MeshState": "usage",
-    "MiscompiledKernelError": "errors",
-    "NotSupportedError": "errors",
-    "OperandCountError": "errors",
-    "OperandOverflowError": "errors",
-    "OperandTypeError": "errors",
-    "OutOfDeviceMemoryError": "errors",
-    "OutOfHostMemoryError": "errors",
-    "P": "specs",
-    "ParameterTypeError": "errors",
-    "PartitionSpec": "specs",
-    "Plan": "plan",
-    "ProgramRefusedError": "errors",
-    "Progress": "display.progress",
-    "ProtocolError": "errors",
-    "RemoteArray": "remote_array",
-    "ResourceExhaustedError": "errors",
-    "Result": "result",
-    "ServerInfo": "server_info",
-    "ServerUnavailableError": "errors",
-    "ShardcallError": "errors",
-    "ShardingError": "errors",
-    "Timing": "timing",
-    "UnknownParameterError": "errors",
-    "Usage": "usage",
+    "DeadlineExceededError": "_src.types.errors",
+    "Drawing": "_src.display.drawing",
+    "InternalServerError": "_src.types.errors",
+    "InvalidOperandError": "_src.types.errors",
+    "InvalidParameterError": "_src.types.errors",
+    "InvalidRequestError": "_src.types.errors",
+    "KernelDescription": "_src.types.kernels",
+    "KernelNotFoundError": "_src.types.errors",
+    "KernelTable": "_src.types.kernels",
+    "Mesh": "_src.types.mesh",
+    "MeshRestartedError": "_src.types.errors",
+    "MeshState": "_src.types.usage",
+    "MiscompiledKernelError": "_src.types.errors",
+    "NotSupportedError": "_src.types.errors",
+    "OperandCountError": "_src.types.errors",
+    "OperandOverflowError": "_src.types.errors",
+    "OperandTypeError": "_src.types.errors",
+    "OutOfDeviceMemoryError": "_src.types.errors",
+    "OutOfHostMemoryError": "_src.types.errors",
+    "P": "_src.types.specs",
+    "ParameterTypeError": "_src.types.errors",
+    "PartitionSpec": "_src.types.specs",
+    "Plan": "_src.device_arrays.plan",
+    "ProgramRefusedError": "_src.types.errors",
+    "Progress": "_src.display.progress",
+    "ProtocolError": "_src.types.errors",
+    "RemoteArray": "_src.device_arrays.remote_array",
+    "ResourceExhaustedError": "_src.types.errors",
+    "Result": "_src.calls.result",
+    "ServerInfo": "_src.types.server_info",
+    "ServerUnavailableError": "_src.types.errors",
+    "ShardcallError": "_src.types.errors",
+    "ShardingError": "_src.types.errors",
+    "Timing": "_src.types.timing",
+    "UnknownParameterError": "_src.types.errors",
+    "Usage": "_src.types.usage",
     "connect": "connection",
     "local": "local_server",
 }

@@ -11,31 +11,33 @@ from typing import NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from shardcall import kernels, plan, result, server_info, usage
-from shardcall.array_methods import ArrayMethods
-from shardcall.arrays import Array, NDArray
-from shardcall.call_memo import CallMemo
-from shardcall.calls import AUTO, Call, prepare
+from shardcall._src.calls import result
+from shardcall._src.calls.array_methods import ArrayMethods
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.calls import AUTO, Call, prepare
+from shardcall._src.calls.profile import Profile
+from shardcall._src.calls.residents import Residents
+from shardcall._src.calls.result import Result
+from shardcall._src.device_arrays import plan
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.plan import Plan
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.transfer.download import Answer
+from shardcall._src.transfer.execution import Execution
+from shardcall._src.transfer.sharing import Sharing
+from shardcall._src.transfer.upload import Value
+from shardcall._src.types import kernels, server_info, usage
+from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.kernels import KernelDescription, KernelTable
+from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.parameters import ParameterLike
+from shardcall._src.types.server_info import ServerInfo
+from shardcall._src.types.specs import SpecLike
+from shardcall._src.types.usage import Usage
 from shardcall.compiled import CompiledKernel
-from shardcall.kernels import KernelDescription, KernelTable
-from shardcall.mesh import MeshLike
 from shardcall.methods import KernelMethods
-from shardcall.operands import OperandLike
-from shardcall.parameters import ParameterLike
-from shardcall.plan import Plan
-from shardcall.profile import Profile
-from shardcall.remote_array import SHORT_TIMEOUT_S
-from shardcall.residents import Residents
-from shardcall.result import Result
-from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
-from shardcall.rpc.transport import Transport
-from shardcall.server_info import ServerInfo
-from shardcall.specs import SpecLike
-from shardcall.transfer.download import Answer
-from shardcall.transfer.execution import Execution
-from shardcall.transfer.sharing import Sharing
-from shardcall.transfer.upload import Value
-from shardcall.usage import Usage
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 
 Specs = Sequence[SpecLike | None] | None

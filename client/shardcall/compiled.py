@@ -9,17 +9,17 @@ from typing import NoReturn
 
 import numpy as np
 
-from shardcall import mesh, specs
-from shardcall.arrays import Array, NDArray, type_of
-from shardcall.calls import Call
-from shardcall.errors import InvalidOperandError, OperandTypeError, ShardingError
-from shardcall.operands import OperandLike, as_operand
-from shardcall.plan import Plan
-from shardcall.remote_array import RemoteArray, check_there
-from shardcall.resharding import Transfer, find_transfer
-from shardcall.result import Result
-from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S
-from shardcall.transfer.upload import Value
+from shardcall._src.calls.calls import Call
+from shardcall._src.calls.result import Result
+from shardcall._src.device_arrays.operands import OperandLike, as_operand
+from shardcall._src.device_arrays.plan import Plan
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there
+from shardcall._src.device_arrays.resharding import Transfer, find_transfer
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.transfer.upload import Value
+from shardcall._src.types import mesh, specs
+from shardcall._src.types.arrays import Array, NDArray, type_of
+from shardcall._src.types.errors import InvalidOperandError, OperandTypeError, ShardingError
 from shardcall.v1 import kernel_pb2
 
 Runner = Callable[[Call, tuple[Value, ...], float | None, bool, bool], Result]

@@ -7,21 +7,21 @@ from functools import partial
 
 import grpc
 
-from shardcall.access.addresses import Address, parse_address
-from shardcall.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
-from shardcall.access.handshake import explain, no_answer
-from shardcall.access.tls import Pem, Tls, find_tls
-from shardcall.access.token import find_token
+from shardcall._src.access.addresses import Address, parse_address
+from shardcall._src.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
+from shardcall._src.access.handshake import explain, no_answer
+from shardcall._src.access.tls import Pem, Tls, find_tls
+from shardcall._src.access.token import find_token
+from shardcall._src.display.meters import Meters
+from shardcall._src.display.progress import Listener
+from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.retries import NO_RETRIES, Retries
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.transfer.sharing import sharing
+from shardcall._src.types.errors import ServerUnavailableError, ShardcallError
+from shardcall._src.types.server_info import ServerInfo
+from shardcall._src.wire.variables import report_unknown
 from shardcall.client import Client, ask_server_info
-from shardcall.display.meters import Meters
-from shardcall.display.progress import Listener
-from shardcall.errors import ServerUnavailableError, ShardcallError
-from shardcall.rpc.deadline import deadline
-from shardcall.rpc.retries import NO_RETRIES, Retries
-from shardcall.rpc.transport import Transport
-from shardcall.server_info import ServerInfo
-from shardcall.transfer.sharing import sharing
-from shardcall.variables import report_unknown
 
 CONNECT_TIMEOUT_S = 5.0
 _LARGEST_MESSAGE_BYTES = 2**31 - 1

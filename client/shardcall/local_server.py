@@ -13,15 +13,15 @@ import weakref
 from collections.abc import Mapping
 from typing import IO
 
-from shardcall.access.token_file import TOKEN_VARIABLE, new_token
+from shardcall._src.display.progress import Listener
+from shardcall._src.local.local_settings import Setting, options, refusal
+from shardcall._src.local.server_log import ServerLog, for_people
+from shardcall._src.rpc import cancellation
+from shardcall._src.types.errors import InvalidParameterError, ServerUnavailableError
+from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall._src.wire.token_file import TOKEN_VARIABLE, new_token
 from shardcall.client import Client
 from shardcall.connection import connect
-from shardcall.display.progress import Listener
-from shardcall.errors import InvalidParameterError, ServerUnavailableError
-from shardcall.forks import begin_anew_in_children
-from shardcall.local_settings import Setting, options, refusal
-from shardcall.rpc import cancellation
-from shardcall.server_log import ServerLog, for_people
 
 _READY = re.compile(r"shardcall ready at (\S+)")
 _STOP_TIMEOUT_S = 10.0

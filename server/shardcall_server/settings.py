@@ -16,8 +16,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from shardcall.access.token_file import is_token, usual_path
-from shardcall.variables import is_service_link
+from shardcall._src.wire.token_file import is_token, usual_path
+from shardcall._src.wire.variables import is_service_link
 from shardcall_server.host_memory import memory_bytes
 
 ENVIRONMENT_PREFIX = "SHARDCALL_"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from shardcall.element_types import to_dtype, to_element_type
-from shardcall.errors import ProtocolError
+from shardcall._src.types.element_types import to_dtype, to_element_type
+from shardcall._src.types.errors import ProtocolError
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.layout import MAX_RANK, ArrayType, MeshAxes, Spec

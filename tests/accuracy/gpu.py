@@ -11,7 +11,7 @@ import numpy as np
 from accuracy import document, measuring
 
 import shardcall as sc
-from shardcall.access.token_file import TOKEN_VARIABLE, new_token
+from shardcall._src.wire.token_file import TOKEN_VARIABLE, new_token
 from shardcall.local_server import ServerProcess
 from shardcall_server.launcher import gpu_is_present
 

@@ -10,15 +10,15 @@ import time
 import numpy as np
 import pytest
 
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.device_arrays.lease import Lease
+from shardcall._src.display.progress_bars import Bar, _Screen
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.places import Places
+from shardcall._src.transfer.copying import Copier
+from shardcall._src.transfer.result_sizes import ResultSizes
 from shardcall.aio.threads import Threads
-from shardcall.call_memo import CallMemo
-from shardcall.display.progress_bars import Bar, _Screen
-from shardcall.lease import Lease
 from shardcall.local_server import ServerProcess
-from shardcall.rpc.deadline import Deadline
-from shardcall.rpc.places import Places
-from shardcall.transfer.copying import Copier
-from shardcall.transfer.result_sizes import ResultSizes
 from shardcall.v1 import kernel_pb2
 
 

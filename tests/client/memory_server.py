@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 import numpy as np
 
-from shardcall import arrays
-from shardcall.memory.shared_memory import map_file
+from shardcall._src.types import arrays
+from shardcall._src.wire.shared_memory import map_file
 from shardcall.v1 import (
     array_pb2,
     array_service_pb2,

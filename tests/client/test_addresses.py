@@ -1,7 +1,7 @@
 import pytest
 
 import shardcall
-from shardcall.access.addresses import parse_address
+from shardcall._src.access.addresses import parse_address
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from client.tasks import cancel
 
 import shardcall
 from shardcall import aio
+from shardcall._src.rpc.cancellation import Cancellation
 from shardcall.aio import threads
 from shardcall.local_server import ServerProcess
-from shardcall.rpc.cancellation import Cancellation
 
 LARGE = np.arange(2**19, dtype=np.float64)
 PAIRS = [

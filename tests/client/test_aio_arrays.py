@@ -10,7 +10,7 @@ from client.tasks import cancel
 
 import shardcall
 from shardcall import Array, P, aio
-from shardcall.remote_array import mark_lost
+from shardcall._src.device_arrays.remote_array import mark_lost
 
 
 def with_client(memory, use):

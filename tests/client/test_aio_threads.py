@@ -10,9 +10,9 @@ import pytest
 from client.tasks import cancel
 
 import shardcall
+from shardcall._src.rpc.deadline import deadline
 from shardcall.aio import asynchronous, threads
 from shardcall.aio.threads import Threads
-from shardcall.rpc.deadline import deadline
 
 
 def test_context_variables_are_those_of_the_caller():

@@ -7,8 +7,8 @@ import pytest
 
 import shardcall
 from shardcall import Array
-from shardcall.arrays import as_bytes_view, from_proto, row_major, to_proto
-from shardcall.operands import as_operand
+from shardcall._src.device_arrays.operands import as_operand
+from shardcall._src.types.arrays import as_bytes_view, from_proto, row_major, to_proto
 from shardcall.v1 import array_pb2
 
 

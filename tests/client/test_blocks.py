@@ -8,7 +8,7 @@ import pytest
 
 import shardcall
 from shardcall import Mesh, P
-from shardcall.blocks import block_grid
+from shardcall._src.types.blocks import block_grid
 
 # shape, spec, mesh axes, device ids (None: in order)
 LAYOUTS = [

@@ -13,10 +13,10 @@ from hypothesis.extra import numpy as hnp
 
 import shardcall
 from shardcall import P
-from shardcall.element_types import NAMES, parse_dtype
-from shardcall.rpc.chunk_codec import decode
-from shardcall.transfer.download import stream_answer
-from shardcall.transfer.upload import pack, stream_requests
+from shardcall._src.transfer.download import stream_answer
+from shardcall._src.transfer.upload import pack, stream_requests
+from shardcall._src.types.element_types import NAMES, parse_dtype
+from shardcall._src.wire.chunk_codec import decode
 from shardcall.v1 import kernel_service_pb2
 
 MIB = 2**20

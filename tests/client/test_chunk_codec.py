@@ -6,7 +6,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardcall.rpc.chunk_codec import Chunk, decode, encode_chunk
+from shardcall._src.wire.chunk_codec import Chunk, decode, encode_chunk
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
 
 CARRIERS = (

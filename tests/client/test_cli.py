@@ -6,10 +6,10 @@ import sys
 import pytest
 
 import shardcall
-from shardcall.access import token_file
-from shardcall.access.addresses import parse_address
-from shardcall.access.tls import Tls, find_tls
-from shardcall.cli.wording import as_options
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.option_names import as_options
+from shardcall._src.access.tls import Tls, find_tls
+from shardcall._src.wire import token_file
 
 typer = pytest.importorskip("typer")
 testing = pytest.importorskip("typer.testing")

@@ -6,10 +6,10 @@ import grpc
 import pytest
 
 import shardcall
-from shardcall import variables
-from shardcall.access.addresses import parse_address
-from shardcall.access.handshake import explain, no_answer
-from shardcall.access.tls import Tls
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.handshake import explain, no_answer
+from shardcall._src.access.tls import Tls
+from shardcall._src.wire import variables
 
 
 @pytest.fixture

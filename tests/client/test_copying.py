@@ -4,8 +4,8 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from shardcall.transfer import copying
-from shardcall.transfer.copying import Copier
+from shardcall._src.transfer import copying
+from shardcall._src.transfer.copying import Copier
 
 MIB = 2**20
 

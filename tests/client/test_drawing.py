@@ -10,8 +10,8 @@ import pytest
 
 import shardcall
 from shardcall import Mesh, P, aio
-from shardcall.blocks import block_grid
-from shardcall.display.drawing import Drawing, draw
+from shardcall._src.display.drawing import Drawing, draw
+from shardcall._src.types.blocks import block_grid
 
 AB = Mesh(a=4, b=2)
 

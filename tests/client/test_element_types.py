@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.element_types import NAMES, parse_dtype, to_dtype, to_element_type
+from shardcall._src.types.element_types import NAMES, parse_dtype, to_dtype, to_element_type
 from shardcall.v1 import array_pb2
 
 ALL = [code for code in array_pb2.ElementType.values() if code != array_pb2.ELEMENT_TYPE_UNSPECIFIED]
@@ -55,7 +55,7 @@ def test_other_types_are_refused_with_what_is_allowed(dtype):
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
 def test_dates_and_times_are_refused_with_the_way_round(dtype):
     with pytest.raises(shardcall.OperandTypeError, match=r"cannot travel; give its integers, \.view\('int64'\)"):
-        shardcall.operands.as_operand(np.zeros(3, dtype), "x")
+        shardcall._src.device_arrays.operands.as_operand(np.zeros(3, dtype), "x")
 
 
 def test_long_doubles_are_refused_where_they_are_longer():

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardcall.memory.free_list import FreeList
+from shardcall._src.memory.free_list import FreeList
 
 SIZE = 4096
 

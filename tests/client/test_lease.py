@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import shardcall
-from shardcall.lease import Lease
+from shardcall._src.device_arrays.lease import Lease
 
 HANDLE = b"\1" * 32
 

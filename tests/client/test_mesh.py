@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.errors import ProtocolError
-from shardcall.mesh import Mesh, as_mesh, from_proto, to_proto
+from shardcall._src.types.errors import ProtocolError
+from shardcall._src.types.mesh import Mesh, as_mesh, from_proto, to_proto
 from shardcall.v1 import mesh_pb2
 
 

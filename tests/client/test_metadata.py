@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 import shardcall as sc
-from shardcall.rpc.metadata import rpc_metadata
+from shardcall._src.wire.metadata import rpc_metadata
 
 
 def sent(monkeypatch, span_context):

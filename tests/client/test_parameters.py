@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.parameters import from_proto, to_proto, to_protos
+from shardcall._src.types.parameters import from_proto, to_proto, to_protos
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from end_to_end.processes import until
 
 import shardcall
-from shardcall.rpc.cancellation import Cancellation
-from shardcall.rpc.deadline import Deadline
-from shardcall.rpc.places import Places
+from shardcall._src.rpc.cancellation import Cancellation
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.places import Places
 
 
 def long() -> Deadline:

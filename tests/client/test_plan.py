@@ -1,7 +1,9 @@
 import pytest
 
 import shardcall
-from shardcall import Array, Mesh, P, plan
+from shardcall import Array, Mesh, P
+from shardcall._src.device_arrays import plan
+from shardcall._src.device_arrays.placement import ArrayPlacement
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 
 
@@ -35,7 +37,7 @@ MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation
 def test_a_plan_says_all_that_the_server_told():
     told = plan.from_proto(MESSAGE, MISS)
     assert told.mesh == Mesh(x=2, device_ids=[0, 1])
-    operand = plan.Placement(Array((3, 4), "float64"), P("x", None), (4, 4), (2, 4))
+    operand = ArrayPlacement(Array((3, 4), "float64"), P("x", None), (4, 4), (2, 4))
     assert told.operands == (operand, None)
     assert told.results == (operand,)
     assert told.collectives == (plan.Collective("collective-permute", 1, 32768),)
@@ -130,5 +132,5 @@ def test_a_transfer_of_what_the_plan_does_not_have_breaks_the_contract():
     message = kernel_pb2.Plan()
     message.CopyFrom(MESSAGE)
     message.transfers.add(operand=1)
-    with pytest.raises(shardcall.errors.ProtocolError, match="no such operand"):
+    with pytest.raises(shardcall._src.types.errors.ProtocolError, match="no such operand"):
         plan.from_proto(message, HIT)

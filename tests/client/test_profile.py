@@ -11,14 +11,14 @@ import pytest
 from client.tasks import cancel
 
 import shardcall as sc
+from shardcall._src.calls.profile import Profile
+from shardcall._src.display.meters import Meters
+from shardcall._src.rpc.cancellation import Cancellation
+from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.wire.metadata import REQUEST_ID_KEY
 from shardcall.aio.profile import AsyncProfile
 from shardcall.aio.threads import Threads
-from shardcall.display.meters import Meters
-from shardcall.profile import Profile
-from shardcall.rpc.cancellation import Cancellation
-from shardcall.rpc.deadline import deadline
-from shardcall.rpc.metadata import REQUEST_ID_KEY
-from shardcall.rpc.transport import Transport
 from shardcall.v1 import profile_service_pb2, profile_service_pb2_grpc
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.display.meters import SILENT, Meters
-from shardcall.display.progress import Progress
+from shardcall._src.display.meters import SILENT, Meters
+from shardcall._src.display.progress import Progress
 
 SETUP = """
     import sys, threading
-    from shardcall.display.meters import Meters, SILENT
-    from shardcall.display.progress_bars import Bar
+    from shardcall._src.display.meters import Meters, SILENT
+    from shardcall._src.display.progress_bars import Bar
     meters = Meters(True, show_after_s=0)
     def wait(): sys.stdin.readline()
 """
@@ -225,7 +225,7 @@ def test_a_narrow_terminal_shows_one_line_and_what_a_full_upload_waits_for():
 
 def test_a_call_under_a_second_shows_nothing_and_does_not_load_rich():
     code = """
-        from shardcall.display.meters import SHOW_AFTER_S
+        from shardcall._src.display.meters import SHOW_AFTER_S
         with Meters(True, show_after_s=SHOW_AFTER_S * 600).start() as meter:
             meter.upload(64 * 2**20)
             meter.add(64 * 2**20)
@@ -337,7 +337,7 @@ def test_what_a_program_prints_into_a_file_stays_there():
 def test_a_notebook_is_told_by_its_kernel(kernel, drawable, shown):
     code = f"""
         import types, importlib.machinery
-        from shardcall.display.progress_bars import in_notebook
+        from shardcall._src.display.progress_bars import in_notebook
         shell = types.SimpleNamespace(kernel={kernel})
         sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: shell)
         sys.modules["ipywidgets"] = {drawable} and types.ModuleType("ipywidgets")

@@ -3,8 +3,8 @@
 import pytest
 
 from shardcall import Array, Mesh, P
-from shardcall.plan import Placement
-from shardcall.resharding import find_transfer
+from shardcall._src.device_arrays.placement import ArrayPlacement
+from shardcall._src.device_arrays.resharding import find_transfer
 
 X = Mesh(x=4, device_ids=[0, 1, 2, 3])
 TURNED = Mesh(x=4, device_ids=[3, 2, 1, 0])
@@ -18,7 +18,7 @@ def placed(shape, spec, mesh, dtype="float64"):
         for name in (entry,) if isinstance(entry, str) else entry or ():
             counts[axis] *= mesh.shape[name]
     block = tuple(-(-n // count) for n, count in zip(shape, counts, strict=True))
-    return Placement(Array(shape, dtype), spec, tuple(b * c for b, c in zip(block, counts, strict=True)), block)
+    return ArrayPlacement(Array(shape, dtype), spec, tuple(b * c for b, c in zip(block, counts, strict=True)), block)
 
 
 def transfer(shape, from_spec, from_mesh, to_spec, to_mesh, **options):

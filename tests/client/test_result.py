@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall import plan
+from shardcall._src.device_arrays import plan
 
 
 def test_the_plan_is_read_when_it_is_asked_for_and_once(client, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 import shardcall
 from shardcall import aio
-from shardcall.rpc.retries import NO_RETRIES, Retries
+from shardcall._src.rpc.retries import NO_RETRIES, Retries
 
 LARGE = np.random.default_rng(0).integers(0, 255, 3 * 2**20, np.uint8)
 EXHAUSTED, UNAVAILABLE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall.errors import OperandOverflowError
+from shardcall._src.types.errors import OperandOverflowError
 from shardcall.methods.scalars import begun, bounds, typed
 
 

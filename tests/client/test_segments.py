@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from shardcall.arrays import Array
-from shardcall.errors import ServerUnavailableError
-from shardcall.memory.segment import CannotShareError, Segment
-from shardcall.memory.segments import Segments
-from shardcall.rpc.deadline import Deadline
+from shardcall._src.memory.segment import CannotShareError, Segment
+from shardcall._src.memory.segments import Segments
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.errors import ServerUnavailableError
 
 MIB = 2**20
 

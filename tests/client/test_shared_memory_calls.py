@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.memory.segment import Block
+from shardcall._src.memory.segment import Block
 
 MIB = 2**20
 

@@ -5,7 +5,7 @@ import pytest
 
 import shardcall
 from shardcall import P
-from shardcall.specs import as_spec, as_specs, from_proto, to_proto
+from shardcall._src.types.specs import as_spec, as_specs, from_proto, to_proto
 
 
 def test_entries_read_as_a_tuple():

@@ -3,8 +3,8 @@ import pytest
 
 import shardcall
 from shardcall import Array, Mesh, P
-from shardcall.calls import prepare
-from shardcall.spelling import caller_name, spell
+from shardcall._src.calls.calls import prepare
+from shardcall._src.types.spelling import caller_name, spell
 
 
 def test_names_of_diff_become_operands_and_specs():

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS, to_error
+from shardcall._src.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS, to_error
 from shardcall.v1 import error_pb2, kernel_service_pb2, timing_pb2
 
 REASONS = [name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.keys()][1:]  # noqa: SIM118

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import shardcall
+from shardcall._src.types.spellings import SPELLINGS
 from shardcall.methods import KernelMethods
-from shardcall.spellings import SPELLINGS
 from shardcall.v1 import (
     array_service_pb2,
     kernel_service_pb2,

@@ -1,6 +1,6 @@
 import pytest
 
-from shardcall.timing import PHASES, Timing, from_proto
+from shardcall._src.types.timing import PHASES, Timing, from_proto
 from shardcall.v1 import timing_pb2
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import shardcall
-from shardcall.access import token_file
-from shardcall.access.addresses import parse_address
-from shardcall.access.session import LONGEST_NAME, UNKNOWN, socket_name
-from shardcall.access.token import Token, find_token
-from shardcall.access.token_file import Entry
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.session import LONGEST_NAME, UNKNOWN, socket_name
+from shardcall._src.access.token import Token, find_token
+from shardcall._src.wire import token_file
+from shardcall._src.wire.token_file import Entry
 
 GIVEN, VARIABLE = "given-" + "g" * 20, "variable-" + "v" * 20
 LOCAL, REMOTE = parse_address("localhost:8470"), parse_address("gpu.example.org:8470")

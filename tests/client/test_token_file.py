@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardcall.access import token_file
-from shardcall.access.token_file import Entry, TokenFileError
+from shardcall._src.wire import token_file
+from shardcall._src.wire.token_file import Entry, TokenFileError
 
 TOKEN = "0123456789abcdef"
 LINE = f"alice run,arrays {TOKEN}\n"

@@ -1,6 +1,6 @@
 """What a server holds, as people read it."""
 
-from shardcall.usage import MeshState, Usage
+from shardcall._src.types.usage import MeshState, Usage
 
 
 def test_usage_prints_as_a_table():

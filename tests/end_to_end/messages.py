@@ -9,7 +9,7 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from shardcall.access import token_file
+from shardcall._src.wire import token_file
 from shardcall.v1 import array_pb2, error_pb2, kernel_pb2, kernel_service_pb2, mesh_pb2, timing_pb2
 
 F64 = array_pb2.ELEMENT_TYPE_FLOAT64

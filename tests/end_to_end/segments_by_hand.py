@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from end_to_end.messages import call, mesh, spec, tensor
 
-from shardcall.memory.shared_memory import map_file
+from shardcall._src.wire.shared_memory import map_file
 from shardcall.v1 import kernel_service_pb2, segment_service_pb2, segment_service_pb2_grpc
 
 MIB = 1 << 20

@@ -13,7 +13,7 @@ import pytest
 
 import shardcall as sc
 from shardcall import P
-from shardcall.spellings import SPELLINGS
+from shardcall._src.types.spellings import SPELLINGS
 
 MESH = sc.Mesh(x=8)
 ELEMENT_TYPES = [

@@ -11,7 +11,7 @@ from end_to_end.processes import X
 
 import shardcall as sc
 from shardcall import P
-from shardcall.rpc.deadline import Deadline
+from shardcall._src.rpc.deadline import Deadline
 
 MESH = sc.Mesh(x=8)
 ROWS = P("x", None)

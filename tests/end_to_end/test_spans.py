@@ -209,7 +209,7 @@ def test_a_collector_that_does_not_answer_holds_up_nobody(monkeypatch):
 def test_a_client_whose_program_makes_no_spans_sends_none_and_imports_nothing():
     code = (
         "import sys\n"
-        "from shardcall.rpc.metadata import rpc_metadata\n"
+        "from shardcall._src.wire.metadata import rpc_metadata\n"
         "sent = dict(rpc_metadata(1.0, 'id'))\n"
         "assert 'traceparent' not in sent, sent\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"

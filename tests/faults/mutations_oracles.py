@@ -6,7 +6,7 @@ import grpc
 import numpy as np
 from faults.mutations import Mutated
 
-from shardcall.element_types import to_dtype
+from shardcall._src.types.element_types import to_dtype
 from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2
 
 

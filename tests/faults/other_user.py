@@ -17,9 +17,9 @@ import threading
 import grpc
 
 import shardcall as sc
-import shardcall.memory.segment
-import shardcall.memory.shared_memory
-from shardcall.access import token_file
+import shardcall._src.memory.segment
+import shardcall._src.wire.shared_memory
+from shardcall._src.wire import token_file
 from shardcall.v1 import mesh_pb2, server_info_service_pb2, server_info_service_pb2_grpc
 
 __all__ = ["encodings", "shardcall"]

@@ -18,7 +18,7 @@ from conftest import ServerProcess
 from end_to_end.processes import X, alive, until
 
 import shardcall as sc
-from shardcall.memory.segment import open_segment
+from shardcall._src.memory.segment import open_segment
 
 AT_ONCE = 200
 CLIENTS = 4
@@ -115,7 +115,7 @@ def test_a_call_whose_segment_is_being_opened_is_answered(own_server, monkeypatc
         until(lambda: is_refused(observer))
         return segment
 
-    monkeypatch.setattr("shardcall.transfer.sharing.open_segment", open_and_signal)
+    monkeypatch.setattr("shardcall._src.transfer.sharing.open_segment", open_and_signal)
     with (
         sc.connect(server.address, retries=False, shared_memory=False) as observer,
         sc.connect(server.address, retries=False) as client,

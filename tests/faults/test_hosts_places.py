@@ -18,7 +18,7 @@ from faults.host_faults import proxied_cluster
 
 import shardcall as sc
 from shardcall import P
-from shardcall.access import token_file
+from shardcall._src.wire import token_file
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.ends import End
 from shardcall_server.frontend.workers.process import WorkerProcess

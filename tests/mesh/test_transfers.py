@@ -9,8 +9,8 @@ from jax.sharding import Mesh as JaxMesh
 from jax.sharding import NamedSharding, PartitionSpec
 
 from shardcall import Array, Mesh, P
-from shardcall.plan import Placement
-from shardcall.resharding import find_transfer
+from shardcall._src.device_arrays.placement import ArrayPlacement
+from shardcall._src.device_arrays.resharding import find_transfer
 
 SHAPE = (16, 24)
 MESHES = [
@@ -54,7 +54,7 @@ def test_a_transfer_is_what_is_no_equivalent_sharding_and_counts_what_devices_la
     for i, j in random.integers(0, len(every), (300, 2)):
         (from_mesh, from_spec, before), (to_mesh, to_spec, after) = every[i], every[j]
         placements = [
-            Placement(Array(SHAPE, "float32"), spec, SHAPE, placed.shard_shape(SHAPE))
+            ArrayPlacement(Array(SHAPE, "float32"), spec, SHAPE, placed.shard_shape(SHAPE))
             for spec, placed in ((from_spec, before), (to_spec, after))
         ]
         transfer = find_transfer(0, from_mesh, placements[0], to_mesh, placements[1])

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shardcall.functions import COMPARISONS
-from shardcall.spelling import SPELLINGS
+from shardcall._src.types.functions import COMPARISONS
+from shardcall._src.types.spelling import SPELLINGS
 
 ELEMENT_TYPES = "element types that the service does not have: object, text, time, long double, structured"
 METHODS = "methods of ufuncs: reduce, accumulate, reduceat, outer, at"

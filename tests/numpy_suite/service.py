@@ -16,8 +16,8 @@ from numpy_suite.scope import OutOfScopeError
 from numpy_suite.spelling import Call, placement, spell_function, spell_ufunc
 
 import shardcall as sc
-from shardcall.functions import BINARY, MASKED, UNARY
-from shardcall.spelling import spec_names
+from shardcall._src.types.functions import BINARY, MASKED, UNARY
+from shardcall._src.types.spelling import spec_names
 
 
 class Service:

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -41,20 +42,22 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
 
 
-def statements(tree: ast.AST, *, late: bool) -> Iterator[ast.AST]:
-    """Yields the nodes that run on import, and with `late` those inside functions too."""
+def statements(tree: ast.AST, *, late: bool, typed: bool) -> Iterator[ast.AST]:
+    """Yields the nodes that run on import; with `late` those in functions too, with `typed` those for type checkers."""
     for node in ast.iter_child_nodes(tree):
-        if is_type_checking(node) or (not late and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+        if not typed and is_type_checking(node):
+            continue
+        if not late and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         yield node
-        yield from statements(node, late=late)
+        yield from statements(node, late=late, typed=typed)
 
 
 @cache
-def imports(module: str, *, late: bool = True) -> frozenset[str]:
+def imports(module: str, *, late: bool = True, typed: bool = False) -> frozenset[str]:
     """Returns what a module imports: the project's modules by their full names, others as written."""
     names = set()
-    for node in statements(ast.parse(MODULES[module].read_text()), late=late):
+    for node in statements(ast.parse(MODULES[module].read_text()), late=late, typed=typed):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -174,14 +177,40 @@ def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
         ("shardcall_server.known_answers", ("mesh", "frontend", "agent")),
         ("shardcall_server.mesh", ("frontend", "agent")),
         ("shardcall_server.frontend", ("agent",)),
-        ("shardcall.access", ("display", "rpc", "memory", "transfer", "client", "aio", "cli")),
-        ("shardcall.display", ("access", "rpc", "memory", "transfer", "client", "aio", "cli")),
-        ("shardcall.rpc", ("memory", "transfer", "client", "aio", "cli")),
-        ("shardcall.memory", ("transfer", "client", "aio", "cli")),
-        ("shardcall.transfer", ("client", "aio", "cli")),
+        ("shardcall._src", ("client", "connection", "compiled", "local_server", "methods", "aio", "cli")),
+        ("shardcall.methods", ("client", "connection", "compiled", "local_server", "aio", "cli")),
+        ("shardcall.aio", ("cli",)),
     ],
 )
 def test_imports_run_one_way(lower: str, upper: tuple[str, ...]) -> None:
     chains = reached(below(lower))
-    forbidden = tuple(f"{top(lower)}.{package}" for package in upper)
-    assert not [chain for name, chain in chains.items() if name.startswith(forbidden)]
+    forbidden = tuple(f"{top(lower)}.{package}." for package in upper)
+    assert not [chain for name, chain in chains.items() if f"{name}.".startswith(forbidden)]
+
+
+CLIENT_FOLDERS = {
+    "wire": set(),
+    "types": set(),
+    "access": {"wire", "types"},
+    "display": {"wire", "types"},
+    "rpc": {"wire", "types", "access", "display"},
+    "device_arrays": {"wire", "types", "display", "rpc"},
+    "memory": {"wire", "types", "rpc"},
+    "transfer": {"wire", "types", "access", "display", "rpc", "device_arrays", "memory"},
+    "calls": {"wire", "types", "rpc", "device_arrays", "transfer"},
+    "local": {"types"},
+}
+"""The folders of the client's implementation, each with those that it may import."""
+
+
+def test_folders_of_the_client_import_only_those_below_them() -> None:
+    package = "shardcall._src"
+    assert {name.split(".")[2] for name in below(package) if name != package} == set(CLIENT_FOLDERS)
+    for folder, allowed in CLIENT_FOLDERS.items():
+        names = set().union(*(imports(module, typed=True) for module in below(f"{package}.{folder}")))
+        assert {name.split(".")[2] for name in names if name.startswith(f"{package}.")} - {folder} == allowed
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = {module: {name for name in imports(module, typed=True) if name in MODULES} - {module} for module in MODULES}
+    TopologicalSorter(graph).prepare()  # raises CycleError

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardcall.memory.shared_memory import HUGE_PAGE_BYTES
+from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import Arena, size_class
 from shardcall_server.frontend.memory.budget import MemoryBudget

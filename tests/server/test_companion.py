@@ -20,7 +20,7 @@ from typing import cast
 
 import pytest
 
-from shardcall.memory.shared_memory import map_file
+from shardcall._src.wire.shared_memory import map_file
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import SEALS
 from shardcall_server.frontend.memory.budget import MemoryBudget

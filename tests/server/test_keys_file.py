@@ -7,7 +7,7 @@ import re
 import pytest
 
 import shardcall as sc
-from shardcall import calls
+from shardcall._src.calls import calls
 from shardcall_server.frontend.programs.keys_file import read_keys
 from shardcall_server.settings import SettingsError
 

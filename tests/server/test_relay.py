@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 
-from shardcall.rpc.chunk_codec import Chunk, decode
+from shardcall._src.wire.chunk_codec import Chunk, decode
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.hosts import pieces, relay

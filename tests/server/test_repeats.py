@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shardcall.rpc.chunk_codec import Chunk
+from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.repeats import HashedChunks, Repeats

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardcall.memory.shared_memory import HUGE_PAGE_BYTES, map_file
+from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, map_file
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.segments import MAX_OWNER_SEGMENTS, MAX_SEGMENTS, Segment, Segments

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from shardcall.access import token_file
-from shardcall.access.addresses import parse_address
-from shardcall.access.session import UNKNOWN, open_session
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.session import UNKNOWN, open_session
+from shardcall._src.wire import token_file
 from shardcall_server.frontend.access.session_sockets import SessionSockets, open_session_sockets
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens
 

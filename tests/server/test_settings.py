@@ -8,7 +8,7 @@ import platform
 
 import pytest
 
-from shardcall import variables
+from shardcall._src.wire import variables
 from shardcall.cli.serve import serve
 from shardcall_server.frontend.serving import serve as serve_until_told
 from shardcall_server.settings import Settings, SettingsError

@@ -10,8 +10,8 @@ import grpc
 import pytest
 import structlog
 
-from shardcall.access import token_file
-from shardcall.access.token_file import Entry
+from shardcall._src.wire import token_file
+from shardcall._src.wire.token_file import Entry
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate

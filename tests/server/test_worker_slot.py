@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardcall.access.addresses import parse_address
-from shardcall.access.token import Token
-from shardcall.memory.shared_memory import map_file
-from shardcall.rpc.chunk_codec import Chunk, decode
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.token import Token
+from shardcall._src.wire.chunk_codec import Chunk, decode
+from shardcall._src.wire.shared_memory import map_file
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.agent import worker_slot as module
 from shardcall_server.agent.agent import AgentSettings, Visit

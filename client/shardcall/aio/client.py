@@ -8,16 +8,16 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from shardcall._src.calls.result import Result
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
 from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
-from shardcall.errors import ShardcallError
 from shardcall.methods import KernelMethods
-from shardcall.remote_array import RemoteArray
-from shardcall.result import Result
 
 
 def _find_unseen(client: Client) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
+from shardcall._src.calls.result import Result
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import find_remote_array
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.types.arrays import Array
 from shardcall.aio.asynchronous import Asynchronous, at_once, awaited
 from shardcall.aio.remote_array import running
 from shardcall.aio.threads import Threads
-from shardcall.arrays import Array
 from shardcall.compiled import CompiledKernel
-from shardcall.operands import OperandLike
-from shardcall.remote_array import find_remote_array
-from shardcall.result import Result
-from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S
 
 
 @functools.wraps(CompiledKernel.__call__)

@@ -8,15 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from shardcall._src.calls.profile import Profile
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall.aio.asynchronous import Asynchronous
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
-from shardcall.profile import Profile
-from shardcall.rpc.deadline import DEFAULT_TIMEOUT_S
 
 
 class AsyncProfile(Asynchronous[Profile]):
-    """As `shardcall.profile.Profile`, for ``async with``."""
+    """As `shardcall._src.calls.profile.Profile`, for ``async with``."""
 
     @property
     def path(self) -> Path | None:

@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
+from shardcall._src.calls.result import Result
+from shardcall._src.device_arrays.remote_array import Described, RemoteArray
+from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.threads import Threads
-from shardcall.errors import ShardcallError
-from shardcall.remote_array import Described, RemoteArray
-from shardcall.result import Result
 
 _Arguments = ParamSpec("_Arguments")
 _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)

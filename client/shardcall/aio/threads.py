@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from shardcall.errors import ClientClosedError, DeadlineExceededError
-from shardcall.forks import begin_anew_in_children
-from shardcall.rpc.cancellation import Cancellation
-from shardcall.rpc.deadline import is_timeout, waited_s
+from shardcall._src.rpc.cancellation import Cancellation
+from shardcall._src.rpc.deadline import is_timeout, waited_s
+from shardcall._src.types.errors import ClientClosedError, DeadlineExceededError
+from shardcall._src.wire.forks import begin_anew_in_children
 
 _Value = TypeVar("_Value")
 

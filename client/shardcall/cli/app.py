@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import shardcall
-from shardcall.variables import report_unknown
+from shardcall._src.wire.variables import report_unknown
 
 _COMMANDS = ("serve", "worker", "info", "health", "status", "token", "certificates", "client-config")
 _OF_THE_SERVER = frozenset({"serve", "worker", "certificates"})

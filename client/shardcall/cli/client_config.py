@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from shardcall.access import token_file
-from shardcall.access.addresses import parse_address
-from shardcall.access.tls import CA_VARIABLE, find_tls
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.option_names import as_options
+from shardcall._src.access.tls import CA_VARIABLE, find_tls
+from shardcall._src.types.errors import ShardcallError
+from shardcall._src.wire import token_file
 from shardcall.cli.encryption import CaCertificate
-from shardcall.cli.wording import as_options
-from shardcall.errors import ShardcallError
 
 
 def client_config(

@@ -7,13 +7,13 @@ from typing import Annotated, cast
 import grpc
 import typer
 
-from shardcall.access.addresses import parse_address
-from shardcall.access.channel import open_channel
-from shardcall.access.handshake import explain, no_answer
-from shardcall.access.tls import find_tls
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.channel import open_channel
+from shardcall._src.access.handshake import explain, no_answer
+from shardcall._src.access.option_names import as_options
+from shardcall._src.access.tls import find_tls
+from shardcall._src.types.errors import ShardcallError
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
-from shardcall.cli.wording import as_options
-from shardcall.errors import ShardcallError
 
 # grpc.health.v1 by hand: a request names a service in field 1, an empty one asks for the whole server; the answer is
 # field 1, an enum whose value 1 is SERVING. The client need not depend on a package for a few bytes.

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 import shardcall
+from shardcall._src.access.option_names import as_options
+from shardcall._src.types.kernels import KernelTable
+from shardcall._src.types.server_info import ServerInfo
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
-from shardcall.cli.wording import as_options
-from shardcall.kernels import KernelTable
-from shardcall.server_info import ServerInfo
 
 
 def info(

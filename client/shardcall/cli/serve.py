@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shardcall.variables import shadowed
+from shardcall._src.wire.variables import shadowed
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError
 from shardcall_server.settings_sources import load_settings

@@ -15,22 +15,22 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shardcall import usage
-from shardcall.access.addresses import Address, parse_address
-from shardcall.access.channel import open_channel
-from shardcall.access.tls import Tls, find_tls
-from shardcall.access.token import find_token
+from shardcall._src.access.addresses import Address, parse_address
+from shardcall._src.access.channel import open_channel
+from shardcall._src.access.option_names import as_options
+from shardcall._src.access.tls import Tls, find_tls
+from shardcall._src.access.token import find_token
+from shardcall._src.display.meters import Meters
+from shardcall._src.rpc.deadline import deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.types import usage
+from shardcall._src.types.errors import AccessDeniedError, ShardcallError
+from shardcall._src.types.server_info import ServerInfo
+from shardcall._src.types.sizes import human
+from shardcall._src.types.usage import Usage
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
-from shardcall.cli.wording import as_options
 from shardcall.client import ask_server_info
 from shardcall.connection import explained
-from shardcall.display.meters import Meters
-from shardcall.errors import AccessDeniedError, ShardcallError
-from shardcall.rpc.deadline import deadline
-from shardcall.rpc.transport import Transport
-from shardcall.server_info import ServerInfo
-from shardcall.sizes import human
-from shardcall.usage import Usage
 from shardcall.v1 import server_info_service_pb2
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))

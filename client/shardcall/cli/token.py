@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from shardcall.access import token_file
-from shardcall.access.token_file import Entry, TokenFileError
+from shardcall._src.wire import token_file
+from shardcall._src.wire.token_file import Entry, TokenFileError
 
 token = typer.Typer(help="Show and change the tokens of this user's servers.")
 

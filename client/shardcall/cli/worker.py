@@ -12,12 +12,12 @@ from typing import Annotated, get_args
 
 import typer
 
-from shardcall.access.addresses import Address, parse_address
-from shardcall.access.tls import find_tls
-from shardcall.access.token import find_token
+from shardcall._src.access.addresses import Address, parse_address
+from shardcall._src.access.option_names import as_options
+from shardcall._src.access.tls import find_tls
+from shardcall._src.access.token import find_token
+from shardcall._src.types.errors import ShardcallError
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
-from shardcall.cli.wording import as_options
-from shardcall.errors import ShardcallError
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
 from shardcall_server.agent.own_address import address_towards
 from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir

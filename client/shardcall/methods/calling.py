@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from difflib import get_close_matches
 from typing import Any, Generic, TypedDict, TypeVar
 
-from shardcall.mesh import MeshLike
-from shardcall.operands import OperandLike
-from shardcall.specs import SpecLike
-from shardcall.spelling import check_given, meant_specs, spec_names
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.specs import SpecLike
+from shardcall._src.types.spelling import check_given, meant_specs, spec_names
 
 Outcome = TypeVar("Outcome")
 """What a method returns: a `shardcall.Result`, or what awaits one."""

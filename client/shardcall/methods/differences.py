@@ -8,8 +8,8 @@ from typing import Literal, Unpack
 
 import numpy as np
 
+from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
-from shardcall.operands import OperandLike
 
 
 class Differences(Calling[Outcome]):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar, Unpack, cast, overload
 
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.types.specs import SpecLike
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
 from shardcall.methods.scalars import bounds, typed
-from shardcall.operands import OperandLike
-from shardcall.specs import SpecLike
 
 _Result_co = TypeVar("_Result_co", covariant=True)
 

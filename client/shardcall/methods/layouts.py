@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsIndex, Unpack
 
+from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
-from shardcall.operands import OperandLike
 
 
 class Layouts(Calling[Outcome]):

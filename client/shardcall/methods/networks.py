@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
-from shardcall.errors import InvalidOperandError
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.types.errors import InvalidOperandError
+from shardcall._src.types.specs import SpecLike
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
-from shardcall.operands import OperandLike
-from shardcall.specs import SpecLike
 
 Layers = Sequence[tuple[OperandLike, OperandLike]]
 LayerSpecs = Sequence[tuple[SpecLike | None, SpecLike | None]]

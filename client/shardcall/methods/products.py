@@ -6,9 +6,9 @@ from typing import Unpack
 
 import numpy.typing as npt
 
-from shardcall.element_types import parse_dtype
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.types.element_types import parse_dtype
 from shardcall.methods.calling import Calling, Outcome, ProductOptions
-from shardcall.operands import OperandLike
 
 
 class Products(Calling[Outcome]):

@@ -8,10 +8,10 @@ from typing import Any, SupportsIndex, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from shardcall.element_types import DType, parse_dtype
-from shardcall.errors import InvalidOperandError
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.types.element_types import DType, parse_dtype
+from shardcall._src.types.errors import InvalidOperandError
 from shardcall.methods.calling import ArrayOptions, Calling, Options, Outcome
-from shardcall.operands import OperandLike
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from ml_dtypes import iinfo
 
-from shardcall.element_types import DType, parse_dtype
-from shardcall.errors import InvalidOperandError, OperandOverflowError
-from shardcall.functions import COMPARISONS
-from shardcall.operands import OperandLike, to_numpy
+from shardcall._src.device_arrays.operands import OperandLike, to_numpy
+from shardcall._src.types.element_types import DType, parse_dtype
+from shardcall._src.types.errors import InvalidOperandError, OperandOverflowError
+from shardcall._src.types.functions import COMPARISONS
 
 _INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
 _NIBBLES = ("int4", "uint4")

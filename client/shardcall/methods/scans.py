@@ -6,10 +6,10 @@ from typing import SupportsIndex, Unpack
 
 import numpy.typing as npt
 
-from shardcall.element_types import parse_dtype
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.types.element_types import parse_dtype
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
 from shardcall.methods.scalars import row
-from shardcall.operands import OperandLike
 
 
 class Scans(Calling[Outcome]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from shardcall.access.addresses import Address
+from shardcall._src.access.addresses import Address
 
 
 def free_port(address: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import structlog
 
-from shardcall.rpc.chunk_codec import encode_chunk
+from shardcall._src.wire.chunk_codec import encode_chunk
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of

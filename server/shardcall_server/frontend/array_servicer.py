@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardcall.rpc.chunk_codec import Chunk
+from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import Call

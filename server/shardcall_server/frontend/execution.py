@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 
-from shardcall.blocks import device_label
+from shardcall._src.types.blocks import device_label
 from shardcall.v1 import kernel_pb2, kernel_service_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call

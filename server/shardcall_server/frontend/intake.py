@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from google.protobuf.message import Message
 
-from shardcall.rpc.chunk_codec import Chunk
+from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.call import Call

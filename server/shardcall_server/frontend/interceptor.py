@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import grpc
 import structlog
 
-from shardcall.rpc.chunk_codec import decode
+from shardcall._src.wire.chunk_codec import decode
 from shardcall.v1 import array_service_pb2, kernel_service_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard

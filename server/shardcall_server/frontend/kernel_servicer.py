@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from shardcall.rpc.chunk_codec import Chunk
+from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.access.policy import check_scope

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import xxhash
 from google.protobuf.message import Message
 
-from shardcall.rpc.chunk_codec import Chunk
+from shardcall._src.wire.chunk_codec import Chunk
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.call import REQUEST_ID_KEY, Call
 

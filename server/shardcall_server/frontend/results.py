@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall.rpc.chunk_codec import CarrierClass, encode_chunk
+from shardcall._src.wire.chunk_codec import CarrierClass, encode_chunk
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents
 from shardcall_server.frontend.memory.storage import Storage

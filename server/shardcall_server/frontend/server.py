@@ -13,7 +13,7 @@ from typing import cast
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from shardcall.access.token_file import own_entry, read
+from shardcall._src.wire.token_file import own_entry, read
 from shardcall.v1 import (
     array_service_pb2,
     array_service_pb2_grpc,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardcall import mesh, plan, resharding
-from shardcall.resharding import Transfer
+from shardcall._src.device_arrays import plan, resharding
+from shardcall._src.device_arrays.resharding import Transfer
+from shardcall._src.types import mesh
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.memory.storage import Given

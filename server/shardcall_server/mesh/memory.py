@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from shardcall.memory.shared_memory import map_file
+from shardcall._src.wire.shared_memory import map_file
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_worker.v1 import link_pb2
 

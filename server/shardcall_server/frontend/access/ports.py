@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import grpc
 
-from shardcall.access.addresses import parse_address
-from shardcall.access.session import socket_name
+from shardcall._src.access.addresses import parse_address
+from shardcall._src.access.session import socket_name
 from shardcall_server.frontend.access.certificates import Certificates
 from shardcall_server.settings import Settings, SettingsError
 

@@ -17,8 +17,8 @@ from contextlib import ExitStack, closing
 
 import structlog
 
-from shardcall.access.private_sockets import peer_of, usual_parents
-from shardcall.access.session import LONGEST_NAME, UNKNOWN
+from shardcall._src.access.session import LONGEST_NAME, UNKNOWN
+from shardcall._src.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens
 from shardcall_server.frontend.memory.private_directory import PrivateDirectory, remove_stale
 
@@ -33,7 +33,7 @@ class SessionSockets:
 
     Args:
         directory: where the sockets go; removed at the end.
-        names: of the sockets, by `shardcall.access.session.socket_name`.
+        names: of the sockets, by `shardcall._src.access.session.socket_name`.
         tokens: those that are exchanged.
 
     Raises:

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 import structlog
 
-from shardcall.rpc.chunk_codec import Chunk
+from shardcall._src.wire.chunk_codec import Chunk
 from shardcall_server.frontend.hosts.door import Door
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.relay import Outgoing, RelayedLink

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import structlog
 
-from shardcall.rpc.chunk_codec import decode
+from shardcall._src.wire.chunk_codec import decode
 from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError
 from shardcall_server.frontend.access.floods import FloodGuard

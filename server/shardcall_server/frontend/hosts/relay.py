@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall.rpc.chunk_codec import encode_chunk
+from shardcall._src.wire.chunk_codec import encode_chunk
 from shardcall.v1 import kernel_pb2
 from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of

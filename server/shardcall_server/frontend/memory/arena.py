@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from shardcall.memory.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
+from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.budget import MemoryBudget
 

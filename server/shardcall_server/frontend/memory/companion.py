@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from shardcall.access.private_sockets import peer_of, usual_parents
+from shardcall._src.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.private_directory import PrivateDirectory, remove_stale
 from shardcall_server.frontend.memory.segments import MAX_SEGMENTS, Segment

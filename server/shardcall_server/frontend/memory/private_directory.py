@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from shardcall.access.private_sockets import PREFIX, is_private
+from shardcall._src.wire.private_sockets import PREFIX, is_private
 
 _SOCKET_NAME = "segments"
 _MAX_PATH_BYTES = 107  # of `sun_path`, its closing zero left out

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shardcall.memory.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
+from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, make_present, map_file, round_up
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import ALIGNMENT_BYTES, SEALS, memory_errors
 from shardcall_server.frontend.memory.budget import MemoryBudget

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shardcall import Array, Mesh, P, ShardcallError, calls
-from shardcall.specs import PartitionSpec
+from shardcall import Array, Mesh, P, ShardcallError
+from shardcall._src.calls import calls
+from shardcall._src.types.specs import PartitionSpec
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import did_you_mean, shorten
 from shardcall_server.settings import SettingsError

@@ -1,0 +1,1 @@
+"""Implementation of the client. Only names that `shardcall` exports are public."""

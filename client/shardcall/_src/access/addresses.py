@@ -1,0 +1,70 @@
+"""Where a server is."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from shardcall._src.types.errors import InvalidRequestError
+
+_HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
+_FORMS = 'give "host:port", such as "localhost:8470", or "unix:/path/to/socket"'
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server is.
+
+    Attributes:
+        target: for gRPC.
+        is_local: whether it is this machine.
+        host: its name or address, without brackets; empty for a Unix socket.
+        port: 0 for a Unix socket.
+    """
+
+    target: str
+    is_local: bool
+    host: str = ""
+    port: int = 0
+
+    @property
+    def is_socket(self) -> bool:
+        """Whether it is a Unix socket."""
+        return not self.host
+
+
+def parse_address(address: str) -> Address:
+    """Returns the address that a caller means.
+
+    Raises:
+        InvalidRequestError: if it is none.
+    """
+    if not isinstance(address, str):
+        raise _refusal(address, _FORMS)
+    if "://" in address and not address.startswith("unix:"):
+        raise _refusal(address, f"leave out the scheme and {_FORMS}")
+    if address.startswith("unix:"):
+        if not address.removeprefix("unix:").removeprefix("//"):
+            raise _refusal(address, _FORMS)
+        return Address(address, is_local=True)
+    match = _HOST_AND_PORT.fullmatch(address)
+    if not match:
+        raise _refusal(address, _FORMS)
+    if not 1 <= int(match["port"]) <= 65535:
+        raise _refusal(address, "a port is 1 to 65535")
+    host = match["host"].strip("[]")
+    return Address(address, _is_loopback(host), host, int(match["port"]))
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _refusal(address: object, advice: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{address!r} is no address of a server; {advice}", field="address")

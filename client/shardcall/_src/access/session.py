@@ -1,0 +1,70 @@
+"""Exchanges this user's token for a session token, at a private Unix socket of the server.
+
+Anybody may take a TCP port once its server has ended. So the client shows the token of the user's file at a socket in a
+folder that this user alone may enter, to a process of this user. It sends a session token to the port, which is worth
+nothing after the server's process has ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import socket
+import sys
+
+from shardcall._src.access.addresses import Address
+from shardcall._src.wire.private_sockets import own_folders, peer_of
+
+UNKNOWN = b"unknown"
+"""The answer to a token that the server does not know; a session token is longer."""
+LONGEST_NAME = 64
+"""At most so many characters has a name of `socket_name`, for a port or a Unix socket."""
+
+_LONGEST_ANSWER = 1024
+
+
+def socket_name(address: Address) -> str:
+    """The name of the socket in its folder: a server has one for each address at which it alone listens."""
+    if address.is_socket:
+        path = address.target.removeprefix("unix:")
+        path = os.path.realpath(path.removeprefix("//") if path.startswith("//") else path)
+        return "unix:" + hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    host = address.host if address.host == "localhost" else ipaddress.ip_address(address.host).compressed
+    return f"{host}:{address.port}"
+
+
+def open_session(address: Address, token: str, timeout_s: float) -> str | None:
+    """Exchanges a token.
+
+    Args:
+        address: of a server on this machine.
+        token: of the user's file.
+        timeout_s: how long the server may take.
+
+    Returns:
+        The session token; empty if the server does not know the token, None if no server of this user listens at the
+        address.
+    """
+    if sys.platform != "linux":  # as servers are
+        return None
+    name = socket_name(address)
+    for folder in own_folders():
+        try:
+            return _exchange(os.path.join(folder, name), token, timeout_s)
+        except OSError:  # a server of another address, or one that was killed
+            continue
+    return None
+
+
+def _exchange(path: str, token: str, timeout_s: float) -> str:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(max(timeout_s, 1e-3))
+        connection.connect(path)
+        if peer_of(connection)[1] != os.geteuid():
+            raise PermissionError(path)
+        connection.send(token.encode())
+        answer = connection.recv(_LONGEST_ANSWER)
+        if not answer:
+            raise ConnectionResetError(path)
+        return "" if answer == UNKNOWN else answer.decode("ascii")

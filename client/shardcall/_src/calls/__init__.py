@@ -1,0 +1,1 @@
+"""Preparation of calls and their results."""

@@ -1,0 +1,109 @@
+"""The methods for arrays that stay on the mesh."""
+
+from __future__ import annotations
+
+import builtins
+from abc import ABC, abstractmethod
+
+from shardcall._src.calls.residents import Handle, Residents
+from shardcall._src.device_arrays.operands import OperandLike, as_operand
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
+from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.errors import InvalidOperandError
+from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.specs import SpecLike
+
+
+class ArrayMethods(ABC):
+    """Puts arrays on the mesh, where they stay between calls, and gets them back."""
+
+    _residents: Residents
+
+    @abstractmethod
+    def _deadline(self, timeout: float | None) -> Deadline:
+        """Returns the deadline that a caller asks for, from now."""
+
+    def put(
+        self,
+        x: OperandLike,
+        /,
+        *,
+        mesh: MeshLike | None = None,
+        spec: SpecLike | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+    ) -> RemoteArray:
+        """Puts an array on the mesh, where it stays.
+
+        Args:
+            x: whatever NumPy takes.
+            mesh: the devices to lie on; None for the server's default mesh.
+            spec: how it is split; None splits its first axis over all mesh axes.
+            timeout: seconds, upload included; None for the server's maximum.
+
+        Returns:
+            The array on the mesh, an operand of any kernel.
+
+        Raises:
+            ResourceExhaustedError: if the server has no room for it.
+            ShardcallError: of the class that fits.
+        """
+        if isinstance(x, RemoteArray | Array):
+            raise InvalidOperandError(
+                f"x is {x!r}, which has no values here; give an array, or call Client.reshard(x, keep=True, …) for "
+                "a copy of a RemoteArray on the mesh",
+                field="x",
+            )
+        return self._residents.put(self, as_operand(x, "x"), mesh, spec, self._deadline(timeout))
+
+    def get(self, array: Handle, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
+        """Copies an array from the mesh.
+
+        Args:
+            array: a `RemoteArray`, or the handle of one.
+            timeout: seconds, download included; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if it is no longer there.
+            ShardcallError: of the class that fits.
+        """
+        return self._residents.get(array, self._deadline(timeout))
+
+    def describe(self, array: Handle, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
+        """Asks the server about an array.
+
+        Args:
+            array: a `RemoteArray`, or the handle of one, which may be another client's.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if it is no longer there.
+            ShardcallError: of the class that fits.
+        """
+        return self._residents.describe(self, array, self._deadline(timeout))
+
+    def delete(self, /, *arrays: Handle, timeout: float | None = SHORT_TIMEOUT_S) -> int:
+        """Deletes arrays from the mesh; those that are not there are passed over.
+
+        Args:
+            arrays: `RemoteArray` objects, or handles.
+            timeout: seconds; None for the server's maximum.
+
+        Returns:
+            How many of them were there.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        return self._residents.delete(arrays, self._deadline(timeout))
+
+    def list(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> builtins.list[RemoteArray]:
+        """Asks the server which arrays this client has there, oldest first.
+
+        Args:
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        return self._residents.all(self, self._deadline(timeout))

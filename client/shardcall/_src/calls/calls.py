@@ -1,0 +1,195 @@
+"""A call as the wire holds it, made from what a caller wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from shardcall._src.calls.call_memo import CallMemo, call_key
+from shardcall._src.device_arrays.operands import as_operand
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
+from shardcall._src.types import arrays, mesh, parameters, specs
+from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.blocks import device_label
+from shardcall._src.types.errors import InvalidOperandError, InvalidRequestError, ShardcallError, ShardingError
+from shardcall._src.types.mesh import Mesh, MeshLike, as_mesh
+from shardcall._src.types.specs import PartitionSpec, SpecLike, as_specs, axis_names
+from shardcall._src.types.spelling import caller_name, operand_name, spell
+from shardcall.v1 import array_pb2, kernel_pb2
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that is ready to go.
+
+    Attributes:
+        message: all of it but the arrays.
+        operands: arrays that can travel or are on the mesh; an `Array` where there is a type only, None where left
+            out.
+    """
+
+    message: kernel_pb2.KernelCall
+    operands: tuple[NDArray | RemoteArray | Array | None, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the caller calls each operand."""
+        return tuple(operand_name(self.message.kernel, i) for i in range(len(self.operands)))
+
+    @property
+    def values(self) -> tuple[NDArray | RemoteArray | None, ...]:
+        """The operands, all with values.
+
+        Raises:
+            InvalidOperandError: if one has a type only.
+        """
+        for index, operand in enumerate(self.operands):
+            if isinstance(operand, Array):
+                name = operand_name(self.message.kernel, index)
+                raise InvalidOperandError(
+                    f"{name} is {operand!r}, a type without values; give an array, or use plan or compile",
+                    field=name,
+                )
+        return tuple(operand for operand in self.operands if not isinstance(operand, Array))
+
+    @property
+    def types(self) -> tuple[Array | None, ...]:
+        """The operands' types."""
+        return tuple(None if item is None else arrays.type_of(item) for item in self.operands)
+
+    @property
+    def handles(self) -> list[bytes]:
+        """The handles of the operands that are on the mesh, at their indices; empty for the others."""
+        found = [bytes.fromhex(item.handle) if isinstance(item, RemoteArray) else b"" for item in self.operands]
+        return found if any(found) else []
+
+    def type_messages(self) -> list[array_pb2.ArrayType]:
+        """The operands' types as the wire holds them."""
+        return [arrays.to_proto(kind) for kind in self.types]
+
+
+def prepare(
+    kernel: str,
+    operands: Sequence[Any],
+    keywords: Mapping[str, Any],
+    *,
+    mesh: MeshLike | None = None,
+    in_specs: Sequence[SpecLike | None] | None = None,
+    out_specs: Sequence[SpecLike | None] | None = None,
+    strategy: str = AUTO,
+    memo: CallMemo | None = None,
+) -> Call:
+    """Returns the call that a caller means; its message may be one of the memo's, which is kept as it is.
+
+    Raises:
+        ShardcallError: of the class that fits, if it cannot be sent.
+    """
+    for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
+        if not isinstance(text, str):
+            raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
+    spelled = spell(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
+    values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(spelled.operands))
+    named = partial(caller_name, kernel)
+    given, wanted = as_specs(spelled.in_specs, "in_specs", named), as_specs(spelled.out_specs, "out_specs", named)
+    over, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), given)
+    memo = CallMemo() if memo is None else memo
+    key = call_key(kernel, spelled.parameters, over, specs, wanted, strategy)
+    if (message := memo.find(key)) is None:
+        message = _message(kernel, spelled.parameters, over, specs, wanted, strategy)
+        memo.keep(key, message)
+    return Call(message, values)
+
+
+def placed(
+    kernel: str,
+    operands: Sequence[NDArray | RemoteArray | Array | None],
+    over: Mesh | None,
+    in_specs: Sequence[PartitionSpec | None] | None,
+) -> tuple[Mesh | None, Sequence[PartitionSpec | None] | None]:
+    """Returns mesh and specs of a call, those unset taken from operands that are on the mesh.
+
+    Args:
+        kernel: which is called.
+        operands: of the call.
+        over: the mesh that the caller gives; None for that of the first operand that has one.
+        in_specs: what the caller gives; where it is None, an operand's own spec is taken if the mesh has its axes.
+
+    Raises:
+        ShardingError: if no mesh is given and two operands lie on different devices, or on the same ones in another
+            order.
+    """
+    resident = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
+    if not resident:
+        return over, in_specs
+    if over is None:
+        over = _common_mesh(kernel, resident)
+    specs = list(in_specs or ())
+    for i, operand in resident.items():
+        specs += [None] * (i + 1 - len(specs))
+        names = {name for entry in operand.spec for name in axis_names(entry)}
+        if specs[i] is None and names <= set(over.axis_names):
+            specs[i] = operand.spec
+    return over, specs
+
+
+def _common_mesh(kernel: str, resident: Mapping[int, RemoteArray]) -> Mesh:
+    """The mesh of the first operand that has one; the others may name axes otherwise, but lie on the same devices."""
+    (first, known), *others = resident.items()
+    for i, operand in others:
+        if operand.mesh.device_ids == known.mesh.device_ids:
+            continue
+        same = set(operand.mesh.device_ids or ()) == set(known.mesh.device_ids or ())
+        raise ShardingError(
+            f"{operand_name(kernel, first)} lies on {_where(known)} and {operand_name(kernel, i)} on "
+            f"{_where(operand)}{', the same devices in another order' if same else ''}; say where they are to meet, "
+            "mesh=…, or move one of them with Client.reshard(array, mesh=…, keep=True)",
+            field="mesh",
+        )
+    return known.mesh
+
+
+def _where(array: RemoteArray) -> str:
+    devices = f" of devices {device_label(array.mesh.device_ids)}" if array.mesh.device_ids else ""
+    return f"{Mesh(array.mesh.shape)}{devices} as {array.spec}"
+
+
+def _message(
+    kernel: str,
+    given: Mapping[str, Any],
+    over: Mesh | None,
+    in_specs: Sequence[PartitionSpec | None] | None,
+    out_specs: Sequence[PartitionSpec | None] | None,
+    strategy: str,
+) -> kernel_pb2.KernelCall:
+    try:
+        return kernel_pb2.KernelCall(
+            kernel=kernel,
+            parameters=parameters.to_protos(given),
+            mesh=None if over is None else mesh.to_proto(over),
+            in_specs=map(specs.to_proto, in_specs or ()),
+            out_specs=map(specs.to_proto, out_specs or ()),
+            strategy=strategy,
+        )
+    except ShardcallError:
+        raise
+    except (TypeError, ValueError) as error:  # from protobuf, e.g. a lone surrogate in a name
+        raise InvalidRequestError(f"the call cannot be sent: {error}") from None
+
+
+def _operand(value: Any, field: str) -> NDArray | RemoteArray | Array | None:
+    if value is None or isinstance(value, Array):
+        return value
+    if (array := find_remote_array(value)) is not None:
+        check_there(array, field)
+        return array
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not _has_values(value):
+        return Array(value.shape, value.dtype)  # such as jax.ShapeDtypeStruct
+    return as_operand(value, field)
+
+
+def _has_values(value: Any) -> bool:
+    return hasattr(value, "__array__") or hasattr(value, "__dlpack__")

@@ -1,0 +1,165 @@
+"""Recording what a server's devices do, and bringing the files here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self, SupportsFloat
+
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.types.errors import InvalidParameterError, ProtocolError, ShardcallError
+from shardcall._src.wire.metadata import new_request_id
+from shardcall.v1 import profile_service_pb2
+
+_TAKE_BACK_S = 2.0
+_MOST_PARTS = 8
+_MOST_FILES = 1000
+_FORBIDDEN = ("", ".", "..")
+_FORBIDDEN_CHARACTERS = frozenset('\\:\0<>"|?*')  # those that mean something to some system
+
+
+class Profile:
+    """A recording; begins and ends with a ``with`` block. Made by `Client.profile`.
+
+    Attributes:
+        path: the folder with the files; None before the block has ended.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        directory: str | os.PathLike[str],
+        max_seconds: float,
+        deadline: Callable[[], Deadline],
+    ) -> None:
+        if not isinstance(directory, str | os.PathLike):
+            raise InvalidParameterError(f"directory is {directory!r}; give a path", field="directory")
+        if isinstance(max_seconds, bool) or not isinstance(max_seconds, SupportsFloat):
+            raise InvalidParameterError(f"max_seconds is {max_seconds!r}; give seconds", field="max_seconds")
+        self.path: Path | None = None
+        self._transport = transport
+        self._directory = Path(directory)
+        self._max_seconds = float(max_seconds)
+        self._deadline = deadline
+
+    def start(self) -> None:
+        """Begins to record.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        request = profile_service_pb2.StartProfileRequest(max_seconds=self._max_seconds)
+        self._directory.mkdir(parents=True, exist_ok=True)  # rather now than when all has been recorded
+        begin, request_id, until = self._transport.stubs.profiles.StartProfile, new_request_id(), self._deadline()
+        try:
+            self._transport.unary(begin, request, until, request_id=request_id)
+        except BaseException as error:
+            if not isinstance(error, ShardcallError) or not error.reason:  # else the server refused it
+                self._take_back(lambda until: self._transport.unary(begin, request, until, request_id=request_id))
+            raise
+
+    def discard(self) -> None:
+        """Ends the recording and throws it away; if the server cannot be reached, that does so after `max_seconds`."""
+        with contextlib.suppress(ShardcallError):
+            self._transport.stop_profile(_count, Deadline(_TAKE_BACK_S))
+
+    def stop(self) -> Path:
+        """Ends the recording and fetches its files; returns the folder that they are in.
+
+        Raises:
+            ShardcallError: of the class that fits; no files are left then.
+        """
+        folder = _fresh_folder(self._directory)
+        try:
+            self._transport.stop_profile(lambda messages: _receive(messages, folder), self._deadline())
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self.path = folder
+        return folder
+
+    def _take_back(self, begin: Callable[[Deadline], object]) -> None:
+        """Ends what may have begun though no answer came: asks by the same id, so that there is one, and ends that."""
+
+        def run() -> None:
+            with contextlib.suppress(ShardcallError):
+                begin(Deadline(_TAKE_BACK_S))
+                self.discard()
+
+        # In a thread: what was cancelled here is not cancelled there.
+        thread = threading.Thread(target=run, name="shardcall-profile", daemon=True)
+        thread.start()
+        thread.join(2 * _TAKE_BACK_S)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.stop()
+            return
+        with contextlib.suppress(ShardcallError, OSError):  # the error in the block says more
+            self.stop()
+
+
+def _count(messages: Iterator[profile_service_pb2.StopProfileResponse]) -> int:
+    return sum(1 for _ in messages)
+
+
+def _fresh_folder(directory: Path) -> Path:
+    """Makes a folder where tools for JAX's profiles look for it."""
+    runs = directory / "plugins" / "profile"
+    runs.mkdir(parents=True, exist_ok=True)
+    name = time.strftime("%Y_%m_%d_%H_%M_%S")
+    number = 1
+    while True:
+        folder = runs / (name if number == 1 else f"{name}_{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def _receive(messages: Iterator[profile_service_pb2.StopProfileResponse], folder: Path) -> None:
+    """Writes the files that come, each once, below a folder that is this process's own."""
+    with contextlib.ExitStack() as stack:
+        present, file = "", None
+        seen: set[str] = set()
+        for message in messages:
+            if file is None or message.path != present:
+                stack.close()
+                present = message.path
+                file = stack.enter_context(_create(folder, present, seen))
+            file.write(message.data)
+
+
+def _create(folder: Path, path: str, seen: set[str]) -> BinaryIO:
+    """Makes a file that was not there, by its path below a folder.
+
+    Raises:
+        ProtocolError: the path leads elsewhere, or came before.
+    """
+    parts = path.split("/")
+    if len(parts) > _MOST_PARTS or any(part in _FORBIDDEN or _FORBIDDEN_CHARACTERS & set(part) for part in parts):
+        raise ProtocolError(f"the server sent a file of a profile to {path[:200]!r}, which is not below its folder")
+    if len(seen) == _MOST_FILES:
+        raise ProtocolError(f"the server sent more than {_MOST_FILES} files for one profile")
+    seen.add(path)
+    target = folder.joinpath(*parts)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target.open("xb")  # follows no link, and takes no file that is there
+    except (FileExistsError, NotADirectoryError):
+        raise ProtocolError(f"the server sent the file {path[:200]!r} of a profile twice") from None

@@ -1,0 +1,281 @@
+"""Putting arrays on the mesh, asking about them, and copying them back."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
+
+from shardcall._src.device_arrays import plan
+from shardcall._src.device_arrays.lease import Lease
+from shardcall._src.device_arrays.remote_array import (
+    SHORT_TIMEOUT_S,
+    Owner,
+    RemoteArray,
+    SupportsRemoteArray,
+    Where,
+    check_there,
+    check_where,
+    find_remote_array,
+    mark_lost,
+)
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.transfer import download
+from shardcall._src.transfer.download import Answer, Kept, array_answer
+from shardcall._src.transfer.execution import check_size, chunk_bytes
+from shardcall._src.transfer.sharing import Shared, Sharing, run_shared
+from shardcall._src.transfer.upload import pack, stream_requests
+from shardcall._src.types import mesh, specs
+from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ResourceExhaustedError, ShardcallError
+from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.server_info import Limits
+from shardcall._src.types.specs import SpecLike
+from shardcall.v1 import array_service_pb2
+
+_MOST_HANDLES = 1024
+_CLOSE_TIMEOUT_S = 2.0
+_DEFAULT_LEASE_S = 60.0
+_RESIDENT_LIMIT = "RESIDENT_LIMIT"
+
+_Value = TypeVar("_Value")
+
+Handle: TypeAlias = SupportsRemoteArray | str
+"""An array on the mesh: the object, or its handle as the object tells it."""
+
+
+class Residents:
+    """The arrays that a client has on the mesh; safe to use from several threads at once.
+
+    Args:
+        transport: to the server.
+        limits: of the server.
+        sharing: of memory with it; None where that cannot be.
+        epoch: of its mesh.
+    """
+
+    def __init__(self, transport: Transport, limits: Limits, sharing: Sharing | None, epoch: int) -> None:
+        self._transport = transport
+        self._here = Where(transport.address, epoch)
+        self._limits = limits
+        self._sharing = sharing
+        # The thread of the lease must not keep the client, or it would never be collected.
+        self._lease = Lease(
+            limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), partial(_delete, transport)
+        )
+
+    @property
+    def lease_id(self) -> bytes:
+        """Whose the arrays are."""
+        return self._lease.lease_id
+
+    def put(
+        self, owner: Owner, array: NDArray, over: MeshLike | None, spec: SpecLike | None, until: Deadline
+    ) -> RemoteArray:
+        """Puts an array of any layout on the mesh."""
+        check_size(array.nbytes, self._limits.max_call_bytes)
+        _check_room(array.nbytes, self._limits.max_resident_bytes)
+        header = array_service_pb2.PutArrayHeader(
+            mesh=None if over is None else mesh.to_proto(mesh.as_mesh(over)),
+            spec=specs.to_proto(None if spec is None else specs.as_spec(spec)),
+            lease_id=self.lease_id,
+        )
+
+        def put(shared: Shared | None) -> array_service_pb2.PutArrayResponse:
+            regions = {} if shared is None else shared.regions
+            packed = pack([array], inline_bytes=self._limits.max_inline_bytes, regions=regions)
+            header.array.CopyFrom(packed.messages[0])
+            chunk = chunk_bytes(self._limits)
+            requests = partial(stream_requests, array_service_pb2.PutArrayRequest, header, packed.streamed, chunk)
+            return self._transport.put_array(requests, until, shares=shared is not None)
+
+        with self.making():
+            answer = self.make_room(lambda: run_shared(self._sharing, [array], 0, until, put), until)
+            return self._lease.hold(answer.array.handle, partial(self._described, owner, answer.array))
+
+    def get(self, array: Handle, until: Deadline) -> NDArray:
+        """Copies an array from the mesh."""
+        array = _resolved(array)
+        handle = self._handle(array)
+
+        def get(shared: Shared | None) -> NDArray:
+            room = None if shared is None else shared.room
+            space = None if room is None else room.message()
+            request = array_service_pb2.GetArrayRequest(handle=handle, result_space=space)
+            read = partial(array_answer, most_bytes=self._limits.max_call_bytes, room=room)
+            return self._transport.get_array(request, read, until, shares=shared is not None)
+
+        with self.using([array], ["the array"]):
+            return run_shared(self._sharing, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get)
+
+    def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
+        """Asks about an array, of this client or another."""
+        array = _resolved(array)
+        request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
+        with self.using([array], ["the array"]):
+            answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, until).array
+        describe = partial(self._described, owner, answer)
+        held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
+        return held or describe()
+
+    def all(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
+        """Asks for all arrays of this client, oldest first."""
+        request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id)
+        answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, until)
+        held = [self._lease.hold_listed(item.handle, partial(self._described, owner, item)) for item in answer.arrays]
+        return [array for array in held if array is not None]
+
+    def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
+        """Deletes arrays, passing over those that were deleted before; returns how many of them were there."""
+        resolved = map(_resolved, arrays)
+        there = [array for array in resolved if not (isinstance(array, RemoteArray) and array.lost)]
+        handles = [self._handle(array) for array in there]
+        deleted = _delete(self._transport, handles, until)
+        for array in (*there, *self._lease.release(handles)):
+            if isinstance(array, RemoteArray):
+                mark_lost(array, "which was deleted")
+        return deleted
+
+    def making(self) -> AbstractContextManager[None]:
+        """Around a call that leaves arrays on the mesh, until they have been `kept`."""
+        return self._lease.making()
+
+    def kept(self, owner: Owner, answer: Answer) -> tuple[NDArray | RemoteArray, ...]:
+        """Returns a call's results, those that stay on the mesh as objects."""
+        results: list[NDArray | RemoteArray] = []
+        for index, result in enumerate(answer.results):
+            if isinstance(result, Kept):
+                results.append(self._lease.hold(result.handle, partial(self._from_plan, owner, result, index, answer)))
+            else:
+                results.append(result)
+        return tuple(results)
+
+    @contextmanager
+    def using(self, arrays: Sequence[object], names: Sequence[str]) -> Iterator[None]:
+        """Around a call: lets an array that the server no longer has say so from now on.
+
+        Args:
+            arrays: what the call uses; those that are not on the mesh are passed over.
+            names: what the caller calls each.
+
+        Raises:
+            ArrayLostError: if the server has lost one of them; tells which.
+            InvalidOperandError: if one lies on another server.
+        """
+        resident = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
+        for array, name in resident:
+            check_where(array, self._here, name)
+        try:
+            yield
+        except ArrayLostError as error:
+            begin = error.metadata.get("handle", "").rstrip("…")
+            for array, name in resident:
+                if begin and array.handle.startswith(begin):
+                    mark_lost(array, "which the mesh no longer has")
+                    self._lease.release([bytes.fromhex(array.handle)])
+                    raise _lost(array, name, error) from None
+            raise
+
+    def make_room(self, call: Callable[[], _Value], until: Deadline) -> _Value:
+        """Makes a call that leaves arrays on the mesh, where those whose objects the caller has lost make room."""
+        self._delete_dropped(until)
+        try:
+            return call()
+        except ResourceExhaustedError as error:
+            if error.reason != _RESIDENT_LIMIT:
+                raise
+            gc.collect()  # objects in cycles, such as a traceback's, are lost too
+            if not self._delete_dropped(until):
+                raise
+        return call()
+
+    def close(self) -> None:
+        """Deletes all arrays, if the server can be reached, and ends the lease's thread."""
+        handles, arrays = self._lease.close()
+        for array in arrays:
+            mark_lost(array, "whose client was closed")
+        with contextlib.suppress(ShardcallError):  # they go when the lease ends
+            _delete(self._transport, handles, Deadline(_CLOSE_TIMEOUT_S))
+
+    def _delete_dropped(self, until: Deadline) -> bool:
+        """Deletes the arrays whose objects the caller has lost; returns whether there were any."""
+        try:
+            return self._lease.delete_dropped(lambda handles: _delete(self._transport, handles, until))
+        except ShardcallError:  # the lease's thread tries again
+            return True
+
+    def _handle(self, array: RemoteArray | str) -> bytes:
+        if isinstance(array, RemoteArray):
+            check_there(array, "the array")
+            check_where(array, self._here, "the array")
+            return bytes.fromhex(array.handle)
+        try:
+            return bytes.fromhex(array)
+        except (TypeError, ValueError):
+            raise InvalidOperandError(
+                f"{_named(array)} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits",
+                field="array",
+            ) from None
+
+    def _described(self, owner: Owner, answer: array_service_pb2.ArrayDescription) -> RemoteArray:
+        placement = plan.placement(answer.placement)
+        if placement is None:
+            raise download.broken("an array has no element type")
+        over = mesh.from_proto(answer.mesh)
+        return RemoteArray(owner, self._here, answer.handle, placement, over, answer.device_bytes)
+
+    def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer) -> RemoteArray:
+        placement = plan.placement(answer.plan.results[index]) if index < len(answer.plan.results) else None
+        if placement is None:
+            raise download.broken(f"result {index} stays on the mesh, and the plan does not tell how")
+        over = mesh.from_proto(answer.plan.mesh)
+        device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
+        return RemoteArray(owner, self._here, result.handle, placement, over, device_bytes)
+
+
+def _named(value: object) -> str:
+    return repr(value) if isinstance(value, str) else f"a value of type {type(value).__name__}"
+
+
+def _resolved(array: Handle) -> RemoteArray | str:
+    return find_remote_array(array) or cast(str, array)
+
+
+def _lost(array: RemoteArray, name: str, error: ArrayLostError) -> ArrayLostError:
+    return ArrayLostError(
+        f"{name} is {array.type}, which the mesh no longer has: it was deleted, its lease ended or the mesh restarted; "
+        "put the array anew",
+        reason=error.reason,
+        field=error.field if name == "the array" else name,
+        metadata=error.metadata,
+        timing=error.timing,
+        status=error.status,
+    )
+
+
+def _check_room(nbytes: int, limit_bytes: int) -> None:
+    if 0 < limit_bytes < nbytes:
+        raise ResourceExhaustedError(
+            f"the array has {nbytes:,} bytes, and the arrays of one client may take {limit_bytes:,} on the devices; "
+            "start the server with a larger --max-resident-bytes",
+            field="x",
+        )
+
+
+def _renew(transport: Transport, lease_id: bytes) -> None:
+    request = array_service_pb2.RenewLeaseRequest(lease_id=lease_id)
+    transport.unary(transport.stubs.arrays.RenewLease, request, Deadline(SHORT_TIMEOUT_S))
+
+
+def _delete(transport: Transport, handles: Sequence[bytes], until: Deadline | None = None) -> int:
+    until = until or Deadline(SHORT_TIMEOUT_S)
+    deleted = 0
+    for begin in range(0, len(handles), _MOST_HANDLES):
+        request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MOST_HANDLES])
+        deleted += transport.unary(transport.stubs.arrays.DeleteArrays, request, until).deleted_count
+    return deleted

@@ -1,0 +1,87 @@
+"""What a call comes back with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardcall._src.device_arrays import plan
+from shardcall._src.device_arrays.plan import Plan
+from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
+from shardcall._src.transfer.download import Answer
+from shardcall._src.types import arrays, timing
+from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.errors import InvalidOperandError
+from shardcall._src.types.timing import Timing
+from shardcall.v1 import kernel_pb2
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Result:
+    """What a call comes back with: ``.array`` is the result; ``numpy.asarray(result)`` works too.
+
+    Attributes:
+        arrays: the results: writeable arrays whose memory is theirs, or a `RemoteArray` each with ``keep=True``.
+        timing: where the time went.
+        cache_hit: whether the program was there when the call came.
+        explanation: after a miss, the parts of the key that differ from the nearest one cached.
+        from_disk: after a miss, whether the compiled program was found on the server's disk and only loaded.
+    """
+
+    arrays: tuple[Any, ...]
+    timing: Timing
+    cache_hit: bool
+    explanation: str
+    # As bytes: the message would keep the whole answer, with the arrays' bytes, in memory.
+    _plan: bytes
+    from_disk: bool = False
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What was done; read when it is first asked for, since it would be most of the work of a small call."""
+        outcome = kernel_pb2.CACHE_OUTCOME_HIT if self.cache_hit else kernel_pb2.CACHE_OUTCOME_MISS
+        cache = kernel_pb2.CacheAnswer(outcome=outcome, explanation=self.explanation, from_disk=self.from_disk)
+        return plan.from_proto(kernel_pb2.Plan.FromString(self._plan), cache)
+
+    @property
+    def array(self) -> Any:
+        """The only result; which class it has, the caller knows by ``keep``.
+
+        Raises:
+            InvalidOperandError: if there is not exactly one.
+        """
+        if len(self.arrays) != 1:
+            raise InvalidOperandError(f"the call has {len(self.arrays)} results; use .arrays", field="array")
+        return self.arrays[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the results: ``by_row, by_column = client.gradient(x)``."""
+        return iter(self.arrays)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
+        return np.array(self.array, dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        types = ", ".join(str(arrays.type_of(array)) for array in self.arrays)
+        kept = ", kept on the mesh" if any(find_remote_array(array) is not None for array in self.arrays) else ""
+        cached = plan.told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
+        where = ".array" if len(self.arrays) == 1 else ".arrays"
+        took = f"{self.timing.round_trip * 1e3:.1f} ms"
+        return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}{kept}; see {where}>"
+
+
+def from_answer(answer: Answer, results: tuple[NDArray | RemoteArray, ...], round_trip_s: float) -> Result:
+    """Returns the result that an answer holds."""
+    return Result(
+        arrays=results,
+        timing=timing.from_proto(answer.timing, round_trip_s),
+        cache_hit=answer.cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
+        from_disk=answer.cache.from_disk,
+        explanation=answer.cache.explanation,
+        _plan=answer.plan.SerializeToString(),
+    )

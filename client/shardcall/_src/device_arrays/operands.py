@@ -1,0 +1,79 @@
+"""Arrays as a caller gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from shardcall._src.device_arrays.remote_array import SupportsRemoteArray
+from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.element_types import refusal, to_element_type
+from shardcall._src.types.errors import InvalidOperandError, OperandTypeError
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """An array of another library that NumPy can read in place."""
+
+    def __dlpack__(self, **options: Any) -> Any: ...
+    def __dlpack_device__(self) -> Any: ...
+
+
+OperandLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsRemoteArray
+"""Whatever NumPy takes: arrays, scalars, nested lists, ``__array__``, ``__dlpack__``, buffers; arrays on the mesh."""
+
+
+def as_operand(value: OperandLike, field: str) -> NDArray:
+    """Returns a caller's array as one of NumPy's that can travel, in whatever layout it has.
+
+    Copies only what is no array yet; `row_major` gives it the form that travels.
+
+    Raises:
+        InvalidOperandError: if NumPy makes no array of it, or only by losing a mask.
+        OperandTypeError: if its element type cannot travel.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise InvalidOperandError(
+            f"{field} is a masked array, whose mask would be lost; give value.filled(…)", field=field
+        )
+    array = to_numpy(value, field)
+    if array.dtype.kind in "OUSV" and (told := _no_array(value)):
+        raise OperandTypeError(f"{field} is {told}", field=field)
+    if array.dtype.hasobject and isinstance(value, int):
+        raise OperandTypeError(
+            f"{field} is an integer below -2**63 or above 2**64 - 1; give a smaller one", field=field
+        )
+    if array.dtype.hasobject:
+        raise refusal(f"object (from {type(value).__name__})", field)
+    to_element_type(array.dtype, field)
+    return array
+
+
+def _no_array(value: object) -> str:
+    """What an object is that no array of numbers can be made of, and what to give instead; empty for others."""
+    if isinstance(value, np.ndarray | np.generic | list | tuple | int) or hasattr(value, "__array__"):
+        return ""
+    if isinstance(value, Iterator):
+        return f"a {type(value).__name__}, which NumPy does not read; give list(…), or numpy.fromiter(…, dtype)"
+    what = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+    inside = ", such as list(….values())" if isinstance(value, Mapping) else ""
+    return f"{what}, which is no array of numbers; give an array, a number or nested lists of numbers{inside}"
+
+
+def to_numpy(value: Any, field: str) -> NDArray:
+    """Returns what NumPy makes of a caller's array, without a copy where there is memory to share.
+
+    Raises:
+        InvalidOperandError: if NumPy makes nothing of it.
+    """
+    try:
+        # Numbers and lists have neither; a check of the protocol would be most of the work for them.
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:  # `value` is foreign code and may raise anything
+        reason = str(error).partition("\n")[0]
+        raise InvalidOperandError(f"{field} is no array: {reason}", field=field) from error

@@ -1,0 +1,25 @@
+"""The placement of an array on a mesh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.specs import PartitionSpec
+
+
+@dataclass(frozen=True)
+class ArrayPlacement:
+    """An array as it is placed on the mesh.
+
+    Attributes:
+        type: the shape and element type that the caller sees.
+        spec: the mesh axes that each array axis is sharded over.
+        padded_shape: the shape on the devices: each sharded axis rounded up to a multiple of its devices.
+        block_shape: the shape of the block that each device holds.
+    """
+
+    type: Array
+    spec: PartitionSpec
+    padded_shape: tuple[int, ...]
+    block_shape: tuple[int, ...]

@@ -1,0 +1,227 @@
+"""What a call does: everything but the values."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardcall._src.device_arrays.placement import ArrayPlacement
+from shardcall._src.device_arrays.resharding import Transfer
+from shardcall._src.display.drawing import Drawing
+from shardcall._src.types import arrays, mesh, specs
+from shardcall._src.types.blocks import BlockGrid, block_grid
+from shardcall._src.types.errors import InvalidOperandError, ProtocolError
+from shardcall._src.types.mesh import Mesh
+from shardcall._src.types.sizes import human
+from shardcall.v1 import kernel_pb2
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Collective:
+    """The collectives of one kind in the compiled program; one in a loop's body counts once.
+
+    Attributes:
+        kind: the operation in the compiled text, such as ``collective-permute``.
+        count: how many there are.
+        bytes_per_device: the bytes of their results on one device, added up.
+    """
+
+    kind: str
+    count: int
+    bytes_per_device: int
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.kind} ({self.bytes_per_device:,} bytes a device)"
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Bytes that one device needs while the kernel runs."""
+
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+
+    def __str__(self) -> str:
+        parts = (self.argument_bytes, self.output_bytes, self.temp_bytes)
+        return "{:,} + {:,} + {:,} bytes (operands + results + temporary) = ".format(*parts) + human(sum(parts))
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """What a call does: everything but the values.
+
+    Attributes:
+        kernel: the kernel's name.
+        mesh: the mesh, with its device ids.
+        operands: one per operand in the kernel's order; None for one left out.
+        results: one per result.
+        strategy: the strategy chosen, and ``strategy_reason`` why.
+        strategy_timings: where the server timed strategies to choose one: the median seconds of each, the one chosen
+            first, then by time.
+        collectives: the collectives of the compiled program.
+        flops_per_device: floating-point operations on one device, as the compiler estimates them.
+        memory: what one device must hold.
+        key: the labelled parts of the key that the compiled kernel is kept by, in order.
+        key_digest: SHA-256 over them, hexadecimal.
+        cache_hit: whether the program was there when this plan was asked for.
+        explanation: after a miss, the parts of the key that differ from the nearest one cached.
+        from_disk: after a miss, whether the compiled program was found on the server's disk and only loaded.
+        transfers: the operands on the mesh that are moved first, to the placement that the program takes. They are a
+            property of the call, not of the program. Arrays that come with the call are placed, not moved.
+        reproducible: whether this call's results are the same bits on every mesh, in every layout and by every
+            strategy; False where that is not promised.
+    """
+
+    kernel: str
+    mesh: Mesh
+    operands: tuple[ArrayPlacement | None, ...]
+    results: tuple[ArrayPlacement, ...]
+    strategy: str
+    strategy_reason: str
+    collectives: tuple[Collective, ...]
+    flops_per_device: float
+    memory: DeviceMemory
+    key: Mapping[str, str] = field(hash=False)
+    key_digest: str
+    cache_hit: bool
+    explanation: str
+    strategy_timings: Mapping[str, float] = field(default_factory=dict, hash=False)
+    from_disk: bool = False
+    transfers: tuple[Transfer, ...] = ()
+    reproducible: bool = False
+
+    def visualize(self, which: int | str = 0) -> Drawing:
+        """Draws the blocks of an operand or result, each with the devices that hold it.
+
+        Args:
+            which: the index of an operand, or ``"operand 1"``, ``"result 0"``, ``"result"``.
+
+        Returns:
+            The drawing: ``print(plan.visualize())`` shows it as text, a notebook's cell as a picture.
+
+        Raises:
+            InvalidOperandError: if there is no such array.
+        """
+        title, placement = self._find(which)
+        moved = "".join(f", moved {t.origin}" for t in self.transfers if title == f"operand {t.operand}")
+        return Drawing(f"{title}: {placement.type} {placement.spec} on {self.mesh.short}{moved}", self.blocks(which))
+
+    def blocks(self, which: int | str = 0) -> BlockGrid:
+        """Tells which devices hold which block of an operand or result; ``which`` as in `visualize`."""
+        _, placement = self._find(which)
+        return block_grid(placement.type.shape, placement.spec, self.mesh)
+
+    def _find(self, which: int | str) -> tuple[str, ArrayPlacement]:
+        arrays_by_title: dict[str, ArrayPlacement | None] = {
+            **{f"operand {i}": operand for i, operand in enumerate(self.operands)},
+            **{f"result {i}": result for i, result in enumerate(self.results)},
+        }
+        title = f"operand {which}" if isinstance(which, int) else which if " " in which else f"{which} 0"
+        placement = arrays_by_title.get(title)
+        if placement is None:
+            known = ", ".join(name for name, item in arrays_by_title.items() if item is not None)
+            raise InvalidOperandError(f"the plan has no {which!r}; there are: {known}", field="which")
+        return title, placement
+
+    def __repr__(self) -> str:
+        types = ", ".join("None" if operand is None else str(operand.type) for operand in self.operands)
+        cached = told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
+        count, nbytes = len(self.transfers), sum(transfer.received_bytes for transfer in self.transfers)
+        moves = f", moves {count} operand{'s' * (count > 1)} ({nbytes:,} bytes)" if count else ""
+        return f"<Plan {self.kernel}({types}) by {self.strategy!r} on {self.mesh.short}, {cached}{moves}>"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.kernel} on {self.mesh.short}",
+            f"  strategy     {self.strategy}: {self.strategy_reason}",
+            *(f"  operand {i}    {_line(item)}" for i, item in enumerate(self.operands) if item is not None),
+            *(f"  result {i}     {_line(item)}" for i, item in enumerate(self.results)),
+            *(f"  transfer     {transfer}" for transfer in self.transfers),
+            *(f"  collectives  {c.count} × {c.kind}, {c.bytes_per_device:,} bytes a device" for c in self.collectives),
+            f"  bits         {'the same on every mesh' if self.reproducible else 'may differ from mesh to mesh'}",
+            f"  work         {self.flops_per_device:.4g} FLOPs a device",
+            f"  memory       {self.memory} a device",
+            f"  key          {self.key_digest[:16]}, {told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)}",
+        ]
+        # As a hanging paragraph: it may name many parts of the key.
+        miss = textwrap.fill(self.explanation, _WIDTH, initial_indent="  miss         ", subsequent_indent=" " * 15)
+        return "\n".join([*lines, miss] if miss else lines)
+
+
+def told_origin(*, cache_hit: bool, from_disk: bool) -> str:
+    """Where a program came from, in the words of plans and results."""
+    return "cached" if cache_hit else "loaded from disk" if from_disk else "compiled now"
+
+
+def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
+    """Returns the plan that a message holds."""
+    over, operands = mesh.from_proto(message.mesh), tuple(map(placement, message.operands))
+    return Plan(
+        kernel=message.kernel,
+        mesh=over,
+        operands=operands,
+        results=tuple(result for item in message.results if (result := placement(item))),
+        strategy=message.strategy,
+        strategy_reason=message.strategy_reason,
+        collectives=tuple(Collective(c.kind, c.count, c.bytes_per_device) for c in message.collectives),
+        flops_per_device=message.flops_per_device,
+        memory=DeviceMemory(message.memory.argument_bytes, message.memory.output_bytes, message.memory.temp_bytes),
+        key={part.label: part.value for part in message.key},
+        key_digest=message.key_digest,
+        cache_hit=cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
+        from_disk=cache.from_disk,
+        explanation=cache.explanation,
+        strategy_timings={timing.strategy: timing.seconds for timing in message.strategy_timings},
+        transfers=tuple(_transfer(item, over, operands) for item in message.transfers),
+        reproducible=message.reproducible,
+    )
+
+
+def _transfer(message: kernel_pb2.Transfer, over: Mesh, operands: tuple[ArrayPlacement | None, ...]) -> Transfer:
+    taken = operands[message.operand] if message.operand < len(operands) else None
+    if taken is None:
+        raise ProtocolError(
+            f"the server reports that operand {message.operand} moves, and the plan has no such operand"
+        )
+    return Transfer(
+        operand=message.operand,
+        type=taken.type,
+        from_mesh=mesh.from_proto(message.mesh),
+        from_spec=specs.from_proto(message.spec),
+        to_mesh=over,
+        to_spec=taken.spec,
+        received_bytes=message.received_bytes,
+        through_host=message.through_host,
+    )
+
+
+def transfer_to_proto(transfer: Transfer) -> kernel_pb2.Transfer:
+    """Returns the message for a transfer; its destination is in the plan."""
+    return kernel_pb2.Transfer(
+        operand=transfer.operand,
+        mesh=mesh.to_proto(transfer.from_mesh),
+        spec=specs.to_proto(transfer.from_spec).spec,
+        received_bytes=transfer.received_bytes,
+        through_host=transfer.through_host,
+    )
+
+
+def placement(message: kernel_pb2.ArrayPlacement) -> ArrayPlacement | None:
+    """Returns the placement that a message holds; None for an operand left out."""
+    kind = arrays.from_proto(message.type)
+    if kind is None:
+        return None
+    return ArrayPlacement(
+        type=kind,
+        spec=specs.from_proto(message.spec),
+        padded_shape=tuple(message.padded_shape),
+        block_shape=tuple(message.block_shape),
+    )
+
+
+def _line(placement: ArrayPlacement) -> str:
+    return f"{placement.type} {placement.spec}, blocks of {placement.block_shape}"

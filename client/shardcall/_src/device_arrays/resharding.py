@@ -1,0 +1,115 @@
+"""Operands on the mesh that a call moves between devices before its kernel runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shardcall._src.device_arrays.placement import ArrayPlacement
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.blocks import block_grid
+from shardcall._src.types.mesh import Mesh
+from shardcall._src.types.specs import PartitionSpec
+
+_Block: TypeAlias = tuple[tuple[int, int], ...]
+"""Where a block begins and ends along each axis of the padded array."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """An operand on the mesh that is moved before the program runs, to the placement that the program takes.
+
+    Attributes:
+        operand: its index in the kernel's order.
+        type: its shape and element type.
+        from_mesh: the mesh that it is placed on, with its device ids.
+        from_spec: how it is partitioned over that mesh.
+        to_mesh: the mesh of the program, with its device ids.
+        to_spec: how the program takes it.
+        received_bytes: what all devices together receive: of each device's block the part that it does not hold yet;
+            with ``through_host`` complete blocks.
+        through_host: whether it moves through the memory of the server's host, as it does where the two placements
+            are padded differently.
+    """
+
+    operand: int
+    type: Array
+    from_mesh: Mesh
+    from_spec: PartitionSpec
+    to_mesh: Mesh
+    to_spec: PartitionSpec
+    received_bytes: int
+    through_host: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Its placement, the bytes and the path: ``from P('x') on Mesh(x=8), 64 bytes between devices``."""
+        there = "" if self.from_mesh == self.to_mesh else f" on {self.from_mesh.short}"
+        path = "through the host" if self.through_host else "between devices"
+        return f"from {self.from_spec}{there}, {self.received_bytes:,} bytes {path}"
+
+    def __str__(self) -> str:
+        return f"operand {self.operand} {self.origin}"
+
+
+def find_transfer(
+    operand: int,
+    from_mesh: Mesh,
+    placed: ArrayPlacement,
+    to_mesh: Mesh,
+    taken: ArrayPlacement,
+    *,
+    between_hosts: bool = False,
+) -> Transfer | None:
+    """Returns the transfer that an operand needs; None where its placement is the one that the program takes.
+
+    As for ``jax.sharding.Sharding.is_equivalent_to``, two placements are the same if their devices are the same, in
+    the same order, and each device has the same block. The names of mesh axes do not matter.
+
+    Args:
+        operand: its index in the kernel's order.
+        from_mesh: the mesh that it is placed on.
+        placed: how it is placed there.
+        to_mesh: the mesh of the program.
+        taken: how the program takes it.
+        between_hosts: whether the devices belong to several hosts; other devices are then reached through the hosts.
+    """
+    if from_mesh == to_mesh and placed == taken:
+        return None
+    held, needed = _blocks(from_mesh, placed), _blocks(to_mesh, taken)
+    padded_alike = placed.padded_shape == taken.padded_shape
+    if padded_alike and list(held.items()) == list(needed.items()):
+        return None
+    through_host = not padded_alike or (between_hosts and held.keys() != needed.keys())
+    elements = sum(
+        _size(block, taken.type.shape) - (0 if through_host else _shared(block, held.get(device), taken.type.shape))
+        for device, block in needed.items()
+    )
+    nbytes = elements * taken.type.dtype.itemsize
+    return Transfer(operand, taken.type, from_mesh, placed.spec, to_mesh, taken.spec, nbytes, through_host)
+
+
+def _blocks(mesh: Mesh, placement: ArrayPlacement) -> Mapping[int, _Block]:
+    """The block of each device, in the mesh's order of devices."""
+    grid = block_grid(placement.type.shape, placement.spec, mesh)
+    blocks = {
+        device: tuple((i * width, (i + 1) * width) for i, width in zip(index, placement.block_shape, strict=True))
+        for index, devices in grid.holders.items()
+        for device in devices
+    }
+    return {device: blocks[device] for device in mesh.device_ids or range(mesh.size)}
+
+
+def _size(block: _Block, shape: tuple[int, ...]) -> int:
+    """The elements of a block that are not padding."""
+    return math.prod(max(0, min(end, n) - begin) for (begin, end), n in zip(block, shape, strict=True))
+
+
+def _shared(block: _Block, other: _Block | None, shape: tuple[int, ...]) -> int:
+    """The elements, padding left out, that are in both blocks."""
+    if other is None:
+        return 0
+    both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(block, other, strict=True))
+    return _size(both, shape)

@@ -1,0 +1,107 @@
+"""Drawings of the blocks of an array: as text, and as a notebook shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from shardcall._src.display import notebook
+from shardcall._src.types.blocks import BlockGrid, device_label
+
+_WIDEST = 110
+_MOST_ROWS = 64
+_MOST_LISTED = 128
+
+
+class _Printer(Protocol):
+    """IPython's."""
+
+    def text(self, text: str, /) -> object: ...
+
+
+class Drawing(str):
+    """The blocks of an array, each with the devices that hold it: text to print, and in a notebook a picture.
+
+    Attributes:
+        caption: what is drawn, in a line.
+        grid: the blocks.
+    """
+
+    caption: str
+    grid: BlockGrid
+
+    def __new__(cls, caption: str, grid: BlockGrid) -> Drawing:
+        """Draws the text, which a string takes when it is made."""
+        drawing = super().__new__(cls, f"{caption}\n{draw(grid)}")
+        drawing.caption = caption
+        drawing.grid = grid
+        return drawing
+
+    def __getnewargs__(self) -> tuple[str, BlockGrid]:  # type: ignore[override]  # of its own constructor, for pickle
+        return self.caption, self.grid
+
+    def _repr_svg_(self) -> str | None:
+        """A notebook's picture, of rank 1 and 2; None for what it shows as a table."""
+        return notebook.picture(self.caption, self.grid) if _boxes(self.grid) else None
+
+    def _repr_html_(self) -> str | None:
+        """A notebook's table, of other ranks and of too many blocks; None for what it shows as a picture."""
+        if _boxes(self.grid):
+            return None
+        return notebook.table(self.caption, len(self.grid.shape), *_listed(self.grid))
+
+    def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
+        """What IPython prints in a terminal: the lines, and not how a string of them is written."""
+        printer.text(str(self))
+
+
+def draw(grid: BlockGrid) -> str:
+    """Returns a drawing: boxes for rank 1 and 2, a table of blocks for others and for what is too large.
+
+    Each box names the devices that hold the block, several where it is replicated; the indices along the
+    edges are those of the caller's array, without padding.
+    """
+    return "\n".join(_boxes(grid) or _table(grid))
+
+
+def _boxes(grid: BlockGrid) -> list[str]:
+    """The lines of a drawing in boxes; none where it cannot be drawn so."""
+    if len(grid.shape) not in (1, 2) or max(grid.counts) > _MOST_ROWS:
+        return []
+    columns, rows, cells = notebook.labels(grid)
+    width = max(len(text) for line in [columns, *cells] for text in line) + 2
+    margin = max(map(len, rows))
+    indent = " " * (margin + 1) if margin else ""
+
+    def rule(left: str, middle: str, right: str) -> str:
+        return indent + left + middle.join(["─" * width] * len(columns)) + right
+
+    lines = [indent + " " + " ".join(text.center(width) for text in columns), rule("┌", "┬", "┐")]
+    for i, (label, line) in enumerate(zip(rows, cells, strict=True)):
+        if i:
+            lines.append(rule("├", "┼", "┤"))
+        body = "│".join(text.center(width) for text in line)
+        lines.append((f"{label:>{margin}} " if margin else "") + f"│{body}│")
+    lines.append(rule("└", "┴", "┘"))
+    return [line.rstrip() for line in lines] if len(lines[-1]) <= _WIDEST else []
+
+
+def _table(grid: BlockGrid) -> Iterable[str]:
+    first, left_out, last = _listed(grid)
+    width = max(len(devices) for devices, _ in [*first, *last])
+    for part in (first, last):
+        yield from (f"device {devices:<{width}}  [{', '.join(spans)}]" for devices, spans in part)
+        if left_out and part is first:
+            yield f"… {left_out:,} more blocks …"
+
+
+def _listed(grid: BlockGrid) -> tuple[list[notebook.Row], int, list[notebook.Row]]:
+    """The first blocks, how many are left out in the middle, and the last ones."""
+    rows = [
+        (device_label(devices), tuple(grid.label(axis, i) for axis, i in enumerate(block)))
+        for block, devices in grid.holders.items()
+    ]
+    if len(rows) <= _MOST_LISTED:
+        return rows, 0, []
+    half = _MOST_LISTED // 2
+    return rows[:half], len(rows) - _MOST_LISTED, rows[-half:]

@@ -1,0 +1,194 @@
+"""Meters: who counts what a call moves, and whom they tell of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from shardcall._src.display.progress import Listener, Phase, Progress
+from shardcall._src.display.progress_bars import Bar, in_notebook, on_terminal
+from shardcall._src.types.errors import InvalidParameterError
+
+SHOW_AFTER_S = 1.0
+_INTERVAL_S = 0.1
+# Less is moved within the second anyway, and the timer that opens a bar costs a thread.
+_BAR_BYTES = 8 * 2**20
+
+
+class Meter:
+    """Counts the bytes of one call, phase after phase; this one tells nobody.
+
+    A context manager around the call. Phases follow one another; `add` may be called from another thread.
+    """
+
+    def upload(self, total_bytes: int) -> None:
+        """Begins the upload, if there is anything to move."""
+        if total_bytes:
+            self.begin("upload", total_bytes)
+
+    def compile(self) -> None:
+        """Begins the compilation, which has no bytes to count."""
+        self.begin("compile", 0)
+
+    def download(self, total_bytes: int) -> None:
+        """Begins the download, if there is anything to move."""
+        if total_bytes:
+            self.begin("download", total_bytes)
+
+    def begin(self, phase: Phase, total_bytes: int) -> None:
+        """Begins a phase."""
+
+    def add(self, count_bytes: int) -> None:
+        """Counts bytes, before they are given on: the answer to the last may come at once."""
+
+    def close(self, *, done: bool) -> None:
+        """Ends the last phase.
+
+        Args:
+            done: whether the call came to its end.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(done=kind is None)
+
+
+SILENT = Meter()
+"""The meter of calls whose progress nobody follows."""
+
+
+class Meters:
+    """Makes the meters of a client's calls.
+
+    Args:
+        progress: who is told: a function; True for a bar on a terminal or in a notebook; False for nobody.
+        show_after_s: how long a call runs before it gets a bar.
+    """
+
+    def __init__(self, progress: bool | Listener = True, show_after_s: float = SHOW_AFTER_S) -> None:
+        if not callable(progress) and not isinstance(progress, bool):
+            raise InvalidParameterError(
+                f"progress is {progress!r}; give a function of a shardcall.Progress, True for a bar or False",
+                field="progress",
+            )
+        self._progress = progress
+        self._show_after_s = show_after_s
+
+    def start(self) -> Meter:
+        """Returns the meter of a call that begins now."""
+        if callable(self._progress):
+            return _ToldMeter(self._progress)
+        if self._progress and (on_terminal() or in_notebook()):
+            return _ShownMeter(self._show_after_s)
+        return SILENT
+
+
+class _CountingMeter(Meter):
+    """Holds how far the call is."""
+
+    def __init__(self) -> None:
+        self._phase: Phase | None = None
+        self._done = self._total = 0
+        self._began_at = 0.0
+
+    def begin(self, phase: Phase, total_bytes: int) -> None:
+        self._phase, self._done, self._total = phase, 0, total_bytes
+        self._began_at = time.monotonic()
+
+    def add(self, count_bytes: int) -> None:
+        self._done += count_bytes
+
+    def now(self) -> Progress | None:
+        """How far the call is; None before its first phase."""
+        if self._phase is None:
+            return None
+        return Progress(self._phase, self._done, self._total, time.monotonic() - self._began_at)
+
+
+class _ToldMeter(_CountingMeter):
+    """Tells a function, ten times a second at most and at the end of each phase.
+
+    The function may run in a thread of gRPC's, where an error would end the call as a failure of the
+    connection. So its error silences it, and is raised when the call is done.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__()
+        self._listener: Listener | None = listener
+        self._error: Exception | None = None
+        self._next_at = 0.0
+
+    def begin(self, phase: Phase, total_bytes: int) -> None:
+        self._end()
+        super().begin(phase, total_bytes)
+        self._next_at = self._began_at + _INTERVAL_S
+
+    def add(self, count_bytes: int) -> None:
+        self._done += count_bytes
+        if self._done >= self._total:
+            self._end()
+        elif time.monotonic() >= self._next_at:
+            self._tell()
+            self._next_at = time.monotonic() + _INTERVAL_S
+
+    def close(self, *, done: bool) -> None:
+        if done:
+            self._end()
+            if self._error is not None:
+                raise self._error
+
+    def _end(self) -> None:
+        self._tell()
+        self._phase = None
+
+    def _tell(self) -> None:
+        progress = self.now()
+        if progress is None or self._listener is None:
+            return
+        try:
+            self._listener(progress)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is raised in `close`
+            self._error, self._listener = error, None
+
+
+class _ShownMeter(_CountingMeter):
+    """Shows a bar, which asks it how far the call is."""
+
+    def __init__(self, show_after_s: float) -> None:
+        super().__init__()
+        self._show_at = time.monotonic() + show_after_s
+        self._bar = Bar(self.now)
+        self._timer: threading.Timer | None = None
+        self._moved_in_s: float | None = None
+
+    def begin(self, phase: Phase, total_bytes: int) -> None:
+        super().begin(phase, total_bytes)
+        self._moved_in_s = None
+        if self._timer is None and (phase == "compile" or total_bytes > _BAR_BYTES):
+            # The caller's thread waits in gRPC and can show nothing.
+            delay_s = max(self._show_at - time.monotonic(), 0.0)
+            self._timer = threading.Timer(delay_s, self._bar.show)
+            self._timer.name, self._timer.daemon = "shardcall-progress", True
+            self._timer.start()
+
+    def add(self, count_bytes: int) -> None:
+        super().add(count_bytes)
+        if self._done >= self._total:
+            self._moved_in_s = time.monotonic() - self._began_at
+
+    def now(self) -> Progress | None:
+        """How far the call is; the time stands still once all bytes are moved, and so does the rate."""
+        told, moved_in_s = super().now(), self._moved_in_s
+        return told if told is None or moved_in_s is None else dataclasses.replace(told, elapsed_s=moved_in_s)
+
+    def close(self, *, done: bool) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._bar.hide()

@@ -1,0 +1,131 @@
+"""The blocks of an array as a notebook shows them: SVG and HTML, built element by element, so all text is escaped."""
+
+from __future__ import annotations
+
+import colorsys
+import textwrap
+from collections.abc import Sequence
+from typing import TypeAlias
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from shardcall._src.types.blocks import BlockGrid, device_label
+
+Row: TypeAlias = tuple[str, tuple[str, ...]]
+"""The devices of a block, and its span along each axis."""
+
+# In pixels; the drawing has a panel of its own colour, which is readable on light pages and dark ones.
+_FONT, _CHARACTER, _LINE, _MARGIN = 13, 8, 18, 12
+_WIDTH, _HEIGHT, _LEAST_HEIGHT, _RANK_1_HEIGHT = 288, 208, 26, 44
+_LEAST_TITLE = 60  # characters
+_STYLE = (
+    ".shardcall-panel{fill:#fff}.shardcall-label{fill:#222}"
+    "@media (prefers-color-scheme:dark){.shardcall-panel{fill:#1c1c1e}.shardcall-label{fill:#e6e6e6}}"
+)
+_INK = "#111111"
+_GOLDEN_ANGLE = 0.381966  # of a circle: hues so far apart do not meet again soon
+
+
+def labels(grid: BlockGrid) -> tuple[list[str], list[str], list[list[str]]]:
+    """Returns the labels of columns, of rows (one, empty, for rank 1) and of the blocks themselves, row by row."""
+    axis = len(grid.shape) - 1
+    columns = [grid.label(axis, i) for i in range(grid.counts[axis])]
+    rows = [grid.label(0, i) for i in range(grid.counts[0])] if axis else [""]
+    cells = [[device_label(devices) for devices in line] for line in _holders(grid)]
+    return columns, rows, cells
+
+
+def picture(title: str, grid: BlockGrid) -> str:
+    """Returns an SVG of an array of rank 1 or 2: a box for each block, coloured by the first of its devices.
+
+    Colours only help the eye: every box names its devices, and tells a pointer and a screen reader its span.
+    """
+    columns, rows, cells = labels(grid)
+    widest = max(len(text) for line in [columns, *cells] for text in line) + 2
+    box = max(widest * _CHARACTER, _WIDTH // len(columns))
+    tall = max(_LEAST_HEIGHT, _HEIGHT // len(rows)) if len(grid.shape) > 1 else _RANK_1_HEIGHT
+    left = _MARGIN + (max(map(len, rows)) + 1) * _CHARACTER * (len(grid.shape) - 1)
+    lines = textwrap.wrap(title, max(_LEAST_TITLE, (left + box * len(columns)) // _CHARACTER))
+    top = _MARGIN + _LINE * (len(lines) + 1) + _LINE // 3
+    width = max(left + box * len(columns), _MARGIN + max(map(len, lines)) * _CHARACTER) + _MARGIN
+    svg = _canvas(title, grid, width, top + tall * len(rows) + _MARGIN)
+    for i, line in enumerate(lines):
+        _text(svg, line, _MARGIN, _MARGIN + _LINE * i + _LINE // 2, anchor="start")
+    for column, label in enumerate(columns):
+        _text(svg, label, left + box * column + box // 2, top - _LINE // 2)
+    for row, (label, holders) in enumerate(zip(rows, _holders(grid), strict=True)):
+        if label:
+            _text(svg, label, left - _CHARACTER, top + tall * row + tall // 2, anchor="end")
+        for column, devices in enumerate(holders):
+            place = {"x": left + box * column, "y": top + tall * row, "width": box, "height": tall}
+            _block(svg, f"[{', '.join(filter(None, [label, columns[column]]))}]", devices, place)
+    return tostring(svg, encoding="unicode")
+
+
+def table(title: str, rank: int, first: Sequence[Row], left_out: int, last: Sequence[Row]) -> str:
+    """Returns an HTML table of blocks, in the page's own colours.
+
+    Args:
+        title: its caption.
+        rank: how many axes the array has.
+        first: the blocks above those left out.
+        left_out: how many are.
+        last: the blocks below.
+    """
+    whole = Element("table")
+    SubElement(whole, "caption").text = title
+    head = SubElement(SubElement(whole, "thead"), "tr")
+    for name in ["devices", *(f"axis {axis}" for axis in range(rank))]:
+        SubElement(head, "th", scope="col").text = name
+    body = SubElement(whole, "tbody")
+    for part in (first, last):
+        for devices, spans in part:
+            line = SubElement(body, "tr")
+            SubElement(line, "th", scope="row").text = devices
+            for span in spans:
+                SubElement(line, "td").text = span
+        if left_out and part is first:
+            SubElement(SubElement(body, "tr"), "td", colspan=str(rank + 1)).text = f"… {left_out:,} more blocks …"
+    return tostring(whole, encoding="unicode", method="html")
+
+
+def _canvas(title: str, grid: BlockGrid, width: int, height: int) -> Element:
+    svg = Element("svg", xmlns="http://www.w3.org/2000/svg", role="img", width=str(width), height=str(height))
+    svg.set("viewBox", f"0 0 {width} {height}")
+    svg.set("style", "max-width:100%;height:auto")
+    svg.set("font-family", "ui-monospace,Menlo,Consolas,monospace")
+    svg.set("font-size", str(_FONT))
+    SubElement(svg, "title").text = title
+    SubElement(svg, "desc").text = f"{len(grid.holders)} blocks, each with the devices that hold it"
+    SubElement(svg, "style").text = _STYLE
+    SubElement(svg, "rect", {"class": "shardcall-panel", "width": "100%", "height": "100%", "rx": "6"})
+    return svg
+
+
+def _block(svg: Element, span: str, devices: tuple[int, ...], place: dict[str, int]) -> None:
+    group = SubElement(svg, "g")
+    SubElement(group, "title").text = f"{span} on device {', '.join(map(str, devices))}"
+    box = {name: str(value) for name, value in place.items()}
+    SubElement(group, "rect", {**box, "fill": _colour(devices[0]), "stroke": "#444444"})
+    middle = place["x"] + place["width"] // 2, place["y"] + place["height"] // 2
+    _text(group, device_label(devices), *middle).set("fill", _INK)
+
+
+def _text(parent: Element, text: str, x: int, y: int, anchor: str = "middle") -> Element:
+    element = SubElement(parent, "text", {"x": str(x), "y": str(y), "text-anchor": anchor, "dy": "0.35em"})
+    if parent.tag == "svg":
+        element.set("class", "shardcall-label")
+    element.text = text
+    return element
+
+
+def _colour(device: int) -> str:
+    """A light colour of a device's own, on which dark text is readable."""
+    parts = colorsys.hls_to_rgb(device * _GOLDEN_ANGLE % 1, 0.84, 0.7)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
+
+
+def _holders(grid: BlockGrid) -> list[list[tuple[int, ...]]]:
+    """The devices of each block of an array of rank 1 or 2, row by row."""
+    *above, columns = grid.counts
+    rows = [(row,) for row in range(*above)] if above else [()]
+    return [[grid.holders[(*row, column)] for column in range(columns)] for row in rows]

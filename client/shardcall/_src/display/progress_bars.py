@@ -1,0 +1,136 @@
+"""Progress bars, drawn by rich where it is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from shardcall._src.types.sizes import human
+from shardcall._src.wire.forks import begin_anew_in_children
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from shardcall._src.display.progress import Progress
+
+_FRAMES_PER_S = 10
+_BAR_COLUMNS = 40
+_WAITING = "waiting for the mesh"
+
+
+class Bar:
+    """A bar that asks how far its call is. It is drawn from `show` to `hide`, which may come in any order.
+
+    Args:
+        now: tells how far the call is.
+    """
+
+    def __init__(self, now: Callable[[], Progress | None]) -> None:
+        self.now = now
+        self.over = False
+
+    def show(self) -> None:
+        """Draws it among the bars of other calls; does nothing without rich."""
+        if importlib.util.find_spec("rich") is not None:
+            _screen.add(self)
+
+    def hide(self) -> None:
+        """Takes it away, and leaves the terminal as it was before the first."""
+        _screen.remove(self)
+
+
+class _Screen:
+    """All bars that are shown, redrawn together by one thread of rich's."""
+
+    def __init__(self) -> None:
+        self.begin_anew()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Shows no bars; in a forked child, whose parent goes on to draw those that there are."""
+        self._lock = threading.Lock()
+        self._bars: tuple[Bar, ...] = ()
+        self._live: Live | None = None
+
+    def add(self, bar: Bar) -> None:
+        live = _live(self._draw)  # importing rich takes long, and `remove` shall not wait for it
+        with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal may be gone by now
+            if bar.over:
+                return
+            self._bars += (bar,)
+            if self._live is None:
+                live.start()
+                self._live = live
+
+    def remove(self, bar: Bar) -> None:
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            bar.over = True
+            self._bars = tuple(other for other in self._bars if other is not bar)
+            if not self._bars and self._live is not None:
+                live, self._live = self._live, None
+                live.stop()
+
+    def _draw(self) -> Table:
+        return _table(filter(None, (bar.now() for bar in self._bars)))
+
+
+# A terminal takes one set of moving lines, whichever clients and threads they come from.
+_screen = _Screen()
+
+
+def on_terminal() -> bool:
+    """Whether standard error is a terminal."""
+    stream = sys.stderr
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def in_notebook() -> bool:
+    """Whether this process runs the cells of a notebook that can redraw them."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    # Rich draws a bar in a cell by ipywidgets, and warns where it cannot.
+    return getattr(shell, "kernel", None) is not None and importlib.util.find_spec("ipywidgets") is not None
+
+
+def _live(draw: Callable[[], Table]) -> Live:
+    from rich.console import Console  # noqa: PLC0415  # optional, and slow to import
+    from rich.live import Live  # noqa: PLC0415
+
+    return Live(
+        console=Console(stderr=True, force_jupyter=in_notebook()),
+        get_renderable=draw,
+        refresh_per_second=_FRAMES_PER_S,
+        transient=True,
+        # What other threads print goes above the bars. A file that they print to is left alone.
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+    )
+
+
+def _table(calls: Iterable[Progress]) -> Table:
+    from rich.progress_bar import ProgressBar  # noqa: PLC0415
+    from rich.table import Column, Table  # noqa: PLC0415
+
+    shown = list(calls)
+    # The bar gives way where the terminal is narrow. A last frame that has columns and no rows has no line, and rich
+    # would leave the line before it on the terminal.
+    columns = (Column(no_wrap=True), Column(max_width=_BAR_COLUMNS), Column(no_wrap=True)) if shown else ()
+    table = Table.grid(*columns, padding=(0, 1))
+    for call in shown:
+        total = call.total_bytes or None
+        bar = ProgressBar(total=total, completed=call.done_bytes, pulse=total is None)
+        is_sent = call.phase == "upload" and call.done_bytes >= call.total_bytes
+        table.add_row(_WAITING if is_sent else call.phase, bar, _told(call))
+    return table
+
+
+def _told(call: Progress) -> str:
+    elapsed = f"{call.elapsed_s:.0f} s"
+    if not call.total_bytes:
+        return elapsed
+    per_s = human(call.done_bytes / call.elapsed_s) if call.elapsed_s else human(0)
+    return f"{human(call.done_bytes)} of {human(call.total_bytes)}, {per_s}/s, {elapsed}"

@@ -1,0 +1,1 @@
+"""Settings and the log of a server that `shardcall.local` starts."""

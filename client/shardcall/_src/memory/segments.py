@@ -1,0 +1,210 @@
+"""The memory that a client shares with its server: blocks of it, in as many segments as are needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Sequence
+
+from shardcall._src.memory.segment import Block, CannotShareError, Segment, whole_blocks
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.errors import ShardcallError
+from shardcall.v1 import kernel_service_pb2
+
+_SMALLEST_BYTES = 32 * 2**20
+_STEP_BYTES = 2 * 2**20
+_IDLE_S = 10.0
+_PAUSE_S = 1.0
+
+Opener = Callable[[int, Deadline], Segment]
+
+
+class Segments:
+    """A client's segments; safe to use from several threads at once.
+
+    One more is opened when there is no room. An empty one is given back when one more is opened, since it was too
+    small, and when it has not been used for a while and is not the only one.
+
+    Args:
+        open_segment: opens one of a size; raises `CannotShareError` if that is not to be tried again.
+        most_bytes: what all of them may have together.
+        clock: tells seconds.
+    """
+
+    def __init__(self, open_segment: Opener, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._open_segment = open_segment
+        self._most_bytes = most_bytes
+        self._clock = clock
+        self._used_at: dict[Segment, float] = {}  # in the order in which they were opened
+        self._lock = threading.RLock()
+        self._opening = threading.Lock()
+        self._not_before = -float("inf")
+        with _forks.lock:
+            _forks.segments.add(self)
+
+    def __len__(self) -> int:
+        return len(self._used_at)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether it is worth to ask for blocks."""
+        return self._not_before < float("inf")
+
+    def reserve(self, sizes: Sequence[int], deadline: Deadline) -> list[Block] | None:
+        """Returns a block of each size, uninitialized; None if there is no room for all of them.
+
+        Args:
+            sizes: in bytes, each more than 0.
+            deadline: of the call that they are for.
+        """
+        blocks: list[Block | None] = [None] * len(sizes)
+        if self._fill(blocks, sizes):
+            return self._whole(blocks)
+        if not self._opening.acquire(timeout=deadline.remaining_s()):
+            return None
+        try:
+            # Another thread may have opened one meanwhile.
+            if self._fill(blocks, sizes) or (
+                self._open(_missing(blocks, sizes), deadline) and self._fill(blocks, sizes)
+            ):
+                return self._whole(blocks)
+            return None
+        finally:
+            self._opening.release()
+
+    def locate(self, array: NDArray) -> kernel_service_pb2.SegmentRegion | None:
+        """Returns where an array lies, as the wire holds it; None if that is in no open segment."""
+        with self._lock:
+            for segment in self._used_at:
+                if (offset := segment.offset_of(array)) is not None:
+                    return kernel_service_pb2.SegmentRegion(segment_id=segment.segment_id, offset=offset)
+        return None
+
+    def retire(self, segment_ids: Collection[bytes] | None = None) -> None:
+        """Gives segments back; nothing new is put there, and arrays that lie in them stay as they are.
+
+        Args:
+            segment_ids: which; None for all of them.
+        """
+        with self._lock:
+            for segment in list(self._used_at):
+                if segment_ids is None or segment.segment_id in segment_ids:
+                    self._end(segment)
+
+    def begin_fork(self) -> None:
+        """Retires all, and keeps others from opening more until `end_fork`: a child sees memory that it had then."""
+        self._lock.acquire()
+        self.retire()
+
+    def end_fork(self) -> None:
+        """Goes on, in the parent."""
+        self._lock.release()
+
+    def begin_anew(self) -> None:
+        """Goes on, in the child, whose other threads are gone with the locks that they held."""
+        self._lock, self._opening = threading.RLock(), threading.Lock()
+
+    def close(self) -> None:
+        """Gives all back, and opens no more."""
+        self._not_before = float("inf")
+        self.retire()
+
+    def _fill(self, blocks: list[Block | None], sizes: Sequence[int]) -> bool:
+        """Takes the blocks that are missing from the open segments; tells whether none is missing then."""
+        with self._lock:
+            now = self._clock()
+            for segment in self._used_at:
+                if segment.collect():
+                    self._used_at[segment] = now
+            for i, size in enumerate(sizes):
+                blocks[i] = blocks[i] or self._take(size, now)
+            for segment, used_at in list(self._used_at.items()):
+                if segment.is_empty and len(self._used_at) > 1 and now - used_at > _IDLE_S:
+                    self._end(segment)
+            return None not in blocks
+
+    def _take(self, size: int, now: float) -> Block | None:
+        for segment in self._used_at:
+            if (block := segment.take(size)) is not None:
+                self._used_at[segment] = now
+                return block
+        return None
+
+    def _open(self, nbytes: int, deadline: Deadline) -> bool:
+        if self._clock() < self._not_before:
+            return False
+        with self._lock:
+            for segment in [segment for segment in self._used_at if segment.is_empty]:
+                self._end(segment)
+            room = self._most_bytes - sum(segment.nbytes for segment in self._used_at)
+        size = -(-nbytes // _STEP_BYTES) * _STEP_BYTES
+        if size > room:
+            return False
+        try:
+            segment = self._open_segment(min(max(size, _SMALLEST_BYTES), room), deadline)
+        except CannotShareError:
+            self._not_before = float("inf")
+            return False
+        except (ShardcallError, OSError):
+            self._not_before = max(self._not_before, self._clock() + _PAUSE_S)
+            return False
+        with self._lock:
+            if not self.may_share:  # closed meanwhile
+                segment.end()
+                return False
+            self._used_at[segment] = self._clock()
+        return True
+
+    def _end(self, segment: Segment) -> None:
+        segment.end()
+        del self._used_at[segment]
+
+    @staticmethod
+    def _whole(blocks: Sequence[Block | None]) -> list[Block]:
+        return [block for block in blocks if block is not None]
+
+
+class _Forks:
+    """What happens to all segments of this process when it forks.
+
+    A child has the same memory, and what is put there later would change the results that it has.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.segments: weakref.WeakSet[Segments] = weakref.WeakSet()
+        self._held: list[Segments] = []
+
+    def begin(self) -> None:
+        """Runs before a fork."""
+        self.lock.acquire()
+        for segments in list(self.segments):
+            segments.begin_fork()
+            self._held.append(segments)
+
+    def end(self) -> None:
+        """Runs in the parent."""
+        try:
+            while self._held:
+                self._held.pop().end_fork()
+        finally:
+            self.lock.release()
+
+    def begin_anew(self) -> None:
+        """Runs in the child."""
+        for segments in self._held:
+            segments.begin_anew()
+        self._held = []
+        self.lock = threading.Lock()
+
+
+_forks = _Forks()  # a module's, since what is told of forks cannot be told to forget
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_forks.begin, after_in_parent=_forks.end, after_in_child=_forks.begin_anew)
+
+
+def _missing(blocks: Sequence[Block | None], sizes: Sequence[int]) -> int:
+    return sum(whole_blocks(size) for block, size in zip(blocks, sizes, strict=True) if block is None)

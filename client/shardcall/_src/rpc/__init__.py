@@ -1,0 +1,1 @@
+"""RPCs: deadlines, cancellation, retries and the translation of statuses into errors."""

@@ -1,0 +1,71 @@
+"""The methods of a server, as one channel calls them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage, decode
+from shardcall.v1 import (
+    array_service_pb2,
+    array_service_pb2_grpc,
+    kernel_service_pb2,
+    kernel_service_pb2_grpc,
+    profile_service_pb2_grpc,
+    segment_service_pb2_grpc,
+    server_info_service_pb2_grpc,
+)
+
+if TYPE_CHECKING:  # the classes of gRPC are generic in their stubs only
+    _ExecuteStream: TypeAlias = grpc.StreamStreamMultiCallable[bytes, CallMessage]
+    _GetArray: TypeAlias = grpc.UnaryStreamMultiCallable[array_service_pb2.GetArrayRequest, ArrayMessage]
+    _PutArray: TypeAlias = grpc.StreamUnaryMultiCallable[bytes, array_service_pb2.PutArrayResponse]
+
+
+class Stubs:
+    """A channel, and the stubs of its services.
+
+    Attributes:
+        works: the methods with one message each way that the server counts as calls at work.
+        execute_stream: takes and gives the bytes of its messages, as do the two others that carry chunks.
+
+    Args:
+        channel: closed by `close`.
+    """
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._channel = channel
+        self.kernels = kernel_service_pb2_grpc.KernelServiceStub(channel)
+        self.arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
+        self.segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
+        self.server = server_info_service_pb2_grpc.ServerInfoServiceStub(channel)
+        self.profiles = profile_service_pb2_grpc.ProfileServiceStub(channel)
+        self.works = frozenset(
+            {self.kernels.Plan, self.kernels.Compile, self.kernels.Execute, self.segments.OpenSegment}
+        )
+        self.execute_stream: _ExecuteStream = channel.stream_stream(
+            _path(kernel_service_pb2, "KernelService", "ExecuteStream"),
+            None,
+            partial(decode, kernel_service_pb2.ExecuteStreamResponse),
+        )
+        self.get_array: _GetArray = channel.unary_stream(
+            _path(array_service_pb2, "ArrayService", "GetArray"),
+            array_service_pb2.GetArrayRequest.SerializeToString,
+            partial(decode, array_service_pb2.GetArrayResponse),
+        )
+        self.put_array: _PutArray = channel.stream_unary(
+            _path(array_service_pb2, "ArrayService", "PutArray"),
+            None,
+            array_service_pb2.PutArrayResponse.FromString,
+        )
+
+    def close(self) -> None:
+        """Closes the channel; calls in flight are cancelled."""
+        self._channel.close()
+
+
+def _path(module: Any, service: str, method: str) -> str:
+    descriptor = module.DESCRIPTOR.services_by_name[service]
+    return f"/{descriptor.full_name}/{descriptor.methods_by_name[method].name}"

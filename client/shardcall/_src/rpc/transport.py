@@ -1,0 +1,290 @@
+"""The one door through which every RPC goes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from shardcall._src.access.token import Token
+from shardcall._src.display.meters import Meter, Meters
+from shardcall._src.rpc import cancellation, status
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.interrupts import CancelOnInterrupt
+from shardcall._src.rpc.places import Places
+from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries
+from shardcall._src.rpc.stubs import Stubs
+from shardcall._src.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
+from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage
+from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall._src.wire.metadata import new_request_id, rpc_metadata
+from shardcall.v1 import array_service_pb2, profile_service_pb2
+
+_Request = TypeVar("_Request", bound=Message)
+_Response = TypeVar("_Response", bound=Message)
+_Value = TypeVar("_Value")
+
+
+class Transport:
+    """A channel to one server; safe to use from several threads at once.
+
+    A forked child has a channel of its own: gRPC follows a fork only if no thread is in a call.
+
+    Args:
+        open_channel: opens the connection; closed with the transport.
+        address: of the server, as the caller wrote it.
+        meters: of the calls that move much or compile.
+        token: shown with every RPC.
+        retries: how often RPCs are repeated.
+    """
+
+    def __init__(
+        self,
+        open_channel: Callable[[], grpc.Channel],
+        address: str,
+        meters: Meters,
+        token: Token | None = None,
+        retries: Retries = NO_RETRIES,
+    ) -> None:
+        self.address = address
+        self.meters = meters
+        self._open_channel = open_channel
+        self._stubs = Stubs(open_channel())
+        self._parents: list[Stubs] = []
+        self._lock = threading.Lock()
+        self._forked = False
+        self._token = token or Token()
+        self._retries = retries
+        self._places = Places()
+        self._closed = False
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Goes on in a forked child."""
+        self._lock = threading.Lock()
+        self._forked = not self._closed  # gRPC, which is told of the fork after this, would close a new channel
+
+    @property
+    def stubs(self) -> Stubs:
+        """The methods to call."""
+        if self._forked:
+            with self._lock:
+                if self._forked:
+                    self._parents.append(self._stubs)  # to let go of it may wait for locks of threads that are not here
+                    self._stubs, self._forked = Stubs(self._open_channel()), False
+        return self._stubs
+
+    def keep_to(self, most_calls: int) -> None:
+        """Has no more calls at the server at once; those above wait here. 0 for any number."""
+        self._places = Places(most_calls)
+
+    def close(self) -> None:
+        """Closes the channel; calls in flight are cancelled."""
+        self._closed = True
+        self.stubs.close()
+
+    def unary(
+        self,
+        method: grpc.UnaryUnaryMultiCallable[_Request, _Response],
+        request: _Request,
+        deadline: Deadline,
+        *,
+        kernel: str = "",
+        shares: bool = False,
+        repeats: bool = True,
+        rerun: bool = False,
+        request_id: str = "",
+    ) -> _Response:
+        """Makes one call with one message each way.
+
+        Args:
+            method: of a stub.
+            request: the message.
+            deadline: of the call.
+            kernel: the one whose operands and specs errors name as its callers do.
+            shares: whether it names memory that the server may still use when the connection is lost.
+            repeats: whether it may be repeated.
+            rerun: whether it may run once more after the mesh restarted: it needs nothing that was on the mesh.
+            request_id: what the server knows it by; empty for a new one.
+
+        Raises:
+            ShardcallError: for every failure.
+        """
+
+        def send(attempt: Attempt) -> _Response:
+            return cancellation.call_unary(method, request, attempt.timeout_s, attempt.metadata)
+
+        works = method in self._stubs.works
+        return self._send(
+            send,
+            deadline,
+            kernel,
+            shares=shares,
+            repeats=repeats,
+            rerun=rerun,
+            works=works,
+            request_id=request_id,
+        )
+
+    def execute_stream(
+        self,
+        requests: Callable[[Meter], Iterator[bytes]],
+        read: Callable[[Iterator[CallMessage], Meter], _Value],
+        deadline: Deadline,
+        *,
+        kernel: str,
+        shares: bool = False,
+        rerun: bool = False,
+    ) -> _Value:
+        """Makes a streamed call of a kernel.
+
+        Args:
+            requests: makes the messages to send; once more for each repetition.
+            read: makes the value to return of those that come.
+            deadline: of the call.
+            kernel: as in `unary`.
+            shares: as in `unary`.
+            rerun: as in `unary`.
+
+        Raises:
+            ShardcallError: for every failure.
+        """
+        execute = self.stubs.execute_stream
+        return self._stream(
+            lambda meter: (execute, requests(meter)), read, deadline, kernel, shares=shares, rerun=rerun
+        )
+
+    def get_array(
+        self,
+        request: array_service_pb2.GetArrayRequest,
+        read: Callable[[Iterator[ArrayMessage], Meter], _Value],
+        deadline: Deadline,
+        *,
+        shares: bool = False,
+    ) -> _Value:
+        """Copies an array from the mesh; arguments and errors as of `execute_stream`."""
+        return self._stream(lambda _: (self.stubs.get_array, request), read, deadline, shares=shares)
+
+    def put_array(
+        self, requests: Callable[[Meter], Iterator[bytes]], deadline: Deadline, *, shares: bool = False
+    ) -> array_service_pb2.PutArrayResponse:
+        """Puts an array on the mesh; arguments and errors as of `execute_stream`."""
+        put = self.stubs.put_array.future
+        return self._stream(lambda meter: (put, requests(meter)), _only_response, deadline, shares=shares, rerun=True)
+
+    def stop_profile(
+        self, read: Callable[[Iterator[profile_service_pb2.StopProfileResponse]], _Value], deadline: Deadline
+    ) -> _Value:
+        """Ends the recording of a profile; arguments and errors as of `execute_stream`."""
+        request = profile_service_pb2.StopProfileRequest()
+        stop = self.stubs.profiles.StopProfile
+        return self._stream(
+            lambda _: (stop, request), lambda messages, _: read(messages), deadline, repeats=False, works=False
+        )
+
+    def _send(
+        self,
+        send: Callable[[Attempt], _Value],
+        deadline: Deadline,
+        kernel: str,
+        *,
+        shares: bool,
+        repeats: bool,
+        rerun: bool,
+        works: bool,
+        request_id: str = "",
+    ) -> _Value:
+        """Sends an RPC, and again as `Retries` say, within the deadline.
+
+        A part of an answer is the end of that, except where the mesh restarted and no result is in shared memory.
+        """
+        request_id, repeated = request_id or new_request_id(), 0
+        while True:
+            try:
+                with self._places.one(deadline) if works else nullcontext():
+                    shown = self._token.show(deadline.remaining_s())
+                    server_timeout_s, timeout_s = deadline.rpc_timeout()
+                    attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
+                    with self._translated(deadline, kernel, request_id):
+                        return send(attempt)
+            except ShardcallError as error:
+                if error.reason == "TOKEN_REQUIRED" and self._token.renew(deadline.remaining_s()):
+                    continue  # the server was started again; it has not looked at the request
+                if error.status is grpc.StatusCode.UNAVAILABLE and not error.reason:
+                    self._token.forget()
+                wait_s = self._retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
+                restarted = isinstance(error, MeshRestartedError)
+                is_begun = attempt.answered and (shares or not restarted)
+                if not repeats or wait_s is None or wait_s >= deadline.remaining_s() or is_begun:
+                    raise
+                rerun = rerun and not restarted
+            cancellation.pause(wait_s)
+            repeated += 1
+
+    def _stream(
+        self,
+        prepare: Callable[[Meter], tuple[Callable[..., Any], Any]],
+        read: Callable[[Any, Meter], _Value],
+        deadline: Deadline,
+        kernel: str = "",
+        *,
+        shares: bool = False,
+        repeats: bool = True,
+        rerun: bool = False,
+        works: bool = True,
+    ) -> _Value:
+        def send(attempt: Attempt) -> _Value:
+            # The meter within: Ctrl-C does not come between it and the terminal.
+            with CancelOnInterrupt() as interrupt, self.meters.start() as meter:
+                begin, request = prepare(meter)
+                call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
+                interrupt.watch(call)
+                cancellation.watch(call)
+                try:
+                    return read(Messages(call, attempt), meter)
+                except BaseException:
+                    call.cancel()  # also ends gRPC's thread that reads the requests
+                    raise
+
+        return self._send(send, deadline, kernel, shares=shares, repeats=repeats, rerun=rerun, works=works)
+
+    @contextmanager
+    def _translated(self, deadline: Deadline, kernel: str, request_id: str) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            # The error is also the call, so its traceback is a cycle that would keep the operands.
+            error.__traceback__ = None
+            raise self._failure(error, deadline, kernel, request_id) from None
+        except ValueError as error:
+            if "closed" not in str(error).lower() or "channel" not in str(error).lower():
+                raise
+            raise ClientClosedError("this client is closed; make another with shardcall.connect") from None
+
+    def _failure(self, error: grpc.RpcError, deadline: Deadline, kernel: str, request_id: str) -> ShardcallError:
+        timeout_s, elapsed_s = deadline.timeout_s, deadline.elapsed_s()
+        failure = status.to_error(error, self.address, timeout_s, elapsed_s, kernel, request_id)
+        if failure.reason == "TOKEN_REQUIRED":
+            failure.message = f"{failure.message}; {self._token.told}"
+        ours = self._closed or cancellation.is_cancelled() or not deadline.remaining_s()
+        if failure.status is grpc.StatusCode.CANCELLED and not failure.reason and not ours:
+            # A server of gRPC's does so to calls that meet it while it stops.
+            return ServerUnavailableError(
+                f"the server at {self.address} ended the call unseen, as one does that shuts down; repeat the call",
+                metadata=failure.metadata,
+                status=grpc.StatusCode.UNAVAILABLE,
+            )
+        return failure
+
+
+def _only_response(messages: Messages, _: Meter) -> array_service_pb2.PutArrayResponse:
+    """Waits for the only message of an answer; unlike ``result``, tells of a cancellation as of any other end."""
+    call = messages.call
+    if call.code() is not grpc.StatusCode.OK:
+        raise call
+    response: array_service_pb2.PutArrayResponse = call.result()
+    return response

@@ -1,0 +1,198 @@
+"""The answer to a call, checked against the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from shardcall._src.display.meters import SILENT, Meter
+from shardcall._src.memory.room import Room
+from shardcall._src.types import arrays
+from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.errors import InvalidOperandError, ProtocolError
+from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage, Chunk
+from shardcall.v1 import kernel_pb2, kernel_service_pb2, timing_pb2
+
+_Message: TypeAlias = CallMessage | ArrayMessage
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A result that stays on the mesh."""
+
+    type: Array
+    handle: bytes
+
+
+class Answer(NamedTuple):
+    """What a call came back with; the arrays own their memory."""
+
+    results: tuple[NDArray | Kept, ...]
+    plan: kernel_pb2.Plan
+    cache: kernel_pb2.CacheAnswer
+    timing: timing_pb2.Timing
+
+
+def unary_answer(response: kernel_service_pb2.ExecuteResponse, room: Room | None = None) -> Answer:
+    """Returns the answer that one message holds.
+
+    Args:
+        response: the message.
+        room: where results may have been put.
+
+    Raises:
+        ProtocolError: if a result is streamed or its bytes are not those that its type needs.
+    """
+    results = tuple(_whole(i, result, room) for i, result in enumerate(response.results))
+    return Answer(results, response.plan, response.cache, response.timing)
+
+
+def stream_answer(
+    messages: Iterator[CallMessage], meter: Meter = SILENT, *, most_bytes: int, room: Room | None = None
+) -> Answer:
+    """Returns the answer that a stream of messages holds: header, chunks, timing.
+
+    Args:
+        messages: the stream; read to its end.
+        meter: counts the bytes of chunks.
+        most_bytes: the most that results may hold together; 0 for no limit.
+        room: where results may have been put.
+
+    Raises:
+        ProtocolError: if messages are missing, too many or out of order, or bytes are missing or too many.
+    """
+    first = next(messages, None)
+    if isinstance(first, Chunk) or first is None or not first.HasField("header"):
+        raise broken(f"{_kind(first)} came where the header was due")
+    results, timing = _collect(first.header.results, messages, meter, most_bytes, room)
+    return Answer(results, first.header.plan, first.header.cache, timing)
+
+
+def array_answer(
+    messages: Iterator[ArrayMessage], meter: Meter = SILENT, *, most_bytes: int, room: Room | None = None
+) -> NDArray:
+    """Returns the array that a stream of messages holds; arguments and errors as of `stream_answer`."""
+    first = next(messages, None)
+    if isinstance(first, Chunk) or first is None or not first.HasField("header"):
+        raise broken(f"{_kind(first)} came where the header was due")
+    (array,), _ = _collect([first.header.array], messages, meter, most_bytes, room)
+    if isinstance(array, Kept):
+        raise broken("the array asked for stays on the mesh")
+    return array
+
+
+def broken(what: str) -> ProtocolError:
+    """Returns the error for an answer that breaks the contract."""
+    return ProtocolError(
+        f"the server's answer breaks the contract: {what}; client and server may be of different versions"
+    )
+
+
+def _collect(
+    headers: Sequence[kernel_service_pb2.Result],
+    messages: Iterator[_Message],
+    meter: Meter,
+    most_bytes: int,
+    room: Room | None,
+) -> tuple[tuple[NDArray | Kept, ...], timing_pb2.Timing]:
+    kinds = [_type(i, result) for i, result in enumerate(headers) if result.WhichOneof("source") != "resident"]
+    # Refused before memory is taken for them.
+    if most_bytes and sum(kind.nbytes for kind in kinds) > most_bytes:
+        raise broken(f"the results {', '.join(map(str, kinds))} are over {most_bytes} bytes")
+    results = [_Assembly(i, result, room) for i, result in enumerate(headers)]
+    meter.download(sum(result.missing_bytes for result in results))
+    current = 0
+    for message in messages:
+        if not isinstance(message, Chunk):
+            break
+        if message.index >= len(results) or message.index < current:
+            raise broken(f"a chunk of result {message.index} came after result {current} of {len(results)}")
+        current = message.index
+        meter.add(message.data.size)
+        results[current].add(message)
+    else:
+        raise broken("the stream ended before the timing")
+    if (kind := _kind(message)) != "timing":
+        raise broken(f"a {kind} came where a chunk was due")
+    if next(messages, None) is not None:
+        raise broken("a message came after the timing")
+    return tuple(result.finish() for result in results), message.timing
+
+
+class _Assembly:
+    """A result: whole at once, or filled by chunks in ascending order, without gaps."""
+
+    def __init__(self, index: int, result: kernel_service_pb2.Result, room: Room | None) -> None:
+        self._index = index
+        self._to_fill = self._filled = 0
+        self._result: NDArray | Kept
+        source = result.WhichOneof("source")
+        if source in ("streamed", None):
+            self._result = arrays.empty(_type(index, result))
+            self._to_fill = self._result.nbytes
+        else:
+            self._result = _whole(index, result, room)
+            if source == "inline":
+                self._to_fill = self._filled = len(result.inline.data)
+
+    @property
+    def missing_bytes(self) -> int:
+        return self._to_fill - self._filled
+
+    def add(self, chunk: Chunk) -> None:
+        if chunk.offset != self._filled:
+            raise broken(f"a chunk of result {self._index} is for byte {chunk.offset}, not {self._filled}")
+        end = self._filled + chunk.data.size
+        if isinstance(self._result, Kept) or end > self._to_fill:
+            raise broken(f"result {self._index} came with more than its {self._to_fill} bytes")
+        np.copyto(arrays.as_bytes_view(self._result)[self._filled : end], chunk.data)
+        self._filled = end
+
+    def finish(self) -> NDArray | Kept:
+        if self._filled != self._to_fill:
+            raise broken(f"result {self._index} came with {self._filled} of {self._to_fill} bytes")
+        return self._result if isinstance(self._result, Kept) else arrays.native(self._result)
+
+
+def _whole(index: int, result: kernel_service_pb2.Result, room: Room | None) -> NDArray | Kept:
+    """A result that needs no chunks."""
+    kind = _type(index, result)
+    source = result.WhichOneof("source")
+    if source == "inline":
+        data = result.inline.data
+        if len(data) != kind.nbytes:  # refused before memory is taken
+            raise broken(f"result {index} came with {len(data)} of {kind.nbytes} bytes")
+        return arrays.from_bytes(data, kind)
+    if source == "resident":
+        return Kept(kind, result.resident.handle)
+    if source == "segment":
+        return _in_room(index, result, kind, room)
+    raise broken(f"result {index} is streamed, in an answer of one message")
+
+
+def _in_room(index: int, result: kernel_service_pb2.Result, kind: Array, room: Room | None) -> NDArray:
+    if not kind.nbytes:
+        return arrays.empty(kind)
+    array = None if room is None else room.take(result.segment, kind)
+    if array is None:
+        raise broken(f"result {index} is told to lie where there is no room for it")
+    return array
+
+
+def _type(index: int, result: kernel_service_pb2.Result) -> Array:
+    try:
+        kind = arrays.from_proto(result.type)
+    except InvalidOperandError:
+        raise broken(f"result {index} has shape {list(result.type.shape)}") from None
+    if kind is None:
+        raise broken(f"result {index} has no element type")
+    return kind
+
+
+def _kind(message: _Message | None) -> str:
+    if message is None:
+        return "nothing"
+    return "chunk" if isinstance(message, Chunk) else message.WhichOneof("message") or "message of no kind"

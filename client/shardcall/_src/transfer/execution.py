@@ -1,0 +1,184 @@
+"""Running a kernel: by which way its arrays go to the server and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.memory.room import Room
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.transfer.download import Answer, Kept, broken, stream_answer, unary_answer
+from shardcall._src.transfer.result_sizes import ResultSizes, room_for
+from shardcall._src.transfer.sharing import Shared, Sharing, run_shared
+from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, Packed, Value, pack, stream_requests
+from shardcall._src.types.errors import ResourceExhaustedError, ShardcallError
+from shardcall._src.types.server_info import Limits
+from shardcall.v1 import kernel_pb2, kernel_service_pb2
+
+CHUNK_BYTES = 2**20
+
+_UNARY_BYTES = 2**20
+_STREAM_REQUIRED = "STREAM_REQUIRED"
+_SPARE_ROOM_BYTES = 4096
+
+
+class Execution:
+    """Runs kernels: in one message each way, as a stream, or through shared memory, as suits the arrays.
+
+    Safe to use from several threads at once.
+
+    Args:
+        transport: to the server.
+        limits: of the server.
+        sharing: of memory with it; None where that cannot be.
+    """
+
+    def __init__(self, transport: Transport, limits: Limits, sharing: Sharing | None) -> None:
+        self._transport = transport
+        self._limits = limits
+        self._sharing = sharing
+        self._sizes = ResultSizes(max(limits.min_segment_bytes, 1))
+
+    def run(
+        self,
+        call: kernel_pb2.KernelCall,
+        operands: Sequence[Value],
+        deadline: Deadline,
+        *,
+        lease_id: bytes = b"",
+        result_sizes: Sequence[int] | None = None,
+        refuse_transfers: bool = False,
+    ) -> Answer:
+        """Runs a kernel.
+
+        Args:
+            call: all but the arrays.
+            operands: in any layout.
+            deadline: of the call.
+            lease_id: whose the results are, if they stay on the mesh.
+            result_sizes: the results' bytes, where they are known.
+            refuse_transfers: whether to refuse a call that would move an operand on the mesh.
+
+        Raises:
+            ResourceExhaustedError: if the operands are over the server's limit; nothing is copied or sent.
+            ShardcallError: for every other failure.
+        """
+        size = operand_bytes(operands)
+        check_size(size, self._limits.max_call_bytes)
+        room = 0 if lease_id else self._room(call, operands, result_sizes)
+        large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
+        small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
+        rerun = not any(isinstance(operand, RemoteArray) for operand in operands)
+        request = partial(
+            kernel_service_pb2.ExecuteRequest,
+            call=call,
+            keep_results=bool(lease_id),
+            lease_id=lease_id,
+            refuse_transfers=refuse_transfers,
+        )
+
+        def run(shared: Shared | None) -> Answer:
+            return self._run(request, operands, deadline, shared, unary=small, rerun=rerun)
+
+        answer = run_shared(self._sharing, operands, room, deadline, run)
+        if lease_id and not all(isinstance(result, Kept) for result in answer.results):
+            raise broken("a result that shall stay on the mesh came back")
+        if self._sharing is not None and result_sizes is None:
+            self._sizes.note(call, operands, [r.nbytes for r in answer.results if isinstance(r, np.ndarray)])
+        return answer
+
+    def _room(self, call: kernel_pb2.KernelCall, operands: Sequence[Value], result_sizes: Sequence[int] | None) -> int:
+        """The bytes that results will need, or may need."""
+        if result_sizes is not None:
+            return room_for(result_sizes)
+        known = None if self._sharing is None else self._sizes.find(call, operands)
+        if known is not None:
+            return known
+        size = sum(operand.nbytes for operand in operands if operand is not None)
+        return size + _SPARE_ROOM_BYTES if size else 0
+
+    def _run(
+        self,
+        request: Callable[..., kernel_service_pb2.ExecuteRequest],
+        operands: Sequence[Value],
+        deadline: Deadline,
+        shared: Shared | None,
+        *,
+        unary: bool,
+        rerun: bool,
+    ) -> Answer:
+        inline = self._limits.max_inline_bytes
+        if shared is None:
+            room, space = None, None
+            packed = pack(operands, inline_bytes=inline, longest_inline=inline if unary else RIDES_ALONG_BYTES)
+        else:
+            room = shared.room
+            space = None if room is None else room.message()
+            packed = pack(operands, inline_bytes=inline, regions=shared.regions)
+            unary = not packed.streamed
+        whole = request(operands=packed.messages, result_space=space)
+        if unary:
+            try:
+                return self._run_unary(whole, room, deadline, shares=shared is not None, rerun=rerun)
+            except ShardcallError as error:
+                if error.reason != _STREAM_REQUIRED:
+                    raise
+        return self._run_stream(whole, packed, room, deadline, shares=shared is not None, rerun=rerun)
+
+    def _run_unary(
+        self,
+        request: kernel_service_pb2.ExecuteRequest,
+        room: Room | None,
+        deadline: Deadline,
+        *,
+        shares: bool,
+        rerun: bool,
+    ) -> Answer:
+        execute, kernel = self._transport.stubs.kernels.Execute, request.call.kernel
+        response = self._transport.unary(execute, request, deadline, kernel=kernel, shares=shares, rerun=rerun)
+        return unary_answer(response, room)
+
+    def _run_stream(
+        self,
+        request: kernel_service_pb2.ExecuteRequest,
+        packed: Packed,
+        room: Room | None,
+        deadline: Deadline,
+        *,
+        shares: bool,
+        rerun: bool,
+    ) -> Answer:
+        chunk = chunk_bytes(self._limits)
+        requests = partial(stream_requests, kernel_service_pb2.ExecuteStreamRequest, request, packed.streamed, chunk)
+        read = partial(stream_answer, most_bytes=self._limits.max_call_bytes, room=room)
+        kernel = request.call.kernel
+        return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun)
+
+
+def operand_bytes(operands: Sequence[Value]) -> int:
+    """Returns the bytes of the operands that are not on the mesh."""
+    return sum(operand.nbytes for operand in operands if isinstance(operand, np.ndarray))
+
+
+def chunk_bytes(limits: Limits) -> int:
+    """Returns the bytes of the chunks to be sent."""
+    return min(limits.max_chunk_bytes or CHUNK_BYTES, CHUNK_BYTES)
+
+
+def check_size(size: int, limit: int) -> None:
+    """Checks that a call's operands are not over the server's limit.
+
+    Raises:
+        ResourceExhaustedError: if they are.
+    """
+    if limit and size > limit:
+        raise ResourceExhaustedError(
+            f"the operands hold {size:,} bytes and the server takes {limit:,} in one call; "
+            "call with smaller pieces, or start the server with a higher limit",
+            field="operands",
+            metadata={"asked": str(size), "limit": str(limit)},
+        )

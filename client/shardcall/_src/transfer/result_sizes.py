@@ -1,0 +1,61 @@
+"""How large the results of calls were."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from shardcall._src.memory.segment import ALIGNMENT
+from shardcall._src.transfer.upload import Value
+from shardcall._src.types.element_types import DType
+from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall.v1 import kernel_pb2
+
+_MOST = 256
+
+Signature: TypeAlias = tuple[bytes, tuple[tuple[tuple[int, ...], DType] | None, ...]]
+
+
+class ResultSizes:
+    """Remembers what room the results of the last calls need, those that need the least excepted.
+
+    Args:
+        least_bytes: smaller ones are not remembered.
+    """
+
+    def __init__(self, least_bytes: int) -> None:
+        self._least_bytes = least_bytes
+        self._sizes: dict[Signature, int] = {}
+        self._lock = threading.Lock()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Goes on in a forked child."""
+        self._lock = threading.Lock()
+
+    def find(self, call: kernel_pb2.KernelCall, operands: Sequence[Value]) -> int | None:
+        """Returns the bytes that a call's results need; None where that is not known."""
+        return self._sizes.get(_signature(call, operands)) if self._sizes else None
+
+    def note(self, call: kernel_pb2.KernelCall, operands: Sequence[Value], sizes: Sequence[int]) -> None:
+        """Remembers the sizes of a call's results."""
+        whole = room_for(sizes)
+        if whole < self._least_bytes:
+            return
+        signature = _signature(call, operands)
+        with self._lock:
+            self._sizes.pop(signature, None)
+            self._sizes[signature] = whole
+            while len(self._sizes) > _MOST:
+                del self._sizes[next(iter(self._sizes))]
+
+
+def room_for(sizes: Sequence[int]) -> int:
+    """Returns the bytes of a segment that results of these sizes need."""
+    return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
+
+
+def _signature(call: kernel_pb2.KernelCall, operands: Sequence[Value]) -> Signature:
+    kinds = tuple(None if operand is None else (operand.shape, operand.dtype) for operand in operands)
+    return call.SerializeToString(deterministic=True), kinds

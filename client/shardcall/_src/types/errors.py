@@ -1,0 +1,231 @@
+"""The errors that a caller can meet.
+
+Each is also the builtin, or NumPy's own class, that a programmer would catch::
+
+    ShardcallError
+    ├── InvalidRequestError(ValueError)           a request that makes no sense as a whole
+    ├── InvalidOperandError(ValueError)           number, rank, shape or content of operands
+    │   ├── AxisError(numpy.exceptions.AxisError) an axis that the operand does not have
+    │   ├── OperandTypeError(TypeError)           an element type that cannot be taken
+    │   ├── OperandCountError(TypeError)          too many operands, or too few
+    │   └── OperandOverflowError(OverflowError)   an integer that the other operand's element type does not hold
+    ├── InvalidParameterError(ValueError)         a parameter that is missing or out of range
+    │   ├── ParameterTypeError(TypeError)         … of a kind that it cannot be of
+    │   └── UnknownParameterError(TypeError)      … that the kernel does not have
+    ├── ShardingError(ValueError)                 mesh, spec or strategy
+    ├── KernelNotFoundError(LookupError)          no kernel has this name
+    ├── ArrayLostError(LookupError)               an array that is no longer on the mesh
+    ├── ResourceExhaustedError(RuntimeError)      too large, or too much at once
+    │   ├── OutOfDeviceMemoryError(MemoryError)   the devices have no room
+    │   └── OutOfHostMemoryError(MemoryError)     the server's host has no room
+    ├── DeadlineExceededError(TimeoutError)       not done in time
+    ├── CallCancelledError(CancelledError)        cancelled, e.g. by `Client.close`
+    ├── ServerUnavailableError(ConnectionError)   no server, or none that can serve now
+    │   └── MeshRestartedError                    the mesh restarted under this call
+    ├── AccessDeniedError(PermissionError)        the server refuses this caller
+    ├── NotSupportedError(NotImplementedError)    in the contract, not served yet
+    ├── CompileFailedError(RuntimeError)          the program could not be built or compiled
+    ├── ProgramRefusedError(RuntimeError)         a program that ended the mesh before
+    ├── MiscompiledKernelError(RuntimeError)      a kernel that the server's compiler gets wrong
+    ├── ClientClosedError(ValueError)             a call after `Client.close`
+    └── InternalServerError(RuntimeError)         a fault of the server's own
+        └── ProtocolError                         an answer that breaks the contract
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import grpc
+
+    from shardcall._src.types.timing import Timing
+
+
+class ShardcallError(Exception):
+    """What all errors of this package are.
+
+    Attributes:
+        message: what was given, what is allowed and what to do.
+        reason: the name of a `shardcall.v1.ErrorReason` without its prefix; empty where the client itself
+            refused, or where the status came from gRPC.
+        field: the part of the call at fault, such as ``x``, ``out_spec`` or ``axis``; empty where none is.
+        metadata: further values for programs to read.
+        timing: where the time went until the failure; None where the server did not tell.
+        status: the gRPC status; None where the client itself refused.
+        retry_after_s: seconds after which a repeated call may be served; None where waiting does not help.
+        request_id: what the server's log and traces call the call; empty where it was never sent.
+    """
+
+    __module__ = "shardcall"  # what tracebacks show and pickles contain
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__module__ = ShardcallError.__module__
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        reason: str = "",
+        field: str = "",
+        metadata: Mapping[str, str] | None = None,
+        timing: Timing | None = None,
+        status: grpc.StatusCode | None = None,
+        retry_after_s: float | None = None,
+        request_id: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.field = field
+        self.metadata = dict(metadata or {})
+        self.timing = timing
+        self.status = status
+        self.retry_after_s = retry_after_s
+        self.request_id = request_id
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidRequestError(ShardcallError, ValueError):
+    """A request that makes no sense as a whole."""
+
+
+class InvalidOperandError(ShardcallError, ValueError):
+    """The number, rank, shape or content of operands."""
+
+
+class AxisError(InvalidOperandError, np.exceptions.AxisError):
+    """An array axis that the operand does not have.
+
+    Attributes:
+        axis: the axis asked for; None where the server did not tell.
+        ndim: the operand's number of axes; None where the server did not tell.
+    """
+
+    def __init__(self, message: str = "", *, metadata: Mapping[str, str] | None = None, **rest: object) -> None:
+        super().__init__(message, metadata=metadata, **rest)  # type: ignore[arg-type]
+        self.axis = _integer(self.metadata.get("axis"))
+        self.ndim = _integer(self.metadata.get("ndim"))
+
+
+class OperandTypeError(InvalidOperandError, TypeError):
+    """An element type that cannot be taken, or not with the other operand's."""
+
+
+class OperandCountError(InvalidOperandError, TypeError):
+    """A number of operands that the kernel does not take."""
+
+
+class OperandOverflowError(InvalidOperandError, OverflowError):
+    """A Python integer that the element type of the operand beside it does not hold."""
+
+
+class InvalidParameterError(ShardcallError, ValueError):
+    """A parameter that is missing or out of range."""
+
+
+class ParameterTypeError(InvalidParameterError, TypeError):
+    """A parameter of a kind that it cannot be of."""
+
+
+class UnknownParameterError(InvalidParameterError, TypeError):
+    """A parameter that the kernel does not have."""
+
+
+class ShardingError(ShardcallError, ValueError):
+    """A mesh, a spec or a strategy that is wrong, or that do not go together."""
+
+
+class KernelNotFoundError(ShardcallError, LookupError):
+    """No kernel has this name."""
+
+
+class ArrayLostError(ShardcallError, LookupError):
+    """An array that is no longer on the mesh."""
+
+
+class ResourceExhaustedError(ShardcallError, RuntimeError):
+    """A call over the server's limits, or too much at once."""
+
+
+class OutOfDeviceMemoryError(ResourceExhaustedError, MemoryError):
+    """The devices could not give the memory for the kernel."""
+
+
+class OutOfHostMemoryError(ResourceExhaustedError, MemoryError):
+    """The server's host could not give the memory for the arrays."""
+
+
+class DeadlineExceededError(ShardcallError, TimeoutError):
+    """The call was not done in time."""
+
+
+class CallCancelledError(ShardcallError, concurrent.futures.CancelledError):
+    """The call was cancelled."""
+
+
+class ServerUnavailableError(ShardcallError, ConnectionError):
+    """No server answers, or none that can serve now."""
+
+
+class MeshRestartedError(ServerUnavailableError):
+    """The mesh restarted while it worked on this call; the call may be repeated.
+
+    The client has repeated it once, unless an operand was on the mesh or the call is suspect. ``metadata["ended"]``
+    tells how the mesh ended, where that is known: ``killed``, ``crashed``, ``unresponsive`` or ``overtime``.
+    """
+
+    @property
+    def is_suspect(self) -> bool:
+        """True where the mesh may have ended because of this call: ``metadata["suspect"]`` is there."""
+        return "suspect" in self.metadata
+
+
+class AccessDeniedError(ShardcallError, PermissionError):
+    """The server refuses this caller."""
+
+
+class NotSupportedError(ShardcallError, NotImplementedError):
+    """The contract has it; it is not served yet."""
+
+
+class CompileFailedError(ShardcallError, RuntimeError):
+    """The kernel's own code failed, or the compiler refused the program; the server's log has the reason."""
+
+
+class ProgramRefusedError(ShardcallError, RuntimeError):
+    """A program that ended the mesh three times; the server does not run it again."""
+
+
+class MiscompiledKernelError(ShardcallError, RuntimeError):
+    """A kernel that failed a known-answer test: the server's compiler gets it wrong, and it is not run.
+
+    ``metadata["known_answer"]`` names the test, ``metadata["detail"]`` tells what was wrong and ``metadata["jaxlib"]``
+    the version of the compiler.
+    """
+
+
+class ClientClosedError(ShardcallError, ValueError):
+    """A call after `Client.close`."""
+
+
+class InternalServerError(ShardcallError, RuntimeError):
+    """A fault of the server's own; the error id is in its log."""
+
+
+class ProtocolError(InternalServerError):
+    """An answer that breaks the contract."""
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None

@@ -1,1 +1,0 @@
-"""How a client comes to its server: addresses, TLS and tokens."""
