@@ -1,6 +1,6 @@
 """The one exception that anything below the servicers raises for the caller to see.
 
-It knows neither gRPC nor protobuf: `frontend/status.py` makes a gRPC status of it, and
+It knows neither gRPC nor protobuf: `frontend/rpc/status.py` makes a gRPC status of it, and
 `mesh/worker.py` sends it over the link.
 """
 

@@ -221,7 +221,7 @@ def test_a_missing_extra_is_named():
     code = (
         "import sys\n"
         "sys.modules['opentelemetry.exporter.otlp.proto.http.trace_exporter'] = None\n"
-        "from shardcall_server.frontend.spans import make_spans\n"
+        "from shardcall_server.frontend.observability.spans import make_spans\n"
         "from shardcall_server.settings import SettingsError\n"
         "from shardcall_server.settings_sources import load_settings\n"
         "try:\n"

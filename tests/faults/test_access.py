@@ -25,7 +25,7 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, Access
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.access.tokens import FileTokens
-from shardcall_server.frontend.reflection import V1
+from shardcall_server.frontend.rpc.reflection import V1
 
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
 WRONG = "A" * 43

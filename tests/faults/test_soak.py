@@ -47,7 +47,7 @@ def _leak():
         threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 if {"serve", "shardcall_server.mesh.start"} & {*sys.orig_argv}:
-    from shardcall_server import framing
+    from shardcall_server.link import framing
 
     _send = framing.Link.send
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from shardcall.v1 import timing_pb2
-from shardcall_server.frontend.metrics import Metrics
+from shardcall_server.frontend.observability.metrics import Metrics
 
 
 @dataclass

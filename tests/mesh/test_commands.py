@@ -10,8 +10,8 @@ import numpy as np
 
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.link.wire import encode_array_type, encode_mesh
 from shardcall_server.mesh.commands import Commands
-from shardcall_server.wire import encode_array_type, encode_mesh
 from shardcall_worker.v1 import link_pb2
 
 WAIT_S = 60.0

@@ -9,10 +9,10 @@ import pytest
 
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, padded_shape
+from shardcall_server.link.process_blocks import device_blocks, lay_out
 from shardcall_server.mesh.executor import Executor
 from shardcall_server.mesh.memory import SharedMemory
 from shardcall_server.mesh.residents import Residents
-from shardcall_server.process_blocks import device_blocks, lay_out
 from shardcall_worker.v1 import link_pb2
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
+from shardcall_server.link.process_blocks import Blocks, Bounds, blocks_of, crop, device_blocks, laid_out_bytes, lay_out
 from shardcall_server.mesh.placement import Copier, gather_blocks, gathered_bytes, place_blocks
-from shardcall_server.process_blocks import Blocks, Bounds, blocks_of, crop, device_blocks, laid_out_bytes, lay_out
 
 DEVICES = 8
 ALIGNMENT = 64

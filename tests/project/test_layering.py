@@ -188,27 +188,56 @@ def test_imports_run_one_way(lower: str, upper: tuple[str, ...]) -> None:
     assert not [chain for name, chain in chains.items() if f"{name}.".startswith(forbidden)]
 
 
-CLIENT_FOLDERS = {
-    "wire": set(),
-    "types": set(),
-    "access": {"wire", "types"},
-    "display": {"wire", "types"},
-    "rpc": {"wire", "types", "access", "display"},
-    "device_arrays": {"wire", "types", "display", "rpc"},
-    "memory": {"wire", "types", "rpc"},
-    "transfer": {"wire", "types", "access", "display", "rpc", "device_arrays", "memory"},
-    "calls": {"wire", "types", "rpc", "device_arrays", "transfer"},
-    "local": {"types"},
+FOLDERS = {
+    "shardcall._src": {
+        "wire": set(),
+        "types": set(),
+        "access": {"wire", "types"},
+        "display": {"wire", "types"},
+        "rpc": {"wire", "types", "access", "display"},
+        "device_arrays": {"wire", "types", "display", "rpc"},
+        "memory": {"wire", "types", "rpc"},
+        "transfer": {"wire", "types", "access", "display", "rpc", "device_arrays", "memory"},
+        "calls": {"wire", "types", "rpc", "device_arrays", "transfer"},
+        "local": {"types"},
+    },
+    "shardcall_server.frontend": {
+        "files": set(),
+        "access": {"files"},
+        "rpc": {"access"},
+        "memory": {"files", "rpc"},
+        "workers": {"memory", "rpc"},
+        "programs": {"files", "rpc", "workers"},
+        "observability": {"access", "programs", "rpc"},
+        "hosts": {"access", "files", "memory", "observability", "rpc", "workers"},
+        "dispatch": {"memory", "programs", "rpc", "workers"},
+        "services": {"access", "dispatch", "files", "memory", "observability", "rpc", "workers"},
+    },
 }
-"""The folders of the client's implementation, each with those that it may import."""
+"""The folders of a package, each with those of the package that it imports."""
 
 
-def test_folders_of_the_client_import_only_those_below_them() -> None:
-    package = "shardcall._src"
-    assert {name.split(".")[2] for name in below(package) if name != package} == set(CLIENT_FOLDERS)
-    for folder, allowed in CLIENT_FOLDERS.items():
-        names = set().union(*(imports(module, typed=True) for module in below(f"{package}.{folder}")))
-        assert {name.split(".")[2] for name in names if name.startswith(f"{package}.")} - {folder} == allowed
+@pytest.mark.parametrize("package", FOLDERS)
+def test_folders_import_those_below_them(package: str) -> None:
+    depth = package.count(".") + 1
+
+    def folder_of(name: str) -> str:
+        part = name.split(".")[depth] if name.startswith(f"{package}.") else ""
+        return part if f"{package}.{part}" in MODULES and MODULES[f"{package}.{part}"].name == "__init__.py" else ""
+
+    found = {folder_of(module): set() for module in MODULES}
+    for module in MODULES:
+        found[folder_of(module)].update(map(folder_of, imports(module, typed=True)))
+    found.pop("")
+    assert {folder: names - {folder, ""} for folder, names in found.items()} == FOLDERS[package]
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    graph = {package_of(module): set() for module in MODULES}
+    for module in set(MODULES) - {"shardcall.__main__", "shardcall.cli.__main__"}:  # each is a command
+        names = imports(module, typed=True) & set(MODULES)
+        graph[package_of(module)] |= {package_of(name) for name in names} - {package_of(module)}
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

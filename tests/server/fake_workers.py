@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.framing import Link, LinkClosedError
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.ends import Stop
 from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.link.framing import Link, LinkClosedError
 from shardcall_worker.v1 import link_pb2
 
 PATIENCE_S = 60.0

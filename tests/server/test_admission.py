@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.admission import RESERVED_SLOTS, Admission, Slots
+from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS, Admission, Slots
 
 
 @dataclass

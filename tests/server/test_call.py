@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.rpc.call import Call
 
 
 class Context:

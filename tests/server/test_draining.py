@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.draining import Draining
+from shardcall_server.frontend.rpc.draining import Draining
 
 SEGMENT, CONNECTION = b"segment", "ipv4:127.0.0.1:1"
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from shardcall_server.framing import Link, LinkClosedError, LinkFullError
+from shardcall_server.link.framing import Link, LinkClosedError, LinkFullError
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
-from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
-from shardcall_server.frontend.waiting_line import WaitingLine
+from shardcall_server.frontend.rpc.waiting_line import WaitingLine
 
 
 @dataclass(eq=False)

@@ -10,8 +10,8 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from shardcall_server.frontend import metrics_server
-from shardcall_server.frontend.metrics_server import PATH, MetricsServer
+from shardcall_server.frontend.observability import metrics_server
+from shardcall_server.frontend.observability.metrics_server import PATH, MetricsServer
 
 _CONNECTIONS = 20  # more than are served at once
 

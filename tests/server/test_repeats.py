@@ -12,7 +12,7 @@ import pytest
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.repeats import HashedChunks, Repeats
+from shardcall_server.frontend.dispatch.repeats import HashedChunks, Repeats
 
 REQUEST = array_service_pb2.RenewLeaseRequest(lease_id=b"1")
 OTHER = array_service_pb2.RenewLeaseRequest(lease_id=b"2")

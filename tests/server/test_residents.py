@@ -15,7 +15,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory import leases, residents
 from shardcall_server.frontend.memory.residents import LeaseTimer, Reservation, Resident, Residents
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape, split
-from shardcall_server.wire import encode_array_type, encode_mesh, encode_spec
+from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 
 OURS, THEIRS = b"o" * 16, b"t" * 64
 EPOCH = 7

@@ -19,16 +19,16 @@ import pytest
 from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
-from shardcall_server.frontend.admission import Admission
-from shardcall_server.frontend.call_threads import CallThreads
-from shardcall_server.frontend.draining import Draining
-from shardcall_server.frontend.interceptor import CallInterceptor
-from shardcall_server.frontend.journal import Journal
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.companion import Companion, make_companion
 from shardcall_server.frontend.memory.segments import Segments
-from shardcall_server.frontend.metrics import Metrics
-from shardcall_server.frontend.segment_servicer import SegmentServicer
+from shardcall_server.frontend.observability.journal import Journal
+from shardcall_server.frontend.observability.metrics import Metrics
+from shardcall_server.frontend.rpc.admission import Admission
+from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.draining import Draining
+from shardcall_server.frontend.services.interceptor import CallInterceptor
+from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 
 _MIB = 1 << 20
 _PATIENCE_S = 20.0  # for what comes at once; a test that waits so long has failed

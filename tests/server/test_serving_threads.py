@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from shardcall_server.frontend.call_threads import CallThreads
-from shardcall_server.frontend.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.settings import SettingsError
 
 _SERVES_AND_DIES = """

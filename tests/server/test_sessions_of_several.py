@@ -15,9 +15,9 @@ from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, Full, Run
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.workers.ends import End, Kind
 from shardcall_server.frontend.workers.session import SessionEndedError
+from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
 

@@ -15,9 +15,9 @@ import pytest
 from server.fake_workers import PATIENCE_S, FakeWorker, but
 
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.session import MeshSession
-from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_worker.v1 import link_pb2
 

@@ -16,10 +16,10 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Scope
-from shardcall_server.frontend.access.sparse_warning import SparseWarning
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tokens
-from shardcall_server.frontend.interceptor import CallInterceptor
+from shardcall_server.frontend.observability.sparse_warning import SparseWarning
 from shardcall_server.frontend.server import FrontEnd
+from shardcall_server.frontend.services.interceptor import CallInterceptor
 from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
 

@@ -22,10 +22,10 @@ from shardcall_server.agent import worker_slot as module
 from shardcall_server.agent.agent import AgentSettings, Visit
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.framing import Link
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.relay import RelayedLink
 from shardcall_server.frontend.workers.process import WorkerProcess
+from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
 PATIENCE_S = 60.0

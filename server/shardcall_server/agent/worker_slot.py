@@ -16,13 +16,13 @@ import structlog
 
 from shardcall._src.wire.chunk_codec import encode_chunk
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import CHUNK_BYTES
 from shardcall_server.frontend.memory.arena import Arena, Region
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.host_memory import memory_bytes
+from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
 _REQUEST: Any = host_service_pb2.JoinRequest

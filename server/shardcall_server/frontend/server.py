@@ -27,27 +27,19 @@ from shardcall.v1 import (
     server_info_service_pb2_grpc,
 )
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend import reflection
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen, session_names
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
-from shardcall_server.frontend.access.side_calls import SideCalls
 from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
-from shardcall_server.frontend.admission import Admission
-from shardcall_server.frontend.array_servicer import ArrayServicer
-from shardcall_server.frontend.call_threads import CallThreads
-from shardcall_server.frontend.execution import Execution
-from shardcall_server.frontend.grpc_options import grpc_options
+from shardcall_server.frontend.dispatch.execution import Execution
+from shardcall_server.frontend.dispatch.holdings import Holdings
+from shardcall_server.frontend.dispatch.mesh_queue import make_queue
+from shardcall_server.frontend.dispatch.repeats import Repeats
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
-from shardcall_server.frontend.info_servicer import ServerInfoServicer
-from shardcall_server.frontend.interceptor import CallInterceptor
-from shardcall_server.frontend.kernel_servicer import KernelServicer
-from shardcall_server.frontend.memory.holdings import Holdings
-from shardcall_server.frontend.mesh_queue import make_queue
-from shardcall_server.frontend.observation import Observation
-from shardcall_server.frontend.profile_servicer import ProfileServicer
+from shardcall_server.frontend.observability.observation import Observation
 from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.programs.choices import Choices
 from shardcall_server.frontend.programs.disk_use import DiskUse
@@ -55,11 +47,19 @@ from shardcall_server.frontend.programs.known_answers import KnownAnswers
 from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.programs.verdicts import Verdicts
 from shardcall_server.frontend.programs.warm import Warmer
-from shardcall_server.frontend.repeats import Repeats
-from shardcall_server.frontend.segment_servicer import SegmentServicer
+from shardcall_server.frontend.rpc import reflection
+from shardcall_server.frontend.rpc.admission import Admission
+from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.grpc_options import grpc_options
+from shardcall_server.frontend.rpc.side_calls import SideCalls
+from shardcall_server.frontend.services.array_servicer import ArrayServicer
+from shardcall_server.frontend.services.info_servicer import ServerInfoServicer
+from shardcall_server.frontend.services.interceptor import CallInterceptor
+from shardcall_server.frontend.services.kernel_servicer import KernelServicer
+from shardcall_server.frontend.services.profile_servicer import ProfileServicer
+from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.session import MeshSession
-from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.frontend.workers.workers import Workers

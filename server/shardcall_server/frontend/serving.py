@@ -19,7 +19,7 @@ import structlog
 from shardcall_server.certificate_authority import host_of
 from shardcall_server.errors import CallError
 from shardcall_server.frontend.access.certificates import connect_arguments
-from shardcall_server.frontend.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.telemetry import configure_logging

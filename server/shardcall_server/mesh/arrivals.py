@@ -11,12 +11,12 @@ import jax
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.kernels.layout_checks import check_put
+from shardcall_server.link.wire import decode_array_type, decode_mesh, decode_spec, encode_mesh
 from shardcall_server.mesh.placement import Copier
 from shardcall_server.mesh.places import Source
 from shardcall_server.mesh.plans import describe_placement
 from shardcall_server.mesh.residents import Residents
 from shardcall_server.mesh.sizes import check_placed
-from shardcall_server.wire import decode_array_type, decode_mesh, decode_spec, encode_mesh
 from shardcall_worker.v1 import link_pb2
 
 

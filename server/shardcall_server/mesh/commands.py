@@ -25,9 +25,9 @@ from shardcall_server.compilation.keys import KernelKey, Platform, choice_digest
 from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
-from shardcall_server.framing import Link, LinkClosedError, LinkFullError
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
+from shardcall_server.link.framing import Link, LinkClosedError, LinkFullError
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.failures import compile_failed, failure_of

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 
-from shardcall_server.framing import Link, LinkClosedError, LinkFullError
+from shardcall_server.link.framing import Link, LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
 _INTERVAL_S = 1.0

@@ -9,8 +9,8 @@ from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.kernel import REQUIRED, Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_server.mesh.requests import encode_parameter
-from shardcall_server.wire import encode_array_type, encode_mesh, encode_spec
 
 _REPRODUCIBILITY = {
     Reproducibility.ALWAYS: kernel_pb2.REPRODUCIBILITY_ALWAYS,

@@ -8,7 +8,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
-from shardcall_server.wire import MAX_SPAN_BYTES, about
+from shardcall_server.link.wire import MAX_SPAN_BYTES, about
 
 
 def check_size(problem: Problem, max_call_bytes: int, max_device_bytes: int) -> None:

@@ -16,9 +16,9 @@ from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache, w
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.program_folder import FolderRefusedError
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.framing import Link, LinkClosedError
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
+from shardcall_server.link.framing import Link, LinkClosedError
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.failures import failure_of
 from shardcall_server.mesh.heartbeat import beat, keep_beating

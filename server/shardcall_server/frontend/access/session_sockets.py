@@ -20,7 +20,7 @@ import structlog
 from shardcall._src.access.session import LONGEST_NAME, UNKNOWN
 from shardcall._src.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens
-from shardcall_server.frontend.memory.private_directory import PrivateDirectory, remove_stale
+from shardcall_server.frontend.files.private_directory import PrivateDirectory, remove_stale
 
 _BACKLOG = 1024
 _MAX_SILENT = 64

@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 from shardcall._src.wire.private_sockets import peer_of, usual_parents
-from shardcall_server.frontend.memory.private_directory import PrivateDirectory
+from shardcall_server.frontend.files.private_directory import PrivateDirectory
 
 TICKET_BYTES = 32
 _PATIENCE_S = 1.0  # an agent says that it has come when it has sent its ticket

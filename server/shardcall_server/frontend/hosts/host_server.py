@@ -16,15 +16,15 @@ from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import listen_for_hosts, session_names
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
-from shardcall_server.frontend.access.sparse_warning import SparseWarning
 from shardcall_server.frontend.access.tokens import Tokens
-from shardcall_server.frontend.counted_threads import CountedThreads
-from shardcall_server.frontend.grpc_options import grpc_options
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError
 from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAMES
 from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
-from shardcall_server.frontend.status import CallStatus
+from shardcall_server.frontend.observability.sparse_warning import SparseWarning
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.grpc_options import grpc_options
+from shardcall_server.frontend.rpc.status import CallStatus
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import host_service_pb2
 

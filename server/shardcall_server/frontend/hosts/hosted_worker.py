@@ -10,10 +10,10 @@ import socket
 import threading
 from collections.abc import Callable
 
-from shardcall_server.framing import Link
 from shardcall_server.frontend.hosts.relay import RelayedLink
 from shardcall_server.frontend.workers.ends import Stop
 from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
+from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import host_service_pb2
 
 _OWN_END_S = 0.5  # a process that has closed its link is about to end; what it ends with tells why

@@ -11,13 +11,13 @@ import numpy as np
 
 from shardcall._src.wire.chunk_codec import encode_chunk
 from shardcall.v1 import kernel_pb2
-from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
 from shardcall_server.frontend.memory.arena import MemoryFile, aligned
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.process_blocks import Piece, laid_out_bytes
+from shardcall_server.link.framing import LinkClosedError, LinkFullError
+from shardcall_server.link.process_blocks import Piece, laid_out_bytes
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
 _MAX_WAITING_BYTES = 64 << 20

@@ -22,7 +22,7 @@ import structlog
 
 from shardcall._src.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.memory.private_directory import PrivateDirectory, remove_stale
+from shardcall_server.frontend.files.private_directory import PrivateDirectory, remove_stale
 from shardcall_server.frontend.memory.segments import MAX_SEGMENTS, Segment
 
 TICKET_BYTES = 32

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 
 from shardcall.v1 import kernel_service_pb2
-from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.memory.arena import Arena, MemoryFile, Region, aligned
 from shardcall_server.frontend.memory.residents import Resident
 from shardcall_server.frontend.memory.segments import Segment, Segments
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_worker.v1 import link_pb2
 

@@ -15,8 +15,8 @@ from shardcall_server.frontend.programs.found import HIT, CachedProgram, Found, 
 from shardcall_server.frontend.programs.hot import HotCalls
 from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
+from shardcall_server.link.wire import decode_operand_types
 from shardcall_server.settings import client_share
-from shardcall_server.wire import decode_operand_types
 from shardcall_worker.v1 import link_pb2
 
 _MAX_ALIASES = 64

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from shardcall_server.frontend.programs.kept_file import KeptFile
+from shardcall_server.frontend.files.kept_file import KeptFile
 from shardcall_server.frontend.programs.strategies import Choice, Timing
 
 _FILE_NAME = "strategies.json"

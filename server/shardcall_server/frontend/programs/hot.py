@@ -20,9 +20,9 @@ from google.protobuf.message import DecodeError
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError
+from shardcall_server.frontend.files.kept_file import KeptFile
 from shardcall_server.frontend.programs.found import Found, call_digest
-from shardcall_server.frontend.programs.kept_file import KeptFile
-from shardcall_server.wire import check_counts
+from shardcall_server.link.wire import check_counts
 
 _FILE_NAME = "hot.json"
 _FORMAT = 1

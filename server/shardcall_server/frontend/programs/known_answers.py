@@ -11,9 +11,9 @@ import structlog
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.programs.found import CachedProgram
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.command import known_answer_key
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import known_answer_pb2, link_pb2

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from shardcall_server.frontend.programs.kept_file import KeptFile
+from shardcall_server.frontend.files.kept_file import KeptFile
 
 FILE_NAME = "known_answers.json"
 _FORMAT = 1

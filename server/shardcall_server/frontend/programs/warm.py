@@ -22,8 +22,8 @@ from shardcall_server.frontend.programs.hot import HotCalls
 from shardcall_server.frontend.programs.keys_file import read_keys
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_server.kernels.layout import MeshAxes
+from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings, SettingsError
-from shardcall_server.wire import encode_mesh
 from shardcall_worker.v1 import link_pb2
 
 _AT_ONCE = 2  # as many as the worker compiles at once: a caller waits for no more of them

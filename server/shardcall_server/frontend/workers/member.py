@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.worker import Worker
+from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
 _ATTACH_BYTES = 64 << 10  # what naming memory files takes before a command

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shardcall_server.framing import Link
 from shardcall_server.frontend.workers.ends import Stop
 from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.launcher import worker_environment
+from shardcall_server.link.framing import Link
 
 _OWN_END_S = 0.5  # a process that has closed its link is about to end; what it ends with tells why
 

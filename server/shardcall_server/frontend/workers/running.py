@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.command import head
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2

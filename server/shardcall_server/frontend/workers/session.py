@@ -14,7 +14,6 @@ import structlog
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.framing import LinkClosedError, LinkFullError
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.block_table import BlockTable
@@ -25,6 +24,7 @@ from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.merging import DisagreementError, merge
 from shardcall_server.frontend.workers.readiness import Readiness
 from shardcall_server.frontend.workers.worker import Worker
+from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
 _OTHERS_S = 0.3  # those that end because another ended may be seen first

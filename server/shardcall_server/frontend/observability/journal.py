@@ -9,9 +9,9 @@ import grpc
 import structlog
 
 from shardcall_server.errors import Reason, shorten
-from shardcall_server.frontend.access.sparse_warning import SparseWarning
-from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.metrics import Metrics, known_method
+from shardcall_server.frontend.observability.metrics import Metrics, known_method
+from shardcall_server.frontend.observability.sparse_warning import SparseWarning
+from shardcall_server.frontend.rpc.call import Call
 
 _WORTH_A_WARNING = frozenset(
     {

@@ -10,14 +10,14 @@ from shardcall.v1 import kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
-from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.execution import Execution, Prepared
-from shardcall_server.frontend.intake import Intake, check_operands, check_types, read_header
+from shardcall_server.frontend.dispatch.execution import Execution, Prepared
+from shardcall_server.frontend.dispatch.intake import Intake, check_operands, check_types, read_header
+from shardcall_server.frontend.dispatch.repeats import HashedChunks, Repeats
+from shardcall_server.frontend.dispatch.results import Results, commit, reserved
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.residents import Reservation, Residents
 from shardcall_server.frontend.memory.storage import Given, Storage, Stores
-from shardcall_server.frontend.repeats import HashedChunks, Repeats
-from shardcall_server.frontend.results import Results, commit, reserved
-from shardcall_server.frontend.workers.supervisor import MeshSupervisor
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.settings import Settings
 
 _TEXT_RESERVE_BYTES = 64 << 10

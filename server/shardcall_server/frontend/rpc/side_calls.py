@@ -14,10 +14,10 @@ import grpc
 
 from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.alarms import Alarms
-from shardcall_server.frontend.call_threads import CallThreads
-from shardcall_server.frontend.counted_threads import CountedThreads
-from shardcall_server.frontend.status import CallStatus
+from shardcall_server.frontend.rpc.alarms import Alarms
+from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.status import CallStatus
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 

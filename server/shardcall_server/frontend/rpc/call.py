@@ -16,8 +16,7 @@ import grpc
 from shardcall.v1 import kernel_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.access.principals import Principal
-from shardcall_server.frontend.programs.found import Found
-from shardcall_server.frontend.status import STATUS_CODES
+from shardcall_server.frontend.rpc.status import STATUS_CODES
 
 T = TypeVar("T")
 TIMEOUT_KEY = "shardcall-timeout"
@@ -119,10 +118,16 @@ class Call:
         field = f"{name}_seconds"
         setattr(self.timing, field, getattr(self.timing, field) + seconds)
 
-    def found(self, found: Found) -> None:
-        """Notes the program that the call runs."""
-        self.kernel, self.strategy, self.key = found.plan.kernel, found.plan.strategy, found.program.key
-        self.cache_hit = found.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
+    def set_program(self, plan: kernel_pb2.Plan, key: str, answer: kernel_pb2.CacheAnswer) -> None:
+        """Notes the program that the call runs.
+
+        Args:
+            plan: the plan of the program.
+            key: the digest of the program's key.
+            answer: whether the cache had the program.
+        """
+        self.kernel, self.strategy, self.key = plan.kernel, plan.strategy, key
+        self.cache_hit = answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
 
     def finish(self) -> timing_pb2.Timing:
         """The timing, with the total until now."""

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.settings import client_share
 
 RESERVED_SLOTS = 16

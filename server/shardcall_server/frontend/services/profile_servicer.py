@@ -14,11 +14,11 @@ import structlog
 
 from shardcall.v1 import profile_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.profile_folder import ProfileFolder, remove_abandoned
-from shardcall_server.frontend.repeats import Repeats
+from shardcall_server.frontend.dispatch.repeats import Repeats
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
+from shardcall_server.frontend.files.profile_folder import ProfileFolder, remove_abandoned
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
-from shardcall_server.frontend.workers.supervisor import MeshSupervisor
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2, profile_pb2
 

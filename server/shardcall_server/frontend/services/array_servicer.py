@@ -7,21 +7,28 @@ from collections.abc import Iterator
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.execution import default_mesh, hand_over
-from shardcall_server.frontend.intake import Intake, check_operand, read_header
+from shardcall_server.frontend.dispatch.execution import default_mesh, hand_over
+from shardcall_server.frontend.dispatch.intake import Intake, check_operand, read_header
+from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
+from shardcall_server.frontend.dispatch.repeats import HashedChunks, Repeats
+from shardcall_server.frontend.dispatch.results import Results
+from shardcall_server.frontend.dispatch.supervisor import Mesh, MeshSupervisor
 from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents, array_lost
 from shardcall_server.frontend.memory.storage import Given, Storage, Stores
-from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
-from shardcall_server.frontend.repeats import HashedChunks, Repeats
-from shardcall_server.frontend.results import Results
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
-from shardcall_server.frontend.workers.supervisor import Mesh, MeshSupervisor
 from shardcall_server.kernels.layout import ArrayType, block_shape, padded_shape
 from shardcall_server.kernels.layout_checks import check_put
+from shardcall_server.link.wire import (
+    check_counts,
+    decode_mesh,
+    decode_spec,
+    encode_array_type,
+    encode_mesh,
+    encode_spec,
+)
 from shardcall_server.settings import Settings
-from shardcall_server.wire import check_counts, decode_mesh, decode_spec, encode_array_type, encode_mesh, encode_spec
 from shardcall_worker.v1 import link_pb2
 
 

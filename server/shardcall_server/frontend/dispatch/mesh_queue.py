@@ -7,10 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.memory.residents import Residents
-from shardcall_server.frontend.waiting_line import WaitingLine
+from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.waiting_line import WaitingLine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.settings import Settings

@@ -16,7 +16,7 @@ from shardcall_server.frontend.memory.residents import Reservation, Resident, Re
 from shardcall_server.frontend.memory.storage import Storage
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.wire import decode_operand_types, encode_array_type
+from shardcall_server.link.wire import decode_operand_types, encode_array_type
 from shardcall_worker.v1 import link_pb2
 
 

@@ -12,11 +12,11 @@ from google.protobuf.message import Message
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.memory.residents import Residents
 from shardcall_server.frontend.memory.storage import Given, Storage
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.wire import MAX_OPERANDS, check_counts, decode_array_type, decode_operand_types
+from shardcall_server.link.wire import MAX_OPERANDS, check_counts, decode_array_type, decode_operand_types
 
 _NO_BYTES = np.empty(0, np.uint8)
 _ALLOWED_BYTES = {

@@ -19,13 +19,13 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS
-from shardcall_server.frontend.admission import Admission, Advance
-from shardcall_server.frontend.alarms import Alarms
-from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.call_threads import CallThreads
-from shardcall_server.frontend.draining import Draining
-from shardcall_server.frontend.journal import Journal
-from shardcall_server.frontend.status import STATUS_CODES, CallStatus
+from shardcall_server.frontend.observability.journal import Journal
+from shardcall_server.frontend.rpc.admission import Admission, Advance
+from shardcall_server.frontend.rpc.alarms import Alarms
+from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.draining import Draining
+from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
 
 T = TypeVar("T")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"

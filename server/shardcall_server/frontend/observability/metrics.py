@@ -16,7 +16,7 @@ from shardcall.v1 import (
     timing_pb2,
 )
 from shardcall_server.errors import Reason
-from shardcall_server.frontend.phase_histogram import PhaseHistogram
+from shardcall_server.frontend.observability.phase_histogram import PhaseHistogram
 
 NO_KERNEL = "none"
 """What stands for the kernel of calls that run none, or none that the mesh has."""

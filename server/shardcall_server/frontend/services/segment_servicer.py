@@ -6,10 +6,10 @@ from functools import partial
 
 from shardcall.v1 import segment_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.draining import Draining
 from shardcall_server.frontend.memory.companion import Companion
 from shardcall_server.frontend.memory.segments import Segments
+from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.draining import Draining
 
 
 class SegmentServicer:

@@ -10,19 +10,19 @@ from functools import cached_property
 from shardcall._src.types.blocks import device_label
 from shardcall.v1 import kernel_pb2, kernel_service_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
+from shardcall_server.frontend.dispatch.supervisor import Mesh, MeshSupervisor
+from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
 from shardcall_server.frontend.memory.residents import Resident, array_lost
 from shardcall_server.frontend.memory.storage import Given, Storage
-from shardcall_server.frontend.mesh_queue import MeshQueue, Turn
 from shardcall_server.frontend.programs.found import Found
 from shardcall_server.frontend.programs.known_answers import KnownAnswers
-from shardcall_server.frontend.transfers import check_no_transfers, find_transfers
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
-from shardcall_server.frontend.workers.supervisor import Mesh, MeshSupervisor
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, format_spec
+from shardcall_server.link.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
 from shardcall_server.settings import Settings
-from shardcall_server.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
 from shardcall_worker.v1 import link_pb2
 
 _LARGE_CALL_BYTES = 1 << 20
@@ -124,7 +124,7 @@ class Execution:
         words = (kernel_call.SerializeToString(), kinds, stays)
         mesh = self._supervisor.mesh(call)
         if not residents and (recalled := mesh.programs.recall(words)) is not None:
-            call.found(recalled[1])
+            call.set_program(recalled[1].plan, recalled[1].program.key, recalled[1].answer)
             self._known_answers.check(recalled[1].program)
             self._check_size(operands, () if keeps else recalled[1].program.results)
             return Prepared(recalled[0], tuple(operands), mesh, recalled[1], keeps=keeps)
@@ -146,7 +146,7 @@ class Execution:
                     found = call.wait(found, "compiling the kernel")
             if not residents:
                 mesh.programs.remember(words, completed, types)
-            call.found(found)
+            call.set_program(found.plan, found.program.key, found.answer)
             self._known_answers.check(found.program)
             self._check_size(operands, () if keeps else found.program.results)
             if refuse_transfers:

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.call import REQUEST_ID_KEY, Call
+from shardcall_server.frontend.rpc.call import REQUEST_ID_KEY, Call
 
 Answer = TypeVar("Answer", bound=Message | bytes | Sequence[Message | bytes])
 

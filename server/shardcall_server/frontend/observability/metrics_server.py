@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from shardcall_server.frontend.access.ports import is_loopback
-from shardcall_server.frontend.alarms import Alarms
+from shardcall_server.frontend.rpc.alarms import Alarms
 from shardcall_server.settings import SettingsError
 
 PATH = "/metrics"

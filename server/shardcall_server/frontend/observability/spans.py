@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from shardcall_server.errors import Reason
-from shardcall_server.frontend.call import Call
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.settings import Settings, SettingsError
 
 if TYPE_CHECKING:

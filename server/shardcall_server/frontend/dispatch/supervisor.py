@@ -13,8 +13,8 @@ import structlog
 
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.call import Call
 from shardcall_server.frontend.programs.cache import ProgramCache
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.ends import End, Stop
 from shardcall_server.frontend.workers.life import Life
 from shardcall_server.frontend.workers.session import MeshSession

@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable
 
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.frontend.admission import Admission
-from shardcall_server.frontend.call import Call
-from shardcall_server.frontend.execution import default_mesh
-from shardcall_server.frontend.memory.holdings import Holdings
-from shardcall_server.frontend.mesh_queue import MeshQueue
-from shardcall_server.frontend.workers.supervisor import MeshSupervisor
+from shardcall_server.frontend.dispatch.execution import default_mesh
+from shardcall_server.frontend.dispatch.holdings import Holdings
+from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
+from shardcall_server.frontend.rpc.admission import Admission
+from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.kernels.layout import MAX_RANK
+from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings
-from shardcall_server.wire import encode_mesh
 
 _MIN_SEGMENT_BYTES = 256 << 10
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 import structlog
 from prometheus_client import disable_created_metrics
 
-from shardcall_server.frontend.journal import Journal
-from shardcall_server.frontend.metrics import Metrics
-from shardcall_server.frontend.metrics_server import MetricsServer
-from shardcall_server.frontend.metrics_state import Sources, StateCollector, Usage
+from shardcall_server.frontend.observability.journal import Journal
+from shardcall_server.frontend.observability.metrics import Metrics
+from shardcall_server.frontend.observability.metrics_server import MetricsServer
+from shardcall_server.frontend.observability.metrics_state import Sources, StateCollector, Usage
+from shardcall_server.frontend.observability.spans import make_spans
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.disk_use import DiskUse
 from shardcall_server.frontend.programs.measuring import Measurer
-from shardcall_server.frontend.spans import make_spans
 from shardcall_server.settings import Settings
 
 _LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 
-from shardcall_server.frontend.counted_threads import CountedThreads
-from shardcall_server.frontend.status import CallStatus
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.status import CallStatus
 
 _MAX_WAITING = 256  # calls that wait for a thread: most of those over a limit are refused in a moment
 _MAX_REFUSALS = 1024  # refusals that wait for theirs; whatever comes then gets gRPC's bare refusal

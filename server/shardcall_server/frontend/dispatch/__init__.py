@@ -1,0 +1,1 @@
+"""The way of a call to the mesh: operands, the queue, execution and results."""

@@ -1,0 +1,1 @@
+"""Files and folders that belong to the server's user alone."""

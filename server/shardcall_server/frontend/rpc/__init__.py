@@ -1,0 +1,1 @@
+"""What every RPC has: its call, deadline, status, threads and admission."""

@@ -1,0 +1,1 @@
+"""The link between the front end and workers: frames, messages and blocks of arrays."""
