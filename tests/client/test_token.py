@@ -6,6 +6,7 @@ import socket
 import tempfile
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
@@ -159,6 +160,24 @@ def test_a_server_that_was_started_again_is_asked_for_another_session(server, ow
         client.call("echo", operand)
         assert len(server.requests) == 2
         assert private.shown == [own, own]
+
+
+def test_threads_that_are_refused_together_all_go_on_with_the_next_session(server, own, exchange, abort):
+    private = exchange(server.address)
+    threads = 4
+    with shardcall.connect(server.address, retries=False) as client, ThreadPoolExecutor(threads) as pool:
+        private.session = "another-" + "a" * 20
+        refusing_all_but(server, abort, private.session)
+        execute, refused = server.execute, threading.Barrier(threads)
+
+        def refuse_all_at_once(request, context):
+            if dict(context.invocation_metadata()).get("authorization") != f"Bearer {private.session}":
+                refused.wait(60)
+            return execute(request, context)
+
+        server.execute = refuse_all_at_once
+        results = list(pool.map(lambda value: client.call("echo", value).array.item(), map(float, range(threads))))
+    assert results == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_a_session_is_found_that_was_not_there_at_first(server, own, exchange, abort):

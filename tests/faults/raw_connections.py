@@ -61,10 +61,15 @@ def garbage() -> bytes:
 
 
 def reset_until_closed(connection: socket.socket) -> int:
-    """Begins calls without a token and resets each at once, until the server closes the connection; counts them."""
+    """Begins calls without a token and resets each at once, until the server closes the connection; counts them.
+
+    It sends some 600 KB a second at most, so that a limit of more than some 60 MB is too large.
+    """
     stream = 1
+    began = time.monotonic()
     with suppress(ConnectionError):
-        while not _has_ended(connection, wait_s=0.0):
+        while not _has_ended(connection, wait_s=0.01):
+            assert time.monotonic() - began < _PATIENCE_S, f"still open after {_PATIENCE_S:g} s"
             connection.settimeout(_PATIENCE_S)
             connection.sendall(b"".join(_begun_and_reset(stream + 2 * i) for i in range(50)))
             stream += 100

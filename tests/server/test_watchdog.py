@@ -192,6 +192,15 @@ def test_an_end_is_told_in_words_and_blames_what_ran(status, reason, blamed, is_
     assert (end.reason, end.blamed, end.is_fault) == (reason, blamed, is_fault)
 
 
+def test_what_ran_when_memory_ran_out_is_suspect_and_not_blamed():
+    ran, waits = run("diff"), run("next")
+    end = end_of(-signal.SIGKILL, None, suspects([ran, waits], ()), oom_killed=True)
+    assert (end.is_suspect(ran), end.is_suspect(waits), end.blamed, end.is_fault) == (True, False, (), False)
+    assert "memory ran out" in end.reason
+    for status in (-signal.SIGTERM, -signal.SIGKILL):
+        assert not end_of(status, None, [ran], oom_killed=status == -signal.SIGTERM).is_suspect(ran)
+
+
 def test_an_end_of_an_idle_worker_blames_nobody():
     assert end_of(-signal.SIGSEGV, None, ()).blamed == ()
 

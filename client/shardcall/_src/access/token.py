@@ -32,8 +32,13 @@ class Token:
     def forget(self) -> None:
         """Notes that the connection was lost: another server process may be there next."""
 
-    def renew(self, timeout_s: float) -> bool:
-        """Looks for another token after a server has refused one; returns whether there is one."""
+    def renew(self, shown: str, timeout_s: float) -> bool:
+        """Looks for another token after a server has refused one; returns whether there is one.
+
+        Args:
+            shown: the token that was refused. Another thread may have renewed it in the meantime.
+            timeout_s: the limit, in seconds.
+        """
         return False
 
     @property
@@ -61,19 +66,23 @@ class OwnToken(Token):
     def show(self, timeout_s: float) -> str:
         """The session token; the exchange is made when it is first asked for."""
         if not self._asked:
-            self.renew(timeout_s)
+            self._ask(timeout_s)
         return self._value
 
     def forget(self) -> None:
         """Has the next RPC ask for another session token."""
         self._asked = False
 
-    def renew(self, timeout_s: float) -> bool:
-        """Asks the server that listens now for a session token; returns whether it gave another one."""
-        before = self._value
+    def renew(self, shown: str, timeout_s: float) -> bool:
+        """Asks the server for a session token, unless another thread has; returns whether it is another one."""
+        if self._value in {"", shown}:
+            self._ask(timeout_s)
+        return self._value not in {"", shown}
+
+    def _ask(self, timeout_s: float) -> None:
+        # Without a lock, which a fork could leave locked: all threads are given the same session token.
         self._value, self._told = self._exchange(timeout_s)
         self._asked = True
-        return self._value not in {"", before}
 
     def _exchange(self, timeout_s: float) -> tuple[str, str]:
         """The session token, and what is told of it."""

@@ -212,7 +212,7 @@ class Transport:
                     with self._translated(deadline, kernel, request_id):
                         return send(attempt)
             except ShardcallError as error:
-                if error.reason == "TOKEN_REQUIRED" and self._token.renew(deadline.remaining_s()):
+                if error.reason == "TOKEN_REQUIRED" and self._token.renew(shown, deadline.remaining_s()):
                     continue  # the server was started again; it has not looked at the request
                 if error.status is grpc.StatusCode.UNAVAILABLE and not error.reason:
                     self._token.forget()

@@ -16,8 +16,8 @@ import structlog
 
 _SCAN_S = 0.25
 _MAX_LOAD = 0.05  # of one processor: a thousand connections take some 30 ms a scan
-_BURST_BYTES = 1 << 20
-_BYTES_PER_S = 64 << 10
+_BURST_BYTES = 128 << 10  # a call that is refused has brought its headers and 64 KiB of its first message at most
+_BYTES_PER_S = 1 << 10  # ten health checks
 _NO_DESCRIPTOR_LEFT = (errno.EMFILE, errno.ENFILE)
 _BYTES_RECEIVED = struct.Struct("=128xQ")  # the start of struct tcp_info, to tcpi_bytes_received (Linux 4.1)
 
@@ -27,8 +27,8 @@ class FloodGuard:
 
     A peer that opens streams and resets them at once (CVE-2023-44487) keeps gRPC's own threads busy, and few of the
     streams are ever seen from Python. So the guard asks the kernel how many bytes each connection has received, four
-    times a second. A connection may receive 1 MiB, and 64 KiB for each second of its life; once a call of it was
-    admitted, there is no limit. A health check is not admitted by a token, and takes some 100 bytes.
+    times a second. A connection may receive 128 KiB at once and 1 KiB a second, until a call of it is admitted. A
+    health check, which needs no token, takes some 100 bytes.
 
     Only connections by TCP to the given ports are looked at, and only on Linux; elsewhere nothing is closed.
 
@@ -106,13 +106,12 @@ class FloodGuard:
                 found = self._limited[inode] = _Limited(peer, self._clock())
             if found.peer in admitted:
                 return False
-            limit = _BURST_BYTES + _BYTES_PER_S * (self._clock() - found.seen)
-            if _received_bytes(descriptor) <= limit:
+            if found.allows(_received_bytes(descriptor), self._clock()):
                 return True
             with _copy(descriptor) as connection:
                 if os.fstat(connection.fileno()).st_ino == inode:
-                    _end(connection)
                     self._on_close(found.peer)
+                    _end(connection)
         except OSError as error:
             if error.errno in _NO_DESCRIPTOR_LEFT:
                 raise
@@ -135,17 +134,28 @@ class FloodGuard:
         return None if rest[1] else f"ipv6:%5B{host}%5D:{port}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Limited:
-    """A connection of which no call was admitted.
+    """A connection of which no call was admitted: a bucket that what it sends empties.
 
     Attributes:
         peer: its other end, as gRPC names it.
-        seen: when it was seen first.
+        seen: when it was last looked at.
+        received: the bytes that it had received then.
+        allowed: the bytes that it might receive from then on, at once.
     """
 
     peer: str
     seen: float
+    received: int = 0
+    allowed: float = _BURST_BYTES
+
+    def allows(self, received: int, now: float) -> bool:
+        """Takes what was received out of the bucket; returns whether it held as much."""
+        refilled = min(_BURST_BYTES, self.allowed + _BYTES_PER_S * (now - self.seen))
+        self.allowed = refilled - (received - self.received)
+        self.received, self.seen = received, now
+        return self.allowed >= 0
 
 
 def _copy(descriptor: int) -> socket.socket:

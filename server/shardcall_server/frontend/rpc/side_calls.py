@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import time
 from collections import Counter
@@ -150,37 +151,39 @@ class _Awaited:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._by_connection: dict[str, list[grpc.ServicerContext]] = {}
+        self._by_connection: dict[str, dict[int, grpc.ServicerContext]] = {}
+        self._numbers = itertools.count()
         self._lock = threading.Lock()
 
     @contextmanager
     def one(self, context: grpc.ServicerContext) -> Iterator[None]:
         """Counts a question during the body, and ends another one if that is one too many."""
+        connection: str = context.peer()  # of an RPC that has ended it may be another
         with self._lock:
-            excess = self._excess()
-            self._by_connection.setdefault(context.peer(), []).append(context)
-        if excess is not None:
-            excess.cancel()
+            excess = self._take_excess()
+            number = next(self._numbers)
+            self._by_connection.setdefault(connection, {})[number] = context
         try:
+            if excess is not None:
+                excess.cancel()
             yield
         finally:
             with self._lock:
-                self._remove(context)
+                self._take(connection, number)
 
-    def _excess(self) -> grpc.ServicerContext | None:
+    def _take_excess(self) -> grpc.ServicerContext | None:
         """Takes out the one that is to give way; None where there is room for one more."""
         if sum(map(len, self._by_connection.values())) < self._most:
             return None
-        oldest = max(self._by_connection.values(), key=len)[0]
-        self._remove(oldest)
-        return oldest
+        connection = max(self._by_connection, key=lambda each: len(self._by_connection[each]))
+        return self._take(connection, next(iter(self._by_connection[connection])))
 
-    def _remove(self, context: grpc.ServicerContext) -> None:
-        contexts = self._by_connection.get(context.peer(), [])
-        if context in contexts:
-            contexts.remove(context)
-            if not contexts:
-                del self._by_connection[context.peer()]
+    def _take(self, connection: str, number: int) -> grpc.ServicerContext | None:
+        contexts = self._by_connection.get(connection, {})
+        context = contexts.pop(number, None)
+        if not contexts:
+            self._by_connection.pop(connection, None)
+        return context
 
 
 def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

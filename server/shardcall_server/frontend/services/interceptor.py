@@ -226,6 +226,8 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _turn_away(self, name: str, error: CallError, began: float, caller: str) -> CallStatus:
         status = CallStatus(error, timing_pb2.Timing(total_seconds=time.monotonic() - began))
+        if error.reason is Reason.SCOPE_MISSING:  # the token is one of this server's
+            self._floods.admit(caller)
         # Whoever is refused could make names without end.
         self._journal.refused(
             name.rpartition("/")[2] if name in METHODS else "unknown", caller, status.code, error.reason

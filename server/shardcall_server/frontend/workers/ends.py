@@ -6,6 +6,7 @@ import enum
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command
@@ -78,20 +79,34 @@ class End:
     @property
     def blamed(self) -> tuple[str, ...]:
         """The keys that it counts against."""
-        return tuple(command.key for command in self.suspects if command.key)
+        return self._suspect_keys if self.is_fault else ()
 
     def is_suspect(self, command: Command) -> bool:
         """Returns whether a command may have been the reason, or is of the same program."""
-        return command in self.suspects or command.key in self.blamed
+        return command in self.suspects or command.key in self._suspect_keys
+
+    @property
+    def _suspect_keys(self) -> tuple[str, ...]:
+        return tuple(command.key for command in self.suspects if command.key)
 
 
-def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
+def oom_kills() -> int:
+    """Counts the processes that the kernel has killed since its start because memory ran out; 0 where it does not."""
+    try:
+        rows = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(row.split()[1]) for row in rows if row.startswith("oom_kill ")), 0)
+
+
+def end_of(status: int, stop: Stop | None, suspects: Sequence[Command], *, oom_killed: bool = False) -> End:
     """How a worker ended.
 
     Args:
         status: its exit status, or minus the signal that ended it.
         stop: why the front end stopped it; None where it did not.
         suspects: what it may have died of if it died of itself.
+        oom_killed: whether the kernel of this host has killed any process because memory ran out, while it ran.
     """
     if stop is not None:
         culprit = stop.culprit if stop.is_blamed else None
@@ -101,7 +116,11 @@ def end_of(status: int, stop: Stop | None, suspects: Sequence[Command]) -> End:
     if status == 0:
         return End("it closed its link")
     if status < 0 and -status not in _CRASHES:
-        return End(f"ended by {_signal(-status)}", is_fault=False, kind=Kind.KILLED)
+        told = f"ended by {_signal(-status)}"
+        if not (oom_killed and -status == signal.SIGKILL):
+            return End(told, is_fault=False, kind=Kind.KILLED)
+        # What ran may have taken the memory, or another process of the host.
+        return End(f"{told}, perhaps because the host's memory ran out", tuple(suspects), False, Kind.KILLED)
     told = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
     doing = " or ".join(dict.fromkeys(command.doing for command in suspects))
     return End(f"{told} while {doing}" if doing else told, tuple(suspects))

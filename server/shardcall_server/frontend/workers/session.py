@@ -18,7 +18,7 @@ from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.command import Command, key_of, subject_of, suspects
-from shardcall_server.frontend.workers.ends import End, Kind, Stop, disagreement, end_of, error_of
+from shardcall_server.frontend.workers.ends import End, Kind, Stop, disagreement, end_of, error_of, oom_kills
 from shardcall_server.frontend.workers.ledger import Ledger
 from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.merging import DisagreementError, merge
@@ -60,6 +60,7 @@ class MeshSession:
         self._over = threading.Event()
         self._fault: BaseException | None = None
         self._stop: Stop | None = None
+        self._oom_kills = oom_kills()
         self.newest_call_id = 0
         """Of the last command that has an answer."""
         self.end: End | None = None
@@ -312,7 +313,8 @@ class MeshSession:
         ends = []
         for member, status in zip(members, _end_processes(members), strict=True):
             stop = self._stop or member.worker.lost
-            end = end_of(status, stop, suspects(lost, self._ledger.proven))
+            oom_killed = not member.worker.host and oom_kills() > self._oom_kills
+            end = end_of(status, stop, suspects(lost, self._ledger.proven), oom_killed=oom_killed)
             by_itself = member.worker.host and stop is None
             told = f"{end.reason}, on host {member.worker.host}" if by_itself else end.reason
             if member is first or (not member.was_killed and (stop is not None or not end.is_fault)):

@@ -1,0 +1,46 @@
+"""Health checks whose request has not come."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from shardcall_server.frontend.rpc.side_calls import _Awaited
+
+
+class Context:
+    """An RPC; gRPC has another name for its connection once it has ended.
+
+    Attributes:
+        cancelled: whether it was ended to make room.
+    """
+
+    def __init__(self, connection: str) -> None:
+        self._connection = connection
+        self.cancelled = False
+
+    def peer(self) -> str:
+        return "unknown" if self.cancelled else self._connection
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_the_oldest_check_of_the_connection_that_has_most_gives_way():
+    awaited: Any = _Awaited(4)
+    contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in (1, 2, 2, 2, 3)]
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(awaited.one(context))
+        assert [context.cancelled for context in contexts] == [False, True, False, False, False]
+
+
+def test_checks_that_gave_way_or_ended_are_counted_no_more():
+    awaited: Any = _Awaited(4)
+    for _ in range(3):
+        contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in range(50)]
+        with ExitStack() as stack:
+            for context in contexts:
+                stack.enter_context(awaited.one(context))
+            assert sum(not context.cancelled for context in contexts) == 4
+        assert not awaited._by_connection
