@@ -43,4 +43,6 @@ def test_checks_that_gave_way_or_ended_are_counted_no_more():
             for context in contexts:
                 stack.enter_context(awaited.one(context))
             assert sum(not context.cancelled for context in contexts) == 4
+            for context in contexts:  # by their limits
+                context.cancel()
         assert not awaited._by_connection
