@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from end_to_end.processes import until
 
 import shardcall
 from shardcall._src.device_arrays.lease import Lease
@@ -21,7 +22,7 @@ def deleted():
 
 @pytest.fixture
 def lease(deleted):
-    made = Lease(600.0, lambda _: None, deleted.extend)
+    made = Lease(600.0, lambda _: None, deleted.extend, collection_s=600.0)
     yield made
     made.close()
 
@@ -75,3 +76,15 @@ def test_what_could_not_be_deleted_is_deleted_another_time(lease, deleted):
         lease.delete_dropped(fail)
     assert lease.holds(HANDLE)
     assert drop(lease, deleted) == [HANDLE]
+
+
+def test_arrays_whose_objects_are_lost_are_deleted_soon(deleted):
+    lease = Lease(600.0, lambda _: None, deleted.append, collection_s=0.01)
+    handles = [bytes([i]) * 32 for i in range(1, 4)]
+    kept, *lost = [lease.hold(handle, Object) for handle in handles]
+    del lost[:]
+    until(lambda: sorted(handle for group in deleted for handle in group) == handles[1:])
+    assert lease.holds(handles[0])
+    del kept
+    until(lambda: not lease.holds(handles[0]))
+    lease.close()

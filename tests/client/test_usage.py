@@ -25,7 +25,7 @@ def test_usage_prints_as_a_table():
     assert str(usage).splitlines() == [
         "calls          7, 3 of them queued",
         "regions        1, 2 KiB more kept warm",
-        "memory         3 MiB, 1 GiB at most",
+        "memory         3 MiB, 1 GiB at the highest",
         "segments       4",
         "programs       6, 4 KiB on the devices",
         "arrays         5, 1 MiB on the devices",

@@ -123,8 +123,8 @@ def test_a_lost_array_is_told_in_one_sentence_without_its_whole_handle():
     error = refusal(table.residents.find, gone.handle, field="operand 0")
     assert (error.reason, error.field) == (Reason.ARRAY_LOST, "operand 0")
     assert error.message == (
-        f"no array on the mesh has the handle {gone.handle.hex()[:8]}…: it was deleted, its lease ended or the mesh "
-        "restarted; put the array anew"
+        f"no array on the mesh has the handle {gone.handle.hex()[:8]}…: it was deleted, its lease ended, or the mesh "
+        "or the server restarted; put the array anew"
     )
 
 
@@ -356,7 +356,7 @@ def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have
     table = Residents(lambda: 1 << 30, 1 << 30, 60.0, lambda gone: None, max_client_bytes=100)
     first, second = bytes(16), bytes(15) + b"1"
     with table.reserve(first, 60, "somebody"):
-        with pytest.raises(CallError, match="the arrays of this client hold 60 of the 100") as caught:
+        with pytest.raises(CallError, match="somebody, through all of its connections, hold 60 of the 100") as caught:
             table.reserve(second, 60, "somebody")
         assert caught.value.reason is Reason.RESIDENT_LIMIT
         assert caught.value.metadata["limit"] == "max_resident_bytes_per_client"
@@ -369,7 +369,12 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     assert table.lone_client_bytes == 120
     lone = commit(table.reserve(OURS, 120, "one"))
     error = refusal(table.reserve, THEIRS, 31, "other")
-    for words in ("takes 31 bytes", "this client hold 0 of the 30", "others, who hold 120, leave of the 160", "-bytes"):
+    for words in (
+        "takes 31 bytes",
+        "connections, hold 0 of the 30",
+        "others, who hold 120, leave of the 160",
+        "-bytes",
+    ):
         assert words in error.message
     assert error.metadata["limit"] == "max_resident_bytes"
     table.reserve(THEIRS, 30, "other")

@@ -166,7 +166,7 @@ def _held_rows(look: Look) -> dict[str, str]:
     return {
         "calls": f"{held.calls}{at_once} at work, {held.queued_calls} of them queued",
         "programs": f"{held.programs}{programs}, {human(held.program_device_bytes)} on the devices",
-        "memory": f"{human(held.bytes_in_use)} in use, {human(held.bytes_high_water)} at most, "
+        "memory": f"{human(held.bytes_in_use)} in use, {human(held.bytes_high_water)} at the highest, "
         f"{human(held.bytes_idle)} kept warm, {held.regions} regions",
         "segments": str(held.segments),
         "arrays": f"{held.arrays} under {held.leases} leases, {human(held.array_bytes)} on the devices",

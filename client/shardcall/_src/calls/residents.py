@@ -248,8 +248,8 @@ def _resolved(array: Handle) -> RemoteArray | str:
 
 def _lost(array: RemoteArray, name: str, error: ArrayLostError) -> ArrayLostError:
     return ArrayLostError(
-        f"{name} is {array.type}, which the mesh no longer has: it was deleted, its lease ended or the mesh restarted; "
-        "put the array anew",
+        f"{name} is {array.type}, which the mesh no longer has: it was deleted, its lease ended, or the mesh or "
+        "the server restarted; put the array anew",
         reason=error.reason,
         field=error.field if name == "the array" else name,
         metadata=error.metadata,

@@ -6,10 +6,12 @@ import contextlib
 import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.types.errors import ShardcallError
@@ -17,6 +19,7 @@ from shardcall._src.wire.forks import begin_anew_in_children
 
 _ID_BYTES = 32
 _RENEWALS = 4
+_COLLECTION_S = 0.25
 
 Renew = Callable[[bytes], object]
 Delete = Callable[[list[bytes]], object]
@@ -40,16 +43,19 @@ class Lease:
     """A client's lease, and which arrays are held under it; safe to use from several threads at once.
 
     While there are arrays a thread renews the lease, four times as often as it must, and deletes the arrays whose
-    objects the caller has lost. A forked child has a lease of its own, and lets its parent's arrays alone.
+    objects the caller has lost, some time after the first of them. A forked child has a lease of its own, and lets its
+    parent's arrays alone.
 
     Args:
         seconds: how long it lasts after a renewal.
         renew: renews the lease of an id.
         delete: deletes arrays by their handles.
+        collection_s: how many seconds after an object was lost its array is deleted, together with others.
     """
 
-    def __init__(self, seconds: float, renew: Renew, delete: Delete) -> None:
+    def __init__(self, seconds: float, renew: Renew, delete: Delete, collection_s: float = _COLLECTION_S) -> None:
         self._interval_s = seconds / _RENEWALS
+        self._collection_s = collection_s
         self._renew = renew
         self._delete = delete
         self._closed = False
@@ -65,6 +71,7 @@ class Lease:
         self._begun = 0
         self._making: set[int] = set()
         self._thread: threading.Thread | None = None
+        self._lost: SimpleQueue[None] = SimpleQueue()  # an item for each object that the caller has lost
         self._stop = threading.Event()
         if self._closed:
             self._stop.set()
@@ -105,7 +112,9 @@ class Lease:
         array = known.array() if known is not None else None
         if array is None:
             array = make()
-        self._arrays[handle] = _Held(weakref.ref(array), listed_at)
+        lost = self._lost
+        # A weak reference calls back in the middle of anything: a put waits for no lock.
+        self._arrays[handle] = _Held(weakref.ref(array, lambda _: lost.put(None)), listed_at)
         if self._thread is None and not self._stop.is_set():
             self._thread = threading.Thread(target=self._keep, name="shardcall-lease", daemon=True)
             self._thread.start()
@@ -147,6 +156,7 @@ class Lease:
         """Ends the thread; returns the handles of all arrays, and those objects that the caller still has."""
         self._closed = True
         self._stop.set()
+        self._lost.put(None)
         with self._lock:
             held, self._arrays = self._arrays, {}
         return list(held), _objects(held.values())
@@ -156,7 +166,7 @@ class Lease:
         return [h for h, held in self._arrays.items() if held.array() is None and held.listed_at < oldest]
 
     def _keep(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        while self._wait_for_round():
             with self._lock:
                 is_last = len(self._dropped()) == len(self._arrays)
                 if is_last:
@@ -168,6 +178,20 @@ class Lease:
                     self._renew(self.lease_id)
             if is_last:
                 return
+
+    def _wait_for_round(self) -> bool:
+        """Waits until the lease is to be renewed, deleting lost arrays meanwhile; returns False if it was closed."""
+        due = time.monotonic() + self._interval_s
+        while (left_s := due - time.monotonic()) > 0 and not self._stop.is_set():
+            with contextlib.suppress(Empty):
+                self._lost.get(timeout=left_s)
+                self._stop.wait(min(self._collection_s, left_s))
+                while not self._lost.empty():
+                    self._lost.get_nowait()
+                if not self._stop.is_set():
+                    with contextlib.suppress(ShardcallError):  # in the next round again
+                        self.delete_dropped(self._delete)
+        return not self._stop.is_set()
 
 
 def _objects(held: Iterable[_Held]) -> list[RemoteArray]:

@@ -85,7 +85,7 @@ class Usage:
         rows = {
             "calls": f"{self.calls}, {self.queued_calls} of them queued",
             "regions": f"{self.regions}, {human(self.bytes_idle)} more kept warm",
-            "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at most",
+            "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at the highest",
             "segments": str(self.segments),
             "programs": f"{self.programs}, {human(self.program_device_bytes)} on the devices",
             "arrays": f"{self.arrays}, {human(self.array_bytes)} on the devices",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
-from shardcall_server.errors import CallError, Reason
+from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.layout import ArrayType
 
 MAX_LEASE_ARRAYS = 1 << 12
@@ -206,7 +206,8 @@ class Leases:
 
     def _client(self, owner: str) -> Room | None:
         if owner and owner not in self._clients:
-            self._clients[owner] = self._room_of_client("the arrays of this client", MAX_CLIENT_ARRAYS)
+            whose = f"the arrays of {shorten(owner)}, through all of its connections,"
+            self._clients[owner] = self._room_of_client(whose, MAX_CLIENT_ARRAYS)
         return self._clients.get(owner)
 
     def _room_of_client(self, whose: str, max_arrays: int) -> Room:

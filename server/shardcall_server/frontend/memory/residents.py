@@ -358,8 +358,8 @@ def array_lost(handle: bytes, field: str = "handle") -> CallError:
     told = f"{handle.hex()[:_TOLD_DIGITS]}…"
     return CallError(
         Reason.ARRAY_LOST,
-        f"no array on the mesh has the handle {told}: it was deleted, its lease ended or the mesh restarted; "
-        "put the array anew",
+        f"no array on the mesh has the handle {told}: it was deleted, its lease ended, or the mesh or "
+        "the server restarted; put the array anew",
         field=field,
         metadata={"handle": told},
     )
