@@ -45,3 +45,22 @@ def test_the_default_in_parentheses_after_an_option_is_the_settings(page: Path) 
     stated = re.findall(r"`--([a-z0-9-]+)` \(([\d.]+)(?: s)?\)", page.read_text())
     defaults = {name: Settings.model_fields[name.replace("-", "_")].default for name, _ in stated}
     assert [(name, float(value)) for name, value in stated] == [(name, defaults[name]) for name, _ in stated]
+
+
+SOURCES = [
+    ROOT,
+    *(ROOT / name for name in ("client", "client/shardcall", "server", "server/shardcall_server", "tests", "examples")),
+]
+SOURCES += [ROOT / "server/shardcall_server/frontend"]
+WRITTEN = {"docs/accuracy-gpu.md"}
+"""By make targets, where their hardware is."""
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem
+)
+def test_every_file_of_the_project_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(r"`([\w.-]+(?:/[\w.-]+)*(?:/|\.(?:py|proto|md|yml)))`", page.read_text())
+    files = {file.name for file in ROOT.rglob("*") if ".venv" not in file.parts}
+    gone = [name for name in named if not any((source / name).exists() for source in SOURCES)]
+    assert [name for name in gone if name not in WRITTEN and ("/" in name or name not in files)] == []
