@@ -266,34 +266,26 @@ class FrontEnd:
         self._close_sessions()  # before the port is free: the next server there has its own
         self._server.stop(min(self._settings.drain_s, _SENDING_S)).wait()
         self._supervisor.stop(_MESH_END_S)
-        self._end_measuring()
-        self._warmer.close()
-        self._holdings.close()
-        self._observation.close()
+        self._close()
 
     def stop(self) -> None:
         """Ends everything without waiting for calls."""
         self._close_sessions()
         self._server.stop(0).wait()
         self._supervisor.stop(0.0)
-        self._end_measuring()
-        self._warmer.close()
-        self._holdings.close()
-        self._observation.close()
+        self._close()
 
     def _close_sessions(self) -> None:
         if self._sessions is not None:
             self._sessions.close()
 
-    def _end_measuring(self) -> None:
-        self._floods.close()
-        if self._host_server is not None:
-            self._host_server.close()
-        if self._tokens is not None:
-            self._tokens.close()
-        if self._measurer is not None:
-            self._measurer.close()
-        self._known_answers.close()
+    def _close(self) -> None:
+        """Closes all that the services and the mesh used."""
+        for optional in (self._host_server, self._tokens, self._measurer):
+            if optional is not None:
+                optional.close()
+        for part in (self._floods, self._known_answers, self._warmer, self._holdings, self._observation):
+            part.close()
 
 
 def _open_session(settings: Settings, blame: Blame, program_dir: str, workers: Sequence[Worker]) -> MeshSession:

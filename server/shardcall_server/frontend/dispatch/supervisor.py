@@ -240,7 +240,7 @@ class MeshSupervisor:
         except Exception as error:
             if not self._stopping.is_set():  # then no worker is to be had
                 log.exception("the mesh failed and is started again")
-            self._ended(End("the worker sent what is no message"))
+            self._ended(End(f"the mesh failed with {type(error).__name__}; the server's log has the details"))
             return error
         if not self._stopping.is_set():
             of_one = {"pid": session.pid} if self._hosts is None else {}
