@@ -486,7 +486,7 @@ class KeyPart(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     label: _builtins.str
-    """What it is, such as "mesh" or "operand 0"."""
+    """The label, such as "mesh" or "operands[0]"."""
     value: _builtins.str
     """Its value as text."""
     def __init__(
