@@ -6,7 +6,6 @@ import datetime
 import ipaddress
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,10 +20,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from shardcall._src.wire.private_files import PrivateFileError, open_private_folder, read_file, write_file
+
 CA, SERVER, CLIENT = "ca", "server", "client"
 _ALWAYS = ("localhost", "127.0.0.1", "::1")
 _NAME = re.compile(r"(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?)+")
 _CA_DAYS = 3650
+_MAX_KEY_BYTES = 1 << 20
 _EARLIER = datetime.timedelta(minutes=5)  # for clocks that are behind
 
 
@@ -76,13 +78,15 @@ def renew(folder: Path, hosts: Sequence[str], days: int) -> None:
         CertificatesError: there is no authority, or a host is none.
     """
     try:
-        key = load_pem_private_key((folder / f"{CA}.key").read_bytes(), password=None)
+        key = load_pem_private_key(read_file(folder / f"{CA}.key", _MAX_KEY_BYTES), password=None)
         certificate = x509.load_pem_x509_certificate((folder / f"{CA}.pem").read_bytes())
         names = _names(hosts) if hosts else _names_of(folder / f"{SERVER}.pem")
     except OSError as error:
         raise CertificatesError(
-            f"{error.filename} cannot be read: {error.strerror}; leave out --renew to begin"
+            f"the authority in {folder} cannot be read: {error.strerror}; leave out --renew to begin"
         ) from None
+    except PrivateFileError as error:
+        raise CertificatesError(f"the authority cannot be used: {error}") from None
     except (TypeError, ValueError):
         raise CertificatesError(f"the authority in {folder} is damaged; begin anew with --force") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -178,16 +182,11 @@ def _names_of(path: Path) -> list[x509.GeneralName]:
 
 
 def _prepare(folder: Path) -> None:
-    """Makes the folder, or sees that it is this user's alone."""
+    """Makes the folder, or checks that it is this user's alone."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise CertificatesError(f"{folder} cannot be made: {error.strerror}; choose another folder") from None
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise CertificatesError(
-            f"{folder} is open to others, and keys go there; run `chmod 700 {folder}` if it is yours, or choose another"
-        )
+        os.close(open_private_folder(folder))
+    except (OSError, PrivateFileError) as error:
+        raise CertificatesError(f"no keys can be kept in {folder}: {error.strerror}; choose another folder") from None
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -201,16 +200,9 @@ def _write(folder: Path, role: str, key: ec.EllipticCurvePrivateKey, certificate
         (f"{role}.key", secret, 0o600),
         (f"{role}.pem", certificate.public_bytes(Encoding.PEM), 0o644),
     ):
-        fresh = folder / f"{name}.new"
-        fresh.unlink(missing_ok=True)
         try:
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with open(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(fresh, folder / name)
-        except OSError as error:
+            write_file(folder / name, data, mode=mode, sync=True)
+        except (OSError, PrivateFileError) as error:
             raise CertificatesError(
                 f"{folder / name} cannot be written: {error.strerror}; choose another folder"
             ) from None

@@ -56,9 +56,12 @@ def test_another_user_does_not_get_through_a_socket_of_the_servers(own_server, t
 
 @pytest.mark.parametrize(("mode", "says"), [(0o600, "cannot be read: Permission denied"), (0o644, "belongs to user 0")])
 def test_a_server_refuses_the_token_file_of_another_user(mode, says):
-    with tempfile.NamedTemporaryFile() as file:  # not in the test's own folder, which others may not enter
-        os.chmod(file.name, mode)
-        assert told("serve", file.name).startswith(f"SettingsError the token file {file.name} {says}")
+    with tempfile.TemporaryDirectory() as folder:  # not in the test's own folder, which others may not enter
+        file = Path(folder, "token")
+        file.touch()
+        os.chmod(folder, 0o755)
+        os.chmod(file, mode)
+        assert says in told("serve", file)
 
 
 def test_who_took_a_port_before_the_server_is_shown_no_token():

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -164,6 +165,12 @@ def test_importing_the_whole_front_end_loads_no_jax(run_python: Callable[[str], 
     assert not {top(name) for name in loaded} & JAX
 
 
+def test_one_module_decides_which_files_are_private() -> None:
+    rules = re.compile(r"\.st_uid\b|\bS_IMODE\b|\b0o0(22|77)\b|\bmkdtemp\b|\bmkstemp\b")
+    deciding = {module for module, file in MODULES.items() if rules.search(file.read_text())}
+    assert deciding == {"shardcall._src.wire.private_files"}
+
+
 def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
     chains = reached(below("shardcall_server.kernels"))
     assert not [chain for name, chain in chains.items() if name.startswith(("grpc", "google"))]
@@ -207,7 +214,7 @@ FOLDERS = {
         "rpc": {"access"},
         "memory": {"files", "rpc"},
         "workers": {"memory", "rpc"},
-        "programs": {"files", "rpc", "workers"},
+        "programs": {"rpc", "workers"},
         "observability": {"access", "programs", "rpc"},
         "hosts": {"access", "files", "memory", "observability", "rpc", "workers"},
         "dispatch": {"memory", "programs", "rpc", "workers"},

@@ -39,8 +39,30 @@ def test_where_a_client_needs_a_certificate_the_one_beside_the_servers_is_named(
 
 def test_a_key_that_others_may_read_is_refused(folder):
     (folder / "server.key").chmod(0o640)
-    with pytest.raises(SettingsError, match=r"mode 0640.*chmod 600 .*server\.key"):
+    with pytest.raises(SettingsError, match=r"mode 0640 .*chmod 600 .*server\.key"):
         Certificates(settings(folder))
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem"])
+@pytest.mark.parametrize("exposed", ["file", "folder"])
+def test_a_file_that_others_may_change_or_replace_is_refused(folder, name, exposed):
+    (folder / name if exposed == "file" else folder).chmod(0o722)
+    with pytest.raises(
+        SettingsError, match=rf"{name}', which cannot be read: .* mode 0722" if exposed == "file" else "0722"
+    ):
+        Certificates(settings(folder, tls_client_ca=f"{folder}/ca.pem"))
+
+
+def test_no_certificate_is_made_by_a_key_that_others_may_know(folder):
+    (folder / "ca.key").chmod(0o644)
+    with pytest.raises(CertificatesError, match=r"ca\.key has mode 0644 .*chmod 600"):
+        renew(folder, [], 30)
+
+
+def test_no_authority_is_made_in_the_place_to_which_a_link_leads(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(CertificatesError, match="link is a symbolic link or a file, and must be a folder"):
+        make_authority(tmp_path / "link", [], 30, replace=True)
 
 
 @pytest.mark.parametrize(

@@ -111,3 +111,10 @@ def test_a_mistake_is_named_with_its_place(file, text, told):
 def test_a_file_that_is_not_there_is_named(file):
     with pytest.raises(SettingsError, match=r"keys\.toml of setting warm cannot be read: No such file"):
         read_keys(file)
+
+
+def test_a_file_that_others_may_change_is_refused(file):
+    file.write_text("")
+    file.chmod(0o664)
+    with pytest.raises(SettingsError, match=f"setting warm cannot be read: {file} has mode 0664 .*chmod go-w {file}"):
+        read_keys(file)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
+import grpc
 import pytest
 
-from shardcall_server.frontend.access.ports import session_names
+from shardcall_server.frontend.access.ports import listen, session_names
+from shardcall_server.settings import SettingsError
+from shardcall_server.settings_sources import load_settings
 
 
 @pytest.mark.parametrize(
@@ -40,3 +47,41 @@ def test_what_another_process_listens_at_is_none_of_its_own(server):
 
 def test_a_unix_socket_has_a_name_too(tmp_path):
     assert [name[:5] for name in session_names("127.0.0.1:1", str(tmp_path / "socket"))] == ["unix:"]
+
+
+@pytest.fixture
+def serve_at():
+    """Binds a server's Unix socket, beside a port of the system's choosing."""
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        yield lambda path: listen(server, load_settings({"unix_socket": str(path), "port": 0}))
+        server.stop(None).wait()
+
+
+@pytest.fixture
+def short_folder():
+    """A folder with a short path: a socket's address holds 107 bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
+def test_a_unix_socket_is_this_users_alone_where_others_cannot_replace_it(serve_at, short_folder, mode):
+    short_folder.chmod(mode)
+    serve_at(short_folder / "socket")
+    assert (short_folder / "socket").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_unix_socket_that_others_may_replace_is_refused(serve_at, short_folder, mode):
+    short_folder.chmod(mode)
+    with pytest.raises(SettingsError, match=f"the folder {short_folder} has mode {mode:04o} .*chmod go-w"):
+        serve_at(short_folder / "socket")
+    assert os.listdir(short_folder) == []
+
+
+def test_a_unix_socket_without_a_folder_is_refused(serve_at, short_folder):
+    with pytest.raises(
+        SettingsError, match=r"unix_socket is .*No such file or directory; choose another --unix-socket"
+    ):
+        serve_at(short_folder / "none" / "socket")

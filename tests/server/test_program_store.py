@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from shardcall._src.wire.private_files import PrivateFileError, open_private_folder
 from shardcall_server.compilation import program_store as module
-from shardcall_server.compilation.program_folder import FolderRefusedError, open_folder
 from shardcall_server.compilation.program_store import ProgramStore, StoreCounts
 
 LIMIT_BYTES = 1 << 20
@@ -224,7 +224,9 @@ def test_a_folder_that_others_may_look_into_is_refused(folder):
     folder.parent.chmod(0o700)
     for mode in (0o777, 0o770, 0o720, 0o750, 0o701):
         folder.chmod(mode)
-        with pytest.raises(FolderRefusedError, match=f"has mode {mode:04o} and must have 0700.*chmod 700"):
+        with pytest.raises(
+            PrivateFileError, match=f"has mode {mode:04o} and must not let other users read or change it.*chmod 700"
+        ):
             ProgramStore(folder, LIMIT_BYTES)
 
 
@@ -232,38 +234,40 @@ def test_a_link_or_a_file_in_the_place_of_the_folder_is_refused(folder, tmp_path
     folder.parent.mkdir(mode=0o700)
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FolderRefusedError, match="not a folder of its own"):
-        open_folder(folder)
+    with pytest.raises(PrivateFileError, match="is a symbolic link or a file, and must be a folder"):
+        open_private_folder(folder)
     folder.unlink()
     folder.write_text("")
-    with pytest.raises(FolderRefusedError, match="not a folder of its own"):
-        open_folder(folder)
+    with pytest.raises(PrivateFileError, match="is a symbolic link or a file, and must be a folder"):
+        open_private_folder(folder)
 
 
 def test_a_folder_below_one_that_others_may_write_to_is_refused(folder):
     folder.parent.mkdir()
     folder.parent.chmod(0o777)
-    with pytest.raises(FolderRefusedError, match="others may write to"):
-        open_folder(folder)
+    with pytest.raises(PrivateFileError, match=r"has mode 0777 and must not let other users change it.*chmod go-w"):
+        open_private_folder(folder)
     folder.parent.chmod(0o1777)  # as /tmp: they cannot take away what is ours
-    os.close(open_folder(folder))
+    os.close(open_private_folder(folder))
 
 
 def test_anothers_folder_is_refused(folder, monkeypatch):
-    os.close(open_folder(folder))
+    os.close(open_private_folder(folder))
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-    with pytest.raises(FolderRefusedError, match=f"others may write to|belongs to user {mine} and"):
-        open_folder(folder)
+    with pytest.raises(
+        PrivateFileError, match=f"belongs to user {mine}, who can change it, and must belong to user {mine + 1}"
+    ):
+        open_private_folder(folder)
 
 
 def test_a_folder_of_another_below_ones_own_is_refused(folder):
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
-    os.close(open_folder(folder))
+    os.close(open_private_folder(folder))
     os.chown(folder, 12345, 12345)
-    with pytest.raises(FolderRefusedError, match=r"belongs to user 12345 and this server is user 0"):
-        open_folder(folder)
+    with pytest.raises(PrivateFileError, match=r"belongs to user 12345, who can change it, and must belong to user 0;"):
+        open_private_folder(folder)
 
 
 def test_there_is_a_bound_on_their_number_too(folder, monkeypatch):

@@ -128,7 +128,7 @@ def test_a_file_that_others_may_write_is_not_trusted(folder, whose, capsys):
     Choices(str(folder)).keep(DIGEST, CHOICE)
     os.chmod(folder if whose == "folder" else folder / "strategies.json", 0o777)
     assert Choices(str(folder)).find(DIGEST, NAMES) is None
-    assert "not this user's alone" in capsys.readouterr().out
+    assert "must not let other users change it" in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_made_costs_only_the_memory(tmp_path, capsys):
@@ -149,4 +149,4 @@ def test_a_pipe_in_the_files_place_is_not_waited_for(folder, capsys):
     folder.mkdir(parents=True, mode=0o700)
     os.mkfifo(folder / "strategies.json", 0o600)
     assert Choices(str(folder)).find(DIGEST, NAMES) is None
-    assert "no ordinary file" in capsys.readouterr().out
+    assert "not a regular file" in capsys.readouterr().out

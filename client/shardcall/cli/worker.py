@@ -17,10 +17,11 @@ from shardcall._src.access.option_names import as_options
 from shardcall._src.access.tls import find_tls
 from shardcall._src.access.token import find_token
 from shardcall._src.types.errors import ShardcallError
+from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
 from shardcall_server.agent.own_address import address_towards
-from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir
+from shardcall_server.compilation.program_store import own_program_dir
 from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAMES
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.settings import LogLevel, usual_cache_dir
@@ -89,7 +90,7 @@ def worker(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: agent.end())
         agent.run()
-    except (ShardcallError, AgentRefusedError, FolderRefusedError, _UsageError) as error:
+    except (ShardcallError, AgentRefusedError, PrivateFileError, _UsageError) as error:
         typer.echo(f"shardcall: {as_options(str(error))}", err=True)
         raise typer.Exit(2) from None
 

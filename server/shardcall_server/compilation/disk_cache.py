@@ -119,7 +119,7 @@ def use_disk_cache(folder: Path, max_bytes: int) -> DiskCache | None:
         What JAX asks; None where this version of JAX cannot be told to, of which the log has a warning.
 
     Raises:
-        FolderRefusedError: the folder is not this user's alone.
+        PrivateFileError: the folder is not this user's alone.
     """
     module = import_module(_MODULE)
     if not callable(getattr(module, _HOOK, None)):

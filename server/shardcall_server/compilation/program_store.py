@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
-import secrets
 import shutil
-import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from shardcall_server.compilation.program_folder import FolderRefusedError, open_folder
+from shardcall._src.wire.private_files import PrivateFileError, open_entry, open_private_folder, write_entry
 
 _MAGIC = b"shardcall program 1\n"
 _HEAD_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
@@ -48,6 +45,23 @@ class StoreCounts:
     evicted: int = 0
 
 
+def own_program_dir(cache_dir: str) -> str:
+    """Returns the folder of programs in the cache folder, having checked it in the front end or agent.
+
+    Args:
+        cache_dir: the cache folder; empty for none.
+
+    Raises:
+        PrivateFileError: the folder of programs is not this user's alone.
+    """
+    if not cache_dir:
+        return ""
+    folder = Path(cache_dir).absolute() / "programs"
+    with suppress(OSError):  # such as a read-only file system: the worker reports it, and tries again
+        os.close(open_private_folder(folder))
+    return str(folder)
+
+
 class ProgramStore:
     """A folder with one file a program: a digest of the rest and of its key, then its bytes.
 
@@ -55,7 +69,7 @@ class ProgramStore:
     folder. What in it does not look like a file of ours is left alone.
 
     Args:
-        folder: where the files are; `open_folder` says what is asked of it.
+        folder: where the files are; a private folder, made if it is missing.
         max_bytes: the most that they take together; those go first that were not used for longest.
         host: what of this machine decides which programs run on it, and is not in the keys.
 
@@ -63,7 +77,7 @@ class ProgramStore:
         counts: what became of what was looked for.
 
     Raises:
-        FolderRefusedError: the folder is not this user's alone.
+        PrivateFileError: the folder is not this user's alone.
     """
 
     def __init__(self, folder: Path, max_bytes: int, host: str = "") -> None:
@@ -117,7 +131,7 @@ class ProgramStore:
                 self._bytes, self._entry_count = self._bytes + len(content), self._entry_count + 1
                 if self._bytes > self._max_bytes or self._entry_count > _MAX_ENTRIES:
                     self._evict(_KEPT_SHARE)
-            except (OSError, FolderRefusedError) as error:
+            except (OSError, PrivateFileError) as error:
                 self.counts.unwritten += 1
                 self._warn("a compiled program could not be kept on disk", error)
 
@@ -133,7 +147,7 @@ class ProgramStore:
         return hashlib.sha256(f"{self._host}\0{key}".encode()).hexdigest() + ".program"
 
     def _open(self) -> None:
-        descriptor = open_folder(self._folder)
+        descriptor = open_private_folder(self._folder)
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = descriptor
@@ -141,18 +155,9 @@ class ProgramStore:
     def _read(self, name: str) -> bytes:
         if self._descriptor < 0:
             raise FileNotFoundError
-        # Not to wait for a writer, should it be a pipe.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            descriptor = os.open(name, flags, dir_fd=self._descriptor)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise ValueError(f"{name} is a symbolic link") from None
-            raise
+        descriptor = open_entry(self._descriptor, name, name)
         try:
             found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise ValueError(f"{name} is no file of this user's alone")
             if found.st_size > self._max_bytes:
                 raise ValueError(f"{name} has {found.st_size} bytes")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -169,26 +174,13 @@ class ProgramStore:
     def _write(self, name: str, content: bytes) -> None:
         """Writes a file beside its place and moves it there; into a new folder where the old one is gone."""
         try:
-            self._write_into(self._descriptor, name, content)
+            write_entry(self._descriptor, name, content)
         except OSError:
             if self._descriptor >= 0 and os.fstat(self._descriptor).st_nlink:
                 raise
             self._open()
             self._evict()
-            self._write_into(self._descriptor, name, content)
-
-    def _write_into(self, folder: int, name: str, content: bytes) -> None:
-        part = f".{secrets.token_hex(16)}.part"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(part, flags, 0o600, dir_fd=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(part, dir_fd=folder)
-            raise
+            write_entry(self._descriptor, name, content)
 
     def _entries(self) -> Iterator[tuple[float, str, int]]:
         """Yields (last use, name, bytes) of every program; removes what writers that were killed left."""

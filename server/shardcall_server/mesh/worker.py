@@ -11,10 +11,10 @@ from pathlib import Path
 import jax
 import structlog
 
+from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.compilation.disk_cache import DiskCache, use_disk_cache, write_from_this_process
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.compilation.program_folder import FolderRefusedError
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
@@ -145,7 +145,7 @@ def _open_disk_cache(start: link_pb2.Start) -> DiskCache | None:
         if start.process.index:
             write_from_this_process()
         return use_disk_cache(Path(start.program_dir), start.max_program_dir_bytes)
-    except FolderRefusedError as error:  # the front end has looked; it has become another's since
+    except PrivateFileError as error:  # the front end has looked; it has become another's since
         structlog.get_logger().warning("no compiled programs are kept on disk", reason=str(error))
         return None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import stat
 import struct
 import tempfile
 from collections.abc import Iterator
+
+from shardcall._src.wire.private_files import is_private_folder
 
 PREFIX = "shardcall-"
 """The beginning of such a folder's name."""
@@ -26,7 +27,7 @@ def usual_parents() -> Iterator[str]:
     """Yields the parents of such folders: the user's runtime directory, then the temporary ones."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     with contextlib.suppress(OSError):
-        if os.path.isabs(runtime) and os.stat(runtime).st_uid == os.geteuid():  # another's could be swapped under us
+        if os.path.isabs(runtime) and is_private_folder(os.stat(runtime)):  # another's could be swapped under us
             yield runtime
     with contextlib.suppress(OSError):
         yield tempfile.gettempdir()
@@ -39,11 +40,6 @@ def own_folders() -> list[str]:
     for parent in usual_parents():
         with contextlib.suppress(OSError), os.scandir(parent) as entries:
             for entry in entries:
-                if entry.name.startswith(PREFIX) and is_private(state := entry.stat(follow_symlinks=False)):
+                if entry.name.startswith(PREFIX) and is_private_folder(state := entry.stat(follow_symlinks=False)):
                     found[entry.path] = state.st_mtime_ns
     return sorted(found, key=found.__getitem__, reverse=True)
-
-
-def is_private(found: os.stat_result) -> bool:
-    """Returns whether this is the state of a folder that this user alone may enter."""
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o777 == 0o700

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+
+from shardcall._src.wire import private_files
+from shardcall._src.wire.private_files import PrivateFileError
 
 FILE_VARIABLE = "SHARDCALL_TOKEN_FILE"
 TOKEN_VARIABLE = "SHARDCALL_TOKEN"  # noqa: S105  # a variable's name
@@ -145,15 +146,10 @@ def read(path: str) -> tuple[Entry, ...]:
         TokenFileError: others own it, may read it or may write in its folder, or it is damaged.
     """
     try:
-        # Without waiting, in case that it is no file; what is checked is what was opened, wherever links led.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with open(descriptor, "rb") as file:
-            _check_owner(os.fstat(descriptor), path)
-            _check_folders(path)
-            data = file.read(_MAX_FILE_BYTES + 1)
+        data = private_files.read_file(path, _MAX_FILE_BYTES)
     except FileNotFoundError:
         raise
-    except OSError as error:
+    except (OSError, PrivateFileError) as error:
         raise TokenFileError(
             f"the token file {path} cannot be read: {error.strerror}; see whether it is your own, or name another by "
             f"{FILE_VARIABLE}"
@@ -180,12 +176,7 @@ def create(path: str, entries: Sequence[Entry]) -> bool:
     Raises:
         TokenFileError: it cannot be written there.
     """
-    with _written(path, entries) as whole:
-        try:
-            os.link(whole, path)  # unlike a renaming, it replaces nothing: of several at once one wins
-        except FileExistsError:
-            return False
-    return True
+    return _write(path, entries, replace=False)
 
 
 def replace(path: str, entries: Sequence[Entry]) -> None:
@@ -194,8 +185,7 @@ def replace(path: str, entries: Sequence[Entry]) -> None:
     Raises:
         TokenFileError: it cannot be written there.
     """
-    with _written(path, entries) as whole:
-        os.replace(whole, path)
+    _write(path, entries, replace=True)
 
 
 def is_name(text: str) -> bool:
@@ -208,44 +198,7 @@ def are_scopes(words: Sequence[str]) -> bool:
     return bool(words) and set(words) <= set(SCOPES)
 
 
-def _check_owner(found: os.stat_result, path: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise TokenFileError(f"the token file {path} is no file; remove it, or name another by {FILE_VARIABLE}")
-    if not hasattr(os, "geteuid"):
-        return  # where files have no such owners and modes
-    if found.st_uid != os.geteuid():
-        raise TokenFileError(
-            f"the token file {path} belongs to user {found.st_uid}, who could change it, and this is user "
-            f"{os.geteuid()}; remove it, or name one of your own by {FILE_VARIABLE}"
-        )
-    if found.st_mode & 0o077:
-        raise TokenFileError(
-            f"the token file {path} has the mode {found.st_mode & 0o777:o}, so others may know its tokens; replace "
-            f"those, or if nobody saw them: chmod 600 {path}"
-        )
-
-
-def _check_folders(path: str) -> None:
-    """Refuses a file that others could replace: by its folder, or by the one of the link that leads to it."""
-    if not hasattr(os, "geteuid"):
-        return
-    for folder in {os.path.dirname(os.path.abspath(path)), os.path.dirname(os.path.realpath(path))}:
-        found = os.stat(folder)
-        if found.st_uid not in {0, os.geteuid()}:
-            raise TokenFileError(
-                f"the folder {folder} of the token file {path} belongs to user {found.st_uid}, who could replace the "
-                f"file, and this is user {os.geteuid()}; name a file in a folder of your own by {FILE_VARIABLE}"
-            )
-        if found.st_mode & 0o022:
-            raise TokenFileError(
-                f"the folder {folder} of the token file {path} has the mode {found.st_mode & 0o7777:o}, so others can "
-                f"replace the file; chmod go-w {folder}, or name a file in another folder by {FILE_VARIABLE}"
-            )
-
-
 def _parse(data: bytes, path: str) -> tuple[Entry, ...]:
-    if len(data) > _MAX_FILE_BYTES:
-        raise TokenFileError(f"the token file {path} has more than {_MAX_FILE_BYTES} bytes; remove what is not needed")
     entries: list[Entry] = []
     for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -274,24 +227,11 @@ def _entry(words: Sequence[str]) -> Entry | None:
     return Entry(name, tuple(scopes), token) if is_name(name) and are_scopes(scopes) and is_token(token) else None
 
 
-@contextmanager
-def _written(path: str, entries: Sequence[Entry]) -> Iterator[str]:
-    """A whole file of these entries, next to the place where it belongs; gone after the body."""
+def _write(path: str, entries: Sequence[Entry], *, replace: bool) -> bool:
     lines = [f"{entry.name} {','.join(entry.scopes)} {entry.token}\n" for entry in entries]
-    folder = os.path.dirname(os.path.abspath(path))
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".token-", dir=folder)  # its mode is 0600
-        try:
-            with open(descriptor, "w", encoding="ascii") as file:
-                file.write("".join([_HEADING, *lines]))
-                file.flush()
-                os.fsync(descriptor)
-            yield name
-        finally:
-            with suppress(FileNotFoundError):  # it was renamed
-                os.unlink(name)
-    except OSError as error:
+        return private_files.write_file(path, "".join([_HEADING, *lines]).encode(), replace=replace, sync=True)
+    except (OSError, PrivateFileError) as error:
         raise TokenFileError(
             f"no token file can be written as {path}: {error.strerror}; name another place by {FILE_VARIABLE}, or give "
             f"one token of your own by {TOKEN_VARIABLE}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import stat
 import threading
 
 import grpc
@@ -12,8 +11,10 @@ import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from shardcall._src.wire.private_files import PrivateFileError, read_file
 from shardcall_server.settings import Settings, SettingsError
 
+_MAX_FILE_BYTES = 16 << 20
 _Stamp = tuple[tuple[int, int, int], ...]
 _PUBLIC = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
@@ -32,7 +33,7 @@ class Certificates:
 
     Raises:
         SettingsError: a file cannot be read or is not what it should be, the key is not the certificate's, or
-            others may read the key.
+            other users may change a file or read the key.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -85,7 +86,6 @@ class Certificates:
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         settings = self._settings
-        _refuse_open_key(settings.tls_key)
         chain, key = _bytes_of("tls_cert", settings.tls_cert), _bytes_of("tls_key", settings.tls_key)
         certificate = _certificates("tls_cert", settings.tls_cert, chain)[0]
         _check_pair(settings, certificate, key)
@@ -125,22 +125,9 @@ def _stamps(paths: list[str]) -> _Stamp:
 
 def _bytes_of(setting: str, path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
+        return read_file(path, _MAX_FILE_BYTES, is_secret=setting == "tls_key", allow_sticky=True)
+    except (OSError, PrivateFileError) as error:
         raise SettingsError(f"setting {setting} is {path!r}, which cannot be read: {error.strerror}") from None
-
-
-def _refuse_open_key(path: str) -> None:
-    try:
-        mode = stat.S_IMODE(os.stat(path).st_mode)
-    except OSError as error:
-        raise SettingsError(f"setting tls_key is {path!r}, which cannot be read: {error.strerror}") from None
-    if mode & 0o077:
-        raise SettingsError(
-            f"setting tls_key is {path!r}, which others than its owner may read or write (mode {mode:04o}); "
-            f"run: chmod 600 {path}"
-        )
 
 
 def _certificates(setting: str, path: str, pem: bytes) -> list[x509.Certificate]:

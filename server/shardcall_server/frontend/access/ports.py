@@ -16,6 +16,7 @@ import grpc
 
 from shardcall._src.access.addresses import parse_address
 from shardcall._src.access.session import socket_name
+from shardcall._src.wire.private_files import PrivateFileError, open_guarded_folder
 from shardcall_server.frontend.access.certificates import Certificates
 from shardcall_server.settings import Settings, SettingsError
 
@@ -130,7 +131,11 @@ def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates 
 
 
 def _bind_unix(server: grpc.Server, path: str) -> None:
-    """Listens on a Unix socket that only this user may connect to."""
+    """Listens on a Unix socket that only this user may connect to, and no other user may replace."""
+    try:
+        os.close(open_guarded_folder(os.path.dirname(os.path.abspath(path)), allow_sticky=True))
+    except (OSError, PrivateFileError) as error:
+        raise SettingsError(f"unix_socket is {path!r}: {error.strerror}; choose another --unix-socket") from None
     _remove_abandoned(path)
     before = os.umask(0o177)
     try:

@@ -6,11 +6,11 @@ import contextlib
 import os
 import shutil
 import socket
-import tempfile
 import time
 from pathlib import Path
 
-from shardcall._src.wire.private_sockets import PREFIX, is_private
+from shardcall._src.wire.private_files import is_private_folder, make_temporary_folder
+from shardcall._src.wire.private_sockets import PREFIX
 
 _SOCKET_NAME = "segments"
 _MAX_PATH_BYTES = 107  # of `sun_path`, its closing zero left out
@@ -33,11 +33,9 @@ class PrivateDirectory:
     """
 
     def __init__(self, parent: str, longest_name: int = len(_SOCKET_NAME)) -> None:
-        self.path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+        self.path = make_temporary_folder(PREFIX, parent)
         self.socket_path = os.path.join(self.path, _SOCKET_NAME)
         try:
-            if not is_private(os.lstat(self.path)):
-                raise OSError("a directory made there is not this user's alone")
             encoded = os.fsencode(self.path)
             # Clients are told the path as text.
             if len(encoded) + 1 + longest_name > _MAX_PATH_BYTES or self.path.encode(errors="replace") != encoded:
@@ -57,7 +55,7 @@ def remove_stale(parent: str) -> None:
         for path in Path(parent).glob(f"{PREFIX}*"):
             found = path.lstat()
             old = time.time() - found.st_mtime > _STALE_AFTER_S
-            if is_private(found) and old and not any(map(_is_served, path.iterdir())):
+            if is_private_folder(found) and old and not any(map(_is_served, path.iterdir())):
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from shardcall._src.wire.private_files import is_private_folder, make_temporary_folder
+
 _PREFIX = "shardcall_profile_"
 _INSTEAD_OF_HOST = "mesh."  # JAX names files after the machine, which is nobody's business
 _YOUNG_S = 60.0  # a folder is made a moment before it is locked
@@ -30,7 +32,7 @@ class ProfileFolder:
     """
 
     def __init__(self) -> None:
-        self.path = tempfile.mkdtemp(prefix=_PREFIX)  # 0700
+        self.path = make_temporary_folder(_PREFIX)
         self._lock = _open(self.path)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -63,9 +65,7 @@ def _abandoned() -> Iterator[str]:
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             found = path.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-                continue
-            if time.time() - found.st_mtime < _YOUNG_S:
+            if not is_private_folder(found) or time.time() - found.st_mtime < _YOUNG_S:
                 continue
             lock = _open(str(path))
             try:

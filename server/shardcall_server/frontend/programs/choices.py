@@ -12,7 +12,8 @@ from typing import Any
 
 import structlog
 
-from shardcall_server.frontend.files.kept_file import KeptFile
+from shardcall._src.wire import private_files
+from shardcall._src.wire.private_files import PrivateFileError
 from shardcall_server.frontend.programs.strategies import Choice, Timing
 
 _FILE_NAME = "strategies.json"
@@ -33,7 +34,7 @@ class Choices:
     """
 
     def __init__(self, directory: str) -> None:
-        self._file = KeptFile(Path(directory), _FILE_NAME, _MAX_FILE_BYTES) if directory else None
+        self._file = Path(directory, _FILE_NAME) if directory else None
         self._lock = threading.Lock()
         self._choices: dict[str, Choice] = {}
         try:
@@ -60,14 +61,14 @@ class Choices:
             if self._file is None:
                 return
             try:
-                self._file.write(json.dumps(_encode(self._choices)))
-            except OSError as error:
+                private_files.write_file(self._file, json.dumps(_encode(self._choices)).encode())
+            except (OSError, PrivateFileError) as error:
                 _warn("the strategy chosen will not be remembered", error)
 
     def _read(self) -> dict[str, Choice]:
         if self._file is None:
             return {}
-        text = self._file.read()
+        text = private_files.read_file(self._file, _MAX_FILE_BYTES, is_secret=False)
         try:
             return _decode(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:

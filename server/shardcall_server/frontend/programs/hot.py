@@ -18,9 +18,10 @@ from typing import Any
 import structlog
 from google.protobuf.message import DecodeError
 
+from shardcall._src.wire import private_files
+from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError
-from shardcall_server.frontend.files.kept_file import KeptFile
 from shardcall_server.frontend.programs.found import Found, call_digest
 from shardcall_server.link.wire import check_counts
 
@@ -63,7 +64,7 @@ class HotCalls:
     """
 
     def __init__(self, directory: str) -> None:
-        self._file = KeptFile(Path(directory), _FILE_NAME, _MAX_FILE_BYTES) if directory else None
+        self._file = Path(directory, _FILE_NAME) if directory else None
         self._lock = threading.Lock()
         self._calls: OrderedDict[bytes, HotCall] = OrderedDict()  # the one used last is the last
         self._forgotten: set[bytes] = set()
@@ -161,14 +162,14 @@ class HotCalls:
             known = sorted(kept.values(), key=lambda call: call.used)[-_MAX_CALLS:]
             text = json.dumps({"format": _FORMAT, "calls": [_encode(call) for call in known]})
         try:
-            self._file.write(text)
-        except OSError as error:
+            private_files.write_file(self._file, text.encode())
+        except (OSError, PrivateFileError) as error:
             self._warn("the calls that came lately will not be known to the next start", error)
 
     def _read(self, fading: float) -> OrderedDict[bytes, HotCall]:
         if self._file is None:
             return OrderedDict()
-        text = self._file.read()
+        text = private_files.read_file(self._file, _MAX_FILE_BYTES, is_secret=False)
         try:
             stored = json.loads(text)
             if stored["format"] != _FORMAT:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from shardcall import Array, Mesh, P, ShardcallError
 from shardcall._src.calls import calls
 from shardcall._src.types.specs import PartitionSpec
+from shardcall._src.wire.private_files import PrivateFileError, read_file
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import did_you_mean, shorten
 from shardcall_server.settings import SettingsError
@@ -22,6 +23,7 @@ _KEYS = ("kernel", "operands", "mesh", "device_ids", "in_specs", "out_specs", "s
 _TYPE = re.compile(r"\s*([A-Za-z0-9_]+)\s*\[([0-9,\s]*)\]\s*")
 _SPEC = re.compile(r"\s*P\((.*)\)\s*", re.DOTALL)
 _MAX_CALLS = 1024
+_MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ def read_keys(path: Path) -> list[NamedCall]:
         SettingsError: the file cannot be read, or one of its calls is none; says which and why.
     """
     try:
-        content = tomllib.loads(path.read_text())
-    except OSError as error:
+        content = tomllib.loads(read_file(path, _MAX_BYTES, is_secret=False, allow_sticky=True).decode())
+    except (OSError, PrivateFileError) as error:
         raise SettingsError(f"the file {path} of setting warm cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"the file {path} of setting warm is not TOML: {error}") from None

@@ -13,7 +13,8 @@ from typing import Any
 
 import structlog
 
-from shardcall_server.frontend.files.kept_file import KeptFile
+from shardcall._src.wire import private_files
+from shardcall._src.wire.private_files import PrivateFileError
 
 FILE_NAME = "known_answers.json"
 _FORMAT = 1
@@ -48,7 +49,7 @@ class Verdicts:
     """
 
     def __init__(self, directory: str) -> None:
-        self._file = KeptFile(Path(directory), FILE_NAME, _MAX_FILE_BYTES) if directory else None
+        self._file = Path(directory, FILE_NAME) if directory else None
         self._lock = threading.Lock()
         self._verdicts: dict[str, Verdict] = {}
         try:
@@ -81,14 +82,14 @@ class Verdicts:
             if self._file is None:
                 return
             try:
-                self._file.write(json.dumps(_encode(self._verdicts)))
-            except OSError as error:
+                private_files.write_file(self._file, json.dumps(_encode(self._verdicts)).encode())
+            except (OSError, PrivateFileError) as error:
                 _warn("the verdict of a known-answer test will not be kept", error)
 
     def _read(self) -> dict[str, Verdict]:
         if self._file is None:
             return {}
-        text = self._file.read()
+        text = private_files.read_file(self._file, _MAX_FILE_BYTES, is_secret=False)
         try:
             return _decode(json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import structlog
 
+from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
-from shardcall_server.compilation.program_folder import FolderRefusedError, own_program_dir
+from shardcall_server.compilation.program_store import own_program_dir
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.programs.found import Found
@@ -65,7 +66,7 @@ class Warmer:
         self._is_first = True
         try:
             self.program_dir = own_program_dir(settings.cache_dir)
-        except FolderRefusedError as error:
+        except PrivateFileError as error:
             raise SettingsError(f"setting cache_dir is {settings.cache_dir!r}: {error}") from None
         self.hot = HotCalls(settings.cache_dir)
 
