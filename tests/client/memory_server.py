@@ -97,7 +97,7 @@ class MemoryServer:
         segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(_Segments(self), grpc_server)
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(_Arrays(self), grpc_server)
 
-    # The companion socket.
+    # The segment broker's socket.
 
     def accept(self):
         while True:

@@ -19,9 +19,9 @@ from faults.host_faults import proxied_cluster
 import shardcall as sc
 from shardcall import P
 from shardcall._src.wire import token_file
-from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.ends import End
 from shardcall_server.frontend.workers.process import WorkerProcess
+from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
@@ -130,7 +130,9 @@ def test_a_program_on_one_host_alone_holds_up_nobody():
 
 
 def test_a_gap_in_the_commands_ends_the_mesh_with_the_reason():
-    session = MeshSession([WorkerProcess("cpu", "info")], [link_pb2.Start(virtual_devices=1, platform="cpu")], Blame())
+    session = MeshSession(
+        [WorkerProcess("cpu", "info")], [link_pb2.Start(virtual_devices=1, platform="cpu")], Quarantine()
+    )
     ended: list[End] = []
     running = threading.Thread(target=lambda: ended.append(session.run()))
     running.start()

@@ -17,7 +17,7 @@ from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
 
 SEGMENTS = r"unix .*/shardcall-[^/]+/segments"
-"""The companion, at which clients of the same user get their memory."""
+"""The segment broker, at which clients of the same user get their memory."""
 SESSIONS = r"unix .*/shardcall-[^/]+/"
 """The sockets at which tokens of the same user are exchanged, one for each address."""
 

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.link.framing import Link, LinkClosedError
 from shardcall_worker.v1 import link_pb2
@@ -115,7 +115,7 @@ class Running:
 
     def __init__(self, *workers: FakeWorker) -> None:
         self.workers = workers
-        self.session = MeshSession(workers, [link_pb2.Start() for _ in workers], Blame())
+        self.session = MeshSession(workers, [link_pb2.Start() for _ in workers], Quarantine())
         self._pool = ThreadPoolExecutor(1)
         self.end = self._pool.submit(self.session.run)
 

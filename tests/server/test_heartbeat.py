@@ -9,6 +9,9 @@ import subprocess
 import sys
 import time
 from itertools import islice
+from pathlib import Path
+
+from end_to_end.processes import until
 
 from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import link_pb2
@@ -22,6 +25,10 @@ time.sleep(60)
 """
 
 
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work():
     ours, theirs = socket.socketpair()
     with theirs:
@@ -33,6 +40,7 @@ def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work()
         assert next(told).late_seconds == 0.0
         before = next(told)
         os.kill(process.pid, signal.SIGSTOP)
+        until(lambda: _state(process.pid) == "T")  # till then SIGCONT would have it never stop
         stopped = time.monotonic()
         time.sleep(1.5)
         stopped_s = time.monotonic() - stopped

@@ -8,7 +8,7 @@ import pytest
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2, server_info_service_pb2
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.merging import DisagreementError, merge
-from shardcall_server.frontend.workers.readiness import Readiness
+from shardcall_server.frontend.workers.startup_barrier import StartupBarrier
 from shardcall_worker.v1 import link_pb2
 
 HOSTS = ("a", "b")
@@ -132,14 +132,14 @@ def ready(jax: str = "1", devices: int = 2) -> link_pb2.Ready:
 
 
 def test_a_mesh_is_ready_when_all_workers_are():
-    readiness = Readiness(HOSTS)
-    assert readiness.add(1, ready()) is None
-    assert readiness.add(0, ready()) == ready()
+    startup_barrier = StartupBarrier(HOSTS)
+    assert startup_barrier.add(1, ready()) is None
+    assert startup_barrier.add(0, ready()) == ready()
 
 
 @pytest.mark.parametrize(("other", "what"), [(ready(jax="2"), "versions"), (ready(devices=3), "devices")])
 def test_workers_that_cannot_be_one_mesh_are_told_apart(other, what):
-    readiness = Readiness(HOSTS)
-    readiness.add(0, ready())
+    startup_barrier = StartupBarrier(HOSTS)
+    startup_barrier.add(0, ready())
     with pytest.raises(DisagreementError, match=f"the {what} of hosts a and b differ"):
-        readiness.add(1, other)
+        startup_barrier.add(1, other)

@@ -1,4 +1,4 @@
-"""OpenSegment over gRPC, with the companion's socket beside it."""
+"""OpenSegment over gRPC, with the segment broker's socket beside it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.memory.budget import MemoryBudget
-from shardcall_server.frontend.memory.companion import Companion, make_companion
+from shardcall_server.frontend.memory.segment_broker import SegmentBroker, make_segment_broker
 from shardcall_server.frontend.memory.segments import Segments
-from shardcall_server.frontend.observability.journal import Journal
+from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.call_threads import CallThreads
@@ -41,13 +41,13 @@ class Server:
     Attributes:
         stub: the way to it.
         segments: its registry.
-        companion: what hands them out; None where it shares none.
+        segment_broker: what hands them out; None where it shares none.
         gone: the memory ids of files that were closed.
     """
 
     stub: segment_service_pb2_grpc.SegmentServiceStub
     segments: Segments
-    companion: Companion | None
+    segment_broker: SegmentBroker | None
     gone: queue.Queue[int]
 
     def open(self, size_bytes: int) -> segment_service_pb2.OpenSegmentResponse:
@@ -68,10 +68,10 @@ def start() -> Iterator[Callable[[bool], Server]]:
             budget = MemoryBudget(64 * _MIB, 64 * _MIB)
             segments = Segments(budget, 32 * _MIB, itertools.count(1).__next__, gone.put)
             stack.callback(segments.close)
-            companion = None
+            segment_broker = None
             if share:
-                companion = make_companion([stack.enter_context(tempfile.TemporaryDirectory())])
-                stack.enter_context(closing(cast(Companion, companion)))
+                segment_broker = make_segment_broker([stack.enter_context(tempfile.TemporaryDirectory())])
+                stack.enter_context(closing(cast(SegmentBroker, segment_broker)))
             server = grpc.server(
                 stack.enter_context(ThreadPoolExecutor(2)),
                 interceptors=[
@@ -81,12 +81,12 @@ def start() -> Iterator[Callable[[bool], Server]]:
                         Gate(None),
                         Admission(4, 4, 4),
                         CallThreads(4),
-                        Journal(Metrics()),
+                        CallRecorder(Metrics()),
                         FloodGuard(),
                     )
                 ],
             )
-            servicer = SegmentServicer(segments, companion, Draining())
+            servicer = SegmentServicer(segments, segment_broker, Draining())
             segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
                 cast(segment_service_pb2_grpc.SegmentServiceServicer, servicer), server
             )
@@ -94,7 +94,7 @@ def start() -> Iterator[Callable[[bool], Server]]:
             server.start()
             stack.callback(lambda: server.stop(None).wait())
             channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
-            return Server(segment_service_pb2_grpc.SegmentServiceStub(channel), segments, companion, gone)
+            return Server(segment_service_pb2_grpc.SegmentServiceStub(channel), segments, segment_broker, gone)
 
         yield started
 
@@ -138,7 +138,7 @@ def test_a_segment_that_cannot_be_had_is_refused(
 
 def test_a_segment_that_can_be_offered_no_more_is_given_back(start: Callable[[bool], Server]):
     server = start(True)
-    assert server.companion
-    server.companion.close()
+    assert server.segment_broker
+    server.segment_broker.close()
     assert server.refusal(1) is grpc.StatusCode.UNAVAILABLE
     assert (server.segments.count, server.gone.qsize()) == (0, 1)

@@ -16,7 +16,7 @@ from server.fake_workers import PATIENCE_S, FakeWorker, but
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
-from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_worker.v1 import link_pb2
@@ -87,7 +87,7 @@ def supervisor(hosts) -> Iterator[MeshSupervisor]:
     source = Source()
     made = MeshSupervisor(
         source,
-        lambda workers: MeshSession(workers, [link_pb2.Start()], Blame()),
+        lambda workers: MeshSession(workers, [link_pb2.Start()], Quarantine()),
         lambda session: pytest.fail("no mesh is ready"),
         lambda ready: None,
         lambda epoch: None,

@@ -155,14 +155,14 @@ def test_many_refusals_are_few_lines():
 def test_who_is_not_let_in_by_a_server_that_ends_is_told_that_it_ends():
     """The next server at the address may know the caller, who is to repeat the call."""
     unused: Any = None
-    threads, journal = SimpleNamespace(refusing=lambda make: make), SimpleNamespace(refused=lambda *_: None)
+    threads, call_recorder = SimpleNamespace(refusing=lambda make: make), SimpleNamespace(refused=lambda *_: None)
     interceptor = CallInterceptor(
         max_call_s=60.0,
         stream_idle_s=60.0,
         gate=Gate(Tokens([ALICE])),
         admission=unused,
         threads=cast(Any, threads),
-        journal=cast(Any, journal),
+        call_recorder=cast(Any, call_recorder),
         floods=FloodGuard(),
     )
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())

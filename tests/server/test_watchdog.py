@@ -8,11 +8,11 @@ from concurrent.futures import Future
 import pytest
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.command import Command, key_of, suspects
 from shardcall_server.frontend.workers.ends import Stop, end_of
-from shardcall_server.frontend.workers.ledger import Ledger
-from shardcall_server.frontend.workers.life import Life
+from shardcall_server.frontend.workers.mesh_history import MeshHistory
+from shardcall_server.frontend.workers.pending_commands import PendingCommands
+from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.watchdog import Watch, WatchLimits
 from shardcall_worker.v1 import link_pb2
 
@@ -222,28 +222,28 @@ def test_a_program_that_ran_before_is_above_suspicion_while_another_is_compiled(
 
 
 def test_three_deaths_of_one_key_refuse_it_and_no_other():
-    blame = Blame()
+    quarantine = Quarantine()
     for _ in range(2):
-        blame.count("bad")
-        blame.check("bad")
-    blame.count("bad")
-    blame.check("good")
+        quarantine.count("bad")
+        quarantine.check("bad")
+    quarantine.count("bad")
+    quarantine.check("good")
     with pytest.raises(CallError) as caught:
-        blame.check("bad")
+        quarantine.check("bad")
     assert caught.value.reason is Reason.PROGRAM_REFUSED
 
 
 def test_blame_is_bounded_and_keeps_what_is_asked_for():
-    blame = Blame()
+    quarantine = Quarantine()
     for _ in range(3):
-        blame.count("bad")
+        quarantine.count("bad")
     for i in range(5000):
-        blame.count(f"key {i}")
+        quarantine.count(f"key {i}")
         if i % 500 == 0:
             with pytest.raises(CallError):
-                blame.check("bad")
-    assert len(blame._deaths) <= 1024
-    blame.check("key 0")
+                quarantine.check("bad")
+    assert len(quarantine._deaths) <= 1024
+    quarantine.check("key 0")
 
 
 def test_equal_compilations_have_one_key_and_others_have_others():
@@ -259,35 +259,35 @@ def test_equal_compilations_have_one_key_and_others_have_others():
 
 
 def test_the_ledger_knows_what_runs_by_name_and_what_ran():
-    ledger = Ledger()
-    assert ledger.open(1, compilation("diff"))
+    pending_commands = PendingCommands()
+    assert pending_commands.open(1, compilation("diff"))
     prepared = link_pb2.Prepared()
     prepared.plan.kernel, prepared.plan.key_digest = "diff", "key"
-    ledger.answered(link_pb2.WorkerMessage(call_id=1, prepared=prepared))
-    assert ledger.idle
+    pending_commands.answered(link_pb2.WorkerMessage(call_id=1, prepared=prepared))
+    assert pending_commands.idle
     command = Command("execute", key="key")
-    assert ledger.open(2, command)
+    assert pending_commands.open(2, command)
     assert command.doing == "running kernel diff"
-    ledger.answered(link_pb2.WorkerMessage(call_id=2, executed=link_pb2.Executed()))
-    assert ledger.proven == {"key"}
-    ledger.forget("key")
-    assert ledger.proven == frozenset()
-    assert ledger.open(3, Command("execute", key="key"))
-    assert [lost.doing for lost in ledger.close()] == ["running kernel"]
-    assert not ledger.open(4, command)
+    pending_commands.answered(link_pb2.WorkerMessage(call_id=2, executed=link_pb2.Executed()))
+    assert pending_commands.proven == {"key"}
+    pending_commands.forget("key")
+    assert pending_commands.proven == frozenset()
+    assert pending_commands.open(3, Command("execute", key="key"))
+    assert [lost.doing for lost in pending_commands.close()] == ["running kernel"]
+    assert not pending_commands.open(4, command)
 
 
 def test_only_faults_soon_after_the_start_count_as_short_lives():
-    life = Life()
+    mesh_history = MeshHistory()
     for short_lives, end in enumerate([end_of(1, None, ()), end_of(-signal.SIGSEGV, None, ())], 1):
-        life.became_ready()
-        life.ended(end)
-        assert life.short_lives == short_lives
-    life.ended(end_of(1, None, ()))
-    assert life.short_lives == 2, "one that was never ready is counted as a start that failed"
-    life.became_ready()
-    life.ended(end_of(-signal.SIGKILL, None, ()))
-    assert life.short_lives == 0
-    state = life.state(spare_ready=True)
+        mesh_history.became_ready()
+        mesh_history.ended(end)
+        assert mesh_history.short_lives == short_lives
+    mesh_history.ended(end_of(1, None, ()))
+    assert mesh_history.short_lives == 2, "one that was never ready is counted as a start that failed"
+    mesh_history.became_ready()
+    mesh_history.ended(end_of(-signal.SIGKILL, None, ()))
+    assert mesh_history.short_lives == 0
+    state = mesh_history.state(spare_ready=True)
     assert (state.ready, state.restarts, state.last_end_reason) == (False, 4, "ended by signal 9 (SIGKILL)")
     assert state.spare_ready

@@ -71,13 +71,13 @@ class WorkerSlot:
 
     def _hand_on(self, start: host_service_pb2.StartWorker) -> bool:
         """Gives the worker the front end's own socket, if it can be reached from here."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            door.settimeout(_CONNECT_S)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link_listener:
+            link_listener.settimeout(_CONNECT_S)
             try:
-                door.connect(start.socket_path)
-                door.sendall(start.ticket)
-                door.settimeout(None)
-                self._process.link.send(b"", door.fileno())
+                link_listener.connect(start.socket_path)
+                link_listener.sendall(start.ticket)
+                link_listener.settimeout(None)
+                self._process.link.send(b"", link_listener.fileno())
             except OSError:  # on another host, or in another container
                 return False
         return True

@@ -34,8 +34,8 @@ from shardcall_server.frontend.access.session_sockets import open_session_socket
 from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.holdings import Holdings
+from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.mesh_queue import make_queue
-from shardcall_server.frontend.dispatch.repeats import Repeats
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
@@ -49,16 +49,16 @@ from shardcall_server.frontend.programs.verdicts import Verdicts
 from shardcall_server.frontend.programs.warm import Warmer
 from shardcall_server.frontend.rpc import reflection
 from shardcall_server.frontend.rpc.admission import Admission
+from shardcall_server.frontend.rpc.auxiliary_rpcs import AuxiliaryRpcs
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.grpc_options import grpc_options
-from shardcall_server.frontend.rpc.side_calls import SideCalls
 from shardcall_server.frontend.services.array_servicer import ArrayServicer
 from shardcall_server.frontend.services.info_servicer import ServerInfoServicer
 from shardcall_server.frontend.services.interceptor import CallInterceptor
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
 from shardcall_server.frontend.services.profile_servicer import ProfileServicer
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
-from shardcall_server.frontend.workers.blame import Blame
+from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import WatchLimits
 from shardcall_server.frontend.workers.worker import Worker
@@ -101,7 +101,7 @@ class FrontEnd:
         self._admission = Admission(
             settings.max_concurrent_calls, settings.calls_per_client, settings.calls_per_connection
         )
-        self._floods = FloodGuard(self._observation.journal.flooded)
+        self._floods = FloodGuard(self._observation.call_recorder.flooded)
         threads = CallThreads(self._admission.most_at_once)
         self._interceptor = CallInterceptor(
             settings.max_call_s,
@@ -109,12 +109,12 @@ class FrontEnd:
             Gate(self._tokens),
             self._admission,
             threads,
-            self._observation.journal,
+            self._observation.call_recorder,
             self._floods,
         )
         self._server = grpc.server(
             threads,
-            interceptors=[self._interceptor, SideCalls(threads)],
+            interceptors=[self._interceptor, AuxiliaryRpcs(threads)],
             options=grpc_options(settings),
             maximum_concurrent_rpcs=threads.hard_limit,
         )
@@ -125,15 +125,15 @@ class FrontEnd:
         self._known_answers = KnownAnswers(Verdicts(settings.cache_dir))
         self._disk_use = DiskUse()
         self._holdings = Holdings(settings, lambda: self._supervisor.session)
-        self._repeats = Repeats()
-        self._profiles = ProfileServicer(lambda: self._supervisor, self._repeats, settings)
+        self._idempotency = IdempotencyTable()
+        self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None
         self._queue = make_queue(settings, lambda: self._supervisor.session, self._holdings.residents)
         self._hosts = Hosts(settings, self._announce_host) if settings.hosts else None
         self._host_server = HostServer(settings, self._hosts, self._tokens, self._floods) if self._hosts else None
         self._supervisor = MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
-            partial(_open_session, settings, Blame(), self._warmer.program_dir),
+            partial(_open_session, settings, Quarantine(), self._warmer.program_dir),
             self._program_cache,
             self._announce,
             self._end_epoch,
@@ -158,16 +158,18 @@ class FrontEnd:
         execution = Execution(self._supervisor, queue, self._known_answers, settings)
         # Our servicers take a Call where the generated base classes take gRPC's context: the interceptor
         # makes the one of the other.
-        repeats = self._repeats
-        kernels = KernelServicer(self._supervisor, execution, holdings.stores, holdings.residents, repeats, settings)
+        idempotency = self._idempotency
+        kernels = KernelServicer(
+            self._supervisor, execution, holdings.stores, holdings.residents, idempotency, settings
+        )
         kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
             cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), self._server
         )
-        arrays = ArrayServicer(self._supervisor, holdings.stores, holdings.residents, queue, repeats, settings)
+        arrays = ArrayServicer(self._supervisor, holdings.stores, holdings.residents, queue, idempotency, settings)
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
         )
-        segments = SegmentServicer(holdings.segments, holdings.companion, self._interceptor.draining)
+        segments = SegmentServicer(holdings.segments, holdings.segment_broker, self._interceptor.draining)
         segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
             cast(segment_service_pb2_grpc.SegmentServiceServicer, segments), self._server
         )
@@ -288,14 +290,16 @@ class FrontEnd:
             part.close()
 
 
-def _open_session(settings: Settings, blame: Blame, program_dir: str, workers: Sequence[Worker]) -> MeshSession:
+def _open_session(
+    settings: Settings, quarantine: Quarantine, program_dir: str, workers: Sequence[Worker]
+) -> MeshSession:
     start = link_pb2.Start(
         virtual_devices=settings.devices,
         platform=settings.device_platform,
         program_dir=program_dir,
         max_program_dir_bytes=settings.max_program_dir_bytes,
     )
-    return MeshSession(workers, starts_of_hosts(start, workers) if settings.hosts else [start], blame)
+    return MeshSession(workers, starts_of_hosts(start, workers) if settings.hosts else [start], quarantine)
 
 
 def _watch_limits(settings: Settings) -> WatchLimits:

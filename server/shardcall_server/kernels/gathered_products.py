@@ -50,7 +50,7 @@ def _gatherings(problem: Problem, contraction: Contraction) -> list[Gathering]:
 def _all_gather_refusal(problem: Problem, of: ContractionOf) -> str | None:
     contraction = of(problem)
     meeting, spec = Meeting.of(problem, contraction), _out_spec(problem, contraction)
-    if why := _repeats(meeting, spec):
+    if why := _idempotency(meeting, spec):
         return why
     if not any(gathering.gathers for gathering in _gatherings(problem, contraction)):
         return "every device has what its block of the result needs, and it gathers what a device lacks"
@@ -81,10 +81,10 @@ def _summa_refusal(problem: Problem, of: ContractionOf) -> str | None:
     if spec is not None and spec != meeting.result_spec:
         made = format_spec(meeting.result_spec)
         return f"the result is to be split as {format_spec(spec)}, and it makes {made} of these operands"
-    return _repeats(meeting, meeting.result_spec)
+    return _idempotency(meeting, meeting.result_spec)
 
 
-def _repeats(meeting: Meeting, spec: Spec) -> str | None:
+def _idempotency(meeting: Meeting, spec: Spec) -> str | None:
     kept = {name for names in spec for name in names}
     if unused := tuple(name for name in meeting.used if name not in kept):
         return (

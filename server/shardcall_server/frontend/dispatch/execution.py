@@ -199,7 +199,7 @@ class Execution:
             CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED, KERNEL_FAILED_KNOWN_ANSWERS.
         """
         self._known_answers.require(call, prepared.found.program)
-        prepared.mesh.session.blame.check(prepared.found.program.key)
+        prepared.mesh.session.quarantine.check(prepared.found.program.key)
         self._queue.check(_device_bytes(prepared))
 
     def compiled_text(self, call: Call, prepared: Prepared, limit_bytes: int) -> str:

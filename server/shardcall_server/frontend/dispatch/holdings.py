@@ -11,8 +11,8 @@ from functools import partial
 
 from shardcall_server.frontend.memory.arena import Arena
 from shardcall_server.frontend.memory.budget import MemoryBudget
-from shardcall_server.frontend.memory.companion import make_companion
 from shardcall_server.frontend.memory.residents import LeaseTimer, Resident, Residents
+from shardcall_server.frontend.memory.segment_broker import make_segment_broker
 from shardcall_server.frontend.memory.segments import Segments
 from shardcall_server.frontend.memory.storage import Stores
 from shardcall_server.frontend.workers.session import MeshSession
@@ -32,7 +32,7 @@ class Holdings:
         budget: what regions and segments may hold.
         arena: memory of calls.
         segments: memory that clients share.
-        companion: hands segments to their clients; None where they are off.
+        segment_broker: hands segments to their clients; None where they are off.
         residents: arrays on the mesh.
         stores: makes room for a call's arrays.
     """
@@ -46,7 +46,7 @@ class Holdings:
         self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_client)
         self.arena = Arena(self.budget, memory_ids, self._detach)
         self.segments = Segments(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
-        self.companion = make_companion() if settings.segments else None
+        self.segment_broker = make_segment_broker() if settings.segments else None
         self.residents = Residents(
             partial(_most_resident_bytes, settings, session),
             settings.max_resident_bytes_per_lease,
@@ -63,8 +63,8 @@ class Holdings:
         """Ends it all; the mesh has ended before."""
         self._ended.set()
         self._lease_timer.close()
-        if self.companion is not None:
-            self.companion.close()
+        if self.segment_broker is not None:
+            self.segment_broker.close()
         self.segments.close()
         self.arena.drop(self.arena.idle_bytes)
 

@@ -16,7 +16,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.ends import End, Stop
-from shardcall_server.frontend.workers.life import Life
+from shardcall_server.frontend.workers.mesh_history import MeshHistory
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import Watchdog, WatchLimits
 from shardcall_server.frontend.workers.worker import Worker, WorkerSource
@@ -98,7 +98,7 @@ class MeshSupervisor:
         self._last: Mesh | None = None
         self.session: MeshSession | None = None
         """The present session, whether it answers yet or not."""
-        self._life = Life()
+        self._mesh_history = MeshHistory()
         self._stopping = threading.Event()
         self._failures = 0
         self._never_ready = True
@@ -108,7 +108,7 @@ class MeshSupervisor:
 
     def state(self) -> server_info_service_pb2.MeshState:
         """Whether the mesh answers, and what became of the one before."""
-        state = self._life.state(self._workers.spare_ready)
+        state = self._mesh_history.state(self._workers.spare_ready)
         if self._hosts is not None:
             state.hosts.extend(self._hosts.states())
             state.missing = self._hosts.missing()
@@ -116,7 +116,7 @@ class MeshSupervisor:
 
     def ends(self) -> Mapping[str, int]:
         """How often the mesh ended, by kind."""
-        return {kind.value: count for kind, count in self._life.ends.items()}
+        return {kind.value: count for kind, count in self._mesh_history.ends.items()}
 
     def mesh(self, call: Call) -> Mesh:
         """The mesh, once it answers.
@@ -194,7 +194,7 @@ class MeshSupervisor:
 
     def _keep_spare(self, passed_s: float) -> None:
         self._workers.look(passed_s)
-        if self._life.is_ready:
+        if self._mesh_history.is_ready:
             self._workers.renew()
 
     def _supervise(self) -> None:
@@ -209,7 +209,7 @@ class MeshSupervisor:
                 elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready and self._hosts is None:
                     self._mesh.set_exception(error)
                     return
-            faults = max(self._failures, self._life.short_lives)
+            faults = max(self._failures, self._mesh_history.short_lives)
             self._stopping.wait(_BACK_OFF_S[min(faults, len(_BACK_OFF_S) - 1)])
 
     def _run_session(self) -> BaseException | None:
@@ -251,7 +251,7 @@ class MeshSupervisor:
 
     def _ended(self, end: End) -> None:
         with self._lock:
-            self._life.ended(end)
+            self._mesh_history.ended(end)
             self._on_change(False)
 
     def _try_to_make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
@@ -287,10 +287,10 @@ class MeshSupervisor:
     def _announce(self, mesh: Mesh) -> None:
         """Lets calls have the mesh, unless it ended meanwhile or they have it already."""
         with self._lock:
-            if mesh.session.ended or self._life.is_ready or mesh.session is not self.session:
+            if mesh.session.ended or self._mesh_history.is_ready or mesh.session is not self.session:
                 return
             self._never_ready = False
-            self._life.became_ready()
+            self._mesh_history.became_ready()
             self._last = mesh
             self._mesh.set_result(mesh)
             self._on_change(True)

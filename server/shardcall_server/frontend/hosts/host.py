@@ -12,8 +12,8 @@ from concurrent.futures import Future
 import structlog
 
 from shardcall._src.wire.chunk_codec import Chunk
-from shardcall_server.frontend.hosts.door import Door
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
+from shardcall_server.frontend.hosts.link_listener import LinkListener
 from shardcall_server.frontend.hosts.relay import Outgoing, RelayedLink
 from shardcall_worker.v1 import host_service_pb2
 
@@ -46,7 +46,7 @@ class Host:
         self._outbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._worker: HostedWorker | None = None
-        self._starting: tuple[int, int, Door | None, Future[HostedWorker]] | None = None
+        self._starting: tuple[int, int, LinkListener | None, Future[HostedWorker]] | None = None
         self._results_of = 0
 
     @property
@@ -77,25 +77,25 @@ class Host:
             The worker; or a `HostGoneError`.
         """
         started: Future[HostedWorker] = Future()
-        start_id, door = next(_start_ids), self._make_door()
+        start_id, link_listener = next(_start_ids), self._make_door()
         message = host_service_pb2.StartWorker(start_id=start_id)
-        if door is not None:
-            message.socket_path, message.ticket = door.path, door.ticket
+        if link_listener is not None:
+            message.socket_path, message.ticket = link_listener.path, link_listener.ticket
         with self._lock:
             if self.parted:
-                if door is not None:
-                    door.close()
+                if link_listener is not None:
+                    link_listener.close()
                 started.set_exception(HostGoneError(self.parted))
                 return started
-            self._starting = start_id, index, door, started
+            self._starting = start_id, index, link_listener, started
         self._send(host_service_pb2.JoinResponse(start_worker=message))
         return started
 
-    def _make_door(self) -> Door | None:
+    def _make_door(self) -> LinkListener | None:
         if not self._shares_memory:
             return None
         try:
-            return Door()
+            return LinkListener()
         except OSError:
             return None
 
@@ -130,8 +130,8 @@ class Host:
         with self._lock:
             if self._starting is None or self._starting[0] != started.start_id:
                 return
-            (start_id, index, door, told), self._starting = self._starting, None
-        link = _link(door, started)
+            (start_id, index, link_listener, told), self._starting = self._starting, None
+        link = _link(link_listener, started)
         if started.is_linked and link is None:  # what links it, we have not: it can do nothing
             self._shares_memory = False
             structlog.get_logger().warning("a host shares no memory: its worker did not come by", host=self.name)
@@ -175,12 +175,12 @@ class Host:
         self._outbox.put(None)
 
 
-def _link(door: Door | None, started: host_service_pb2.WorkerStarted) -> socket.socket | None:
-    if door is None:
+def _link(link_listener: LinkListener | None, started: host_service_pb2.WorkerStarted) -> socket.socket | None:
+    if link_listener is None:
         return None
     try:
-        return door.open(started.pid) if started.is_linked else None
+        return link_listener.open(started.pid) if started.is_linked else None
     except OSError:
         return None
     finally:
-        door.close()
+        link_listener.close()

@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from shardcall_server.frontend.access.ports import is_loopback
-from shardcall_server.frontend.rpc.alarms import Alarms
+from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.settings import SettingsError
 
 PATH = "/metrics"
@@ -48,7 +48,7 @@ class MetricsServer:
             exposed = registry
             names = {host.lower(), "localhost"} if is_loopback(host) else None
 
-        alarms = Alarms()
+        deadline_timer = DeadlineTimer()
         connections: deque[socket.socket] = deque()
 
         class Server(ThreadingHTTPServer):
@@ -62,7 +62,7 @@ class MetricsServer:
                 super().process_request(request, client_address)
 
             def process_request_thread(self, request: Any, client_address: Any) -> None:
-                with alarms.at(time.monotonic() + _LONGEST_S, lambda: _hang_up(request)):
+                with deadline_timer.at(time.monotonic() + _LONGEST_S, lambda: _hang_up(request)):
                     super().process_request_thread(request, client_address)
 
             def shutdown_request(self, request: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import structlog
 from prometheus_client import disable_created_metrics
 
-from shardcall_server.frontend.observability.journal import Journal
+from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.observability.metrics_server import MetricsServer
 from shardcall_server.frontend.observability.metrics_state import Sources, StateCollector, Usage
@@ -27,7 +27,7 @@ class Observation:
         settings: the server's.
 
     Attributes:
-        journal: told of every call's end.
+        call_recorder: told of every call's end.
         programs: what happened to programs, counted by who knows.
 
     Raises:
@@ -40,7 +40,7 @@ class Observation:
         self._metrics = Metrics()
         self._spans = make_spans(settings)
         self._server: MetricsServer | None = None
-        self.journal = Journal(self._metrics, self._spans)
+        self.call_recorder = CallRecorder(self._metrics, self._spans)
         self.programs = ProgramCounts()
 
     def expose(

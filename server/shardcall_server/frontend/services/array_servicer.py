@@ -8,9 +8,9 @@ from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.execution import default_mesh, hand_over
-from shardcall_server.frontend.dispatch.intake import Intake, check_operand, read_header
+from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
-from shardcall_server.frontend.dispatch.repeats import HashedChunks, Repeats
+from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, read_header
 from shardcall_server.frontend.dispatch.results import Results
 from shardcall_server.frontend.dispatch.supervisor import Mesh, MeshSupervisor
 from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents, array_lost
@@ -40,7 +40,7 @@ class ArrayServicer:
         stores: makes room for arrays on their way.
         residents: the arrays on the mesh.
         queue: gives calls the mesh.
-        repeats: of calls that change something.
+        idempotency: of calls that change something.
         settings: the server's.
     """
 
@@ -50,11 +50,11 @@ class ArrayServicer:
         stores: Stores,
         residents: Residents,
         queue: MeshQueue,
-        repeats: Repeats,
+        idempotency: IdempotencyTable,
         settings: Settings,
     ) -> None:
         self._supervisor = supervisor
-        self._repeats = repeats
+        self._idempotency = idempotency
         self._queue = queue
         self._stores = stores
         self._residents = residents
@@ -66,7 +66,7 @@ class ArrayServicer:
         """Puts an array on the mesh."""
         header: array_service_pb2.PutArrayHeader = read_header(requests)
         chunks = HashedChunks(requests)
-        return self._repeats.once(call, header, lambda: self._put_array(header, chunks, call), chunks)
+        return self._idempotency.once(call, header, lambda: self._put_array(header, chunks, call), chunks)
 
     def _put_array(
         self,
@@ -85,10 +85,10 @@ class ArrayServicer:
             self._residents.reserve(header.lease_id, device_bytes, call.principal_name) as reservation,
             self._stores.allocate(call, [given], []) as storage,
         ):
-            intake = Intake([given], storage, call, self._settings.max_chunk_bytes)
+            operand_reader = OperandReader([given], storage, call, self._settings.max_chunk_bytes)
             with call.phase("receive"):
-                intake.take_inline([header.array])
-                intake.take_chunks([header.array], requests)
+                operand_reader.take_inline([header.array])
+                operand_reader.take_chunks([header.array], requests)
             resident = self._put(call, header, reservation, storage)
         return array_service_pb2.PutArrayResponse(array=resident.describe(), timing=call.finish())
 
@@ -150,7 +150,7 @@ class ArrayServicer:
             deleted = self._residents.delete(request.handles, call.principal_name)
             return array_service_pb2.DeleteArraysResponse(deleted_count=len(deleted))
 
-        return self._repeats.once(call, request, delete)
+        return self._idempotency.once(call, request, delete)
 
     def RenewLease(  # noqa: N802
         self, request: array_service_pb2.RenewLeaseRequest, call: Call

@@ -98,7 +98,7 @@ class ServerInfoServicer:
                 max_rank=MAX_RANK,
                 max_concurrent_calls=settings.max_concurrent_calls,
                 max_cached_programs=settings.max_cached_programs,
-                max_segment_bytes=self._holdings.segments.max_bytes if self._holdings.companion else 0,
+                max_segment_bytes=self._holdings.segments.max_bytes if self._holdings.segment_broker else 0,
                 min_segment_bytes=_MIN_SEGMENT_BYTES,
                 lease_seconds=settings.lease_s,
                 max_resident_bytes=self._holdings.residents.lone_client_bytes,

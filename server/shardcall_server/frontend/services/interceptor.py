@@ -19,11 +19,11 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS
-from shardcall_server.frontend.observability.journal import Journal
+from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.admission import Admission, Advance
-from shardcall_server.frontend.rpc.alarms import Alarms
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.draining import Draining
 from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
 
@@ -52,7 +52,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         gate: who is let in.
         admission: how much is worked on at once.
         threads: what calls are handled on.
-        journal: told of every call's end.
+        call_recorder: told of every call's end.
         floods: told of connections with calls that are let in.
 
     Attributes:
@@ -66,7 +66,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         gate: Gate,
         admission: Admission,
         threads: CallThreads,
-        journal: Journal,
+        call_recorder: CallRecorder,
         floods: FloodGuard,
     ) -> None:
         self._max_call_s = max_call_s
@@ -74,8 +74,8 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._gate = gate
         self._admission = admission
         self._threads = threads
-        self._alarms = Alarms()
-        self._journal = journal
+        self._deadline_timer = DeadlineTimer()
+        self._call_recorder = call_recorder
         self._floods = floods
         self._handlers: dict[str, Handler] = {}
         self.draining = Draining()
@@ -123,13 +123,13 @@ class CallInterceptor(grpc.ServerInterceptor):
         principal = self._gate.admit(name, context.invocation_metadata())
         call = Call(context, self._max_call_s, principal)
         self._floods.admit(call.connection)
-        self._journal.begin(call)
+        self._call_recorder.begin(call)
         return call
 
     def _failed(self, name: str, error: Exception, call: Call | None) -> CallStatus:
         told = _told((call.cut_off_by if call else None) or error)
         status = CallStatus(told, call.finish() if call else timing_pb2.Timing())
-        self._journal.end(name, call, status.code, told.reason)
+        self._call_recorder.end(name, call, status.code, told.reason)
         return status
 
     def _unary(
@@ -143,7 +143,7 @@ class CallInterceptor(grpc.ServerInterceptor):
                     answer = method(arriving if kind.streams else next(arriving), call)
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
                 return context.abort_with_status(self._failed(kind.name, error, call))
-            self._journal.end(kind.name, call)
+            self._call_recorder.end(kind.name, call)
             return answer
 
         return behaviour
@@ -165,11 +165,11 @@ class CallInterceptor(grpc.ServerInterceptor):
             except GeneratorExit:  # gRPC asks for no more: the caller is gone, or the call was cut off
                 ended = call.cut_off_by if call else None
                 reason = ended.reason if ended else Reason.CANCELLED
-                self._journal.end(kind.name, call, STATUS_CODES[reason], reason)
+                self._call_recorder.end(kind.name, call, STATUS_CODES[reason], reason)
                 raise
             except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
                 context.abort_with_status(self._failed(kind.name, error, call))
-            self._journal.end(kind.name, call)
+            self._call_recorder.end(kind.name, call)
 
         return behaviour
 
@@ -186,7 +186,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         with (
             self.draining.working(call.connection),
             self._admission.entered(call, works=kind.works) as advance,
-            self._alarms.at(call.deadline + _GRACE_S, end),
+            self._deadline_timer.at(call.deadline + _GRACE_S, end),
         ):
             yield self._arriving(call, requests, kind, advance)
 
@@ -222,14 +222,14 @@ class CallInterceptor(grpc.ServerInterceptor):
                 )
             )
 
-        return self._alarms.at(time.monotonic() + self._stream_idle_s, end)
+        return self._deadline_timer.at(time.monotonic() + self._stream_idle_s, end)
 
     def _turn_away(self, name: str, error: CallError, began: float, caller: str) -> CallStatus:
         status = CallStatus(error, timing_pb2.Timing(total_seconds=time.monotonic() - began))
         if error.reason is Reason.SCOPE_MISSING:  # the token is one of this server's
             self._floods.admit(caller)
         # Whoever is refused could make names without end.
-        self._journal.refused(
+        self._call_recorder.refused(
             name.rpartition("/")[2] if name in METHODS else "unknown", caller, status.code, error.reason
         )
         return status

@@ -11,8 +11,8 @@ from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.frontend.access.policy import check_scope
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.execution import Execution, Prepared
-from shardcall_server.frontend.dispatch.intake import Intake, check_operands, check_types, read_header
-from shardcall_server.frontend.dispatch.repeats import HashedChunks, Repeats
+from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
+from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operands, check_types, read_header
 from shardcall_server.frontend.dispatch.results import Results, commit, reserved
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.residents import Reservation, Residents
@@ -31,7 +31,7 @@ class KernelServicer:
         execution: finds and runs programs.
         stores: makes room for arrays.
         residents: the arrays on the mesh.
-        repeats: of calls that leave arrays on the mesh.
+        idempotency: of calls that leave arrays on the mesh.
         settings: the server's.
     """
 
@@ -41,14 +41,14 @@ class KernelServicer:
         execution: Execution,
         stores: Stores,
         residents: Residents,
-        repeats: Repeats,
+        idempotency: IdempotencyTable,
         settings: Settings,
     ) -> None:
         self._supervisor = supervisor
         self._execution = execution
         self._stores = stores
         self._residents = residents
-        self._repeats = repeats
+        self._idempotency = idempotency
         self._settings = settings
 
     def ListKernels(  # noqa: N802  # the contract's name
@@ -101,7 +101,7 @@ class KernelServicer:
         """Runs a kernel on small arrays, or on such as do not travel; the answer is serialized."""
         _check_keeps(request, call)
         if request.keep_results:
-            return self._repeats.once(call, request, lambda: self._execute(request, call))
+            return self._idempotency.once(call, request, lambda: self._execute(request, call))
         return self._execute(request, call)
 
     def _execute(self, request: kernel_service_pb2.ExecuteRequest, call: Call) -> bytes:
@@ -114,7 +114,7 @@ class KernelServicer:
         with self._running(call, request, prepared) as (results, kept):
             self._refuse_large("results", results.travelling_bytes)
             with call.phase("receive"):
-                self._intake(call, operands, results.storage).take_inline(request.operands)
+                self._operand_reader(call, operands, results.storage).take_inline(request.operands)
             running = self._execution.start(call, prepared, results.storage)
             sent = commit(running, kept, plan) if kept else results.inline(running.finish().executed)
         answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.found.answer, timing=call.finish())
@@ -128,7 +128,7 @@ class KernelServicer:
         _check_keeps(header, call)
         if header.keep_results:  # so no chunks are in the answer
             chunks = HashedChunks(requests)
-            yield from self._repeats.once(
+            yield from self._idempotency.once(
                 call, header, lambda: tuple(self._execute_stream(header, chunks, call)), chunks
             )
         else:
@@ -144,10 +144,10 @@ class KernelServicer:
         refuse, keeps = header.refuse_transfers, header.keep_results
         prepared = self._execution.prepare(call, header.call, operands, refuse_transfers=refuse, keeps=keeps)
         with self._running(call, header, prepared) as (results, kept):
-            intake = self._intake(call, operands, results.storage)
+            operand_reader = self._operand_reader(call, operands, results.storage)
             with call.phase("receive"):
-                intake.take_inline(header.operands)
-                intake.take_chunks(header.operands, requests)
+                operand_reader.take_inline(header.operands)
+                operand_reader.take_chunks(header.operands, requests)
             running = self._execution.start(call, prepared, results.storage, tell_gathered=True)
             # What goes wrong in the kernel is said instead of the header.
             running.wait_for(1)
@@ -178,8 +178,8 @@ class KernelServicer:
         ):
             yield Results(types, storage), kept
 
-    def _intake(self, call: Call, operands: Sequence[Given], storage: Storage) -> Intake:
-        return Intake(operands, storage, call, self._settings.max_chunk_bytes)
+    def _operand_reader(self, call: Call, operands: Sequence[Given], storage: Storage) -> OperandReader:
+        return OperandReader(operands, storage, call, self._settings.max_chunk_bytes)
 
     def _refuse_large(self, what: str, nbytes: int) -> None:
         if nbytes > self._settings.max_inline_bytes:

@@ -14,7 +14,7 @@ import structlog
 
 from shardcall.v1 import profile_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.dispatch.repeats import Repeats
+from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.files.profile_folder import ProfileFolder, remove_abandoned
 from shardcall_server.frontend.rpc.call import Call
@@ -108,13 +108,15 @@ class ProfileServicer:
 
     Args:
         supervisor: keeps the mesh; asked for when calls come, which is after it was made.
-        repeats: of calls that change something.
+        idempotency: of calls that change something.
         settings: the server's.
     """
 
-    def __init__(self, supervisor: Callable[[], MeshSupervisor], repeats: Repeats, settings: Settings) -> None:
+    def __init__(
+        self, supervisor: Callable[[], MeshSupervisor], idempotency: IdempotencyTable, settings: Settings
+    ) -> None:
         self._supervisor = supervisor
-        self._repeats = repeats
+        self._idempotency = idempotency
         self._settings = settings
         self._lock = threading.Lock()
         self._recording: Recording | None = None
@@ -126,7 +128,7 @@ class ProfileServicer:
         self, request: profile_service_pb2.StartProfileRequest, call: Call
     ) -> profile_service_pb2.StartProfileResponse:
         """Begins to record."""
-        return self._repeats.once(call, request, lambda: self._start(request, call))
+        return self._idempotency.once(call, request, lambda: self._start(request, call))
 
     def _start(
         self, request: profile_service_pb2.StartProfileRequest, call: Call

@@ -6,7 +6,7 @@ from functools import partial
 
 from shardcall.v1 import segment_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.memory.companion import Companion
+from shardcall_server.frontend.memory.segment_broker import SegmentBroker
 from shardcall_server.frontend.memory.segments import Segments
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.rpc.draining import Draining
@@ -17,21 +17,21 @@ class SegmentServicer:
 
     Args:
         segments: makes them.
-        companion: hands them out; None where segments are turned off or cannot be had.
+        segment_broker: hands them out; None where segments are turned off or cannot be had.
         draining: waits for the calls that segments are opened for.
     """
 
-    def __init__(self, segments: Segments, companion: Companion | None, draining: Draining) -> None:
+    def __init__(self, segments: Segments, segment_broker: SegmentBroker | None, draining: Draining) -> None:
         self._draining = draining
         self._segments = segments
-        self._companion = companion
+        self._segment_broker = segment_broker
 
     def OpenSegment(  # noqa: N802  # the contract's name
         self, request: segment_service_pb2.OpenSegmentRequest, call: Call
     ) -> segment_service_pb2.OpenSegmentResponse:
         """Makes a segment and a ticket for it."""
-        companion = self._companion
-        if companion is None:
+        segment_broker = self._segment_broker
+        if segment_broker is None:
             raise CallError(
                 Reason.NOT_SUPPORTED, "this server shares no memory with its clients; send the arrays as a stream"
             )
@@ -46,15 +46,15 @@ class SegmentServicer:
         self._draining.expect(segment.segment_id, call.connection)
         try:
             call.check("a segment was made")
-            ticket = companion.offer(segment)
+            ticket = segment_broker.offer(segment)
         except BaseException:
             segment.end_lease()
             raise
         return segment_service_pb2.OpenSegmentResponse(
             segment_id=segment.segment_id,
             size_bytes=segment.nbytes,
-            socket_path=companion.socket_path,
+            socket_path=segment_broker.socket_path,
             ticket=ticket,
-            ticket_seconds=companion.ticket_s,
+            ticket_seconds=segment_broker.ticket_s,
             timing=call.finish(),
         )

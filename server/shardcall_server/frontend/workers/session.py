@@ -15,14 +15,14 @@ import structlog
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
-from shardcall_server.frontend.workers.blame import Blame
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.command import Command, key_of, subject_of, suspects
 from shardcall_server.frontend.workers.ends import End, Kind, Stop, disagreement, end_of, error_of, oom_kills
-from shardcall_server.frontend.workers.ledger import Ledger
 from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.merging import DisagreementError, merge
-from shardcall_server.frontend.workers.readiness import Readiness
+from shardcall_server.frontend.workers.pending_commands import PendingCommands
+from shardcall_server.frontend.workers.quarantine import Quarantine
+from shardcall_server.frontend.workers.startup_barrier import StartupBarrier
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
@@ -39,18 +39,18 @@ class MeshSession:
     Args:
         workers: the processes, in their order; they may have stood by for long.
         starts: what devices each is to bring up.
-        blame: the programs that workers died of; theirs are counted here, and what is refused is not sent.
+        quarantine: the programs that workers died of; theirs are counted here, and what is refused is not sent.
     """
 
-    def __init__(self, workers: Sequence[Worker], starts: Sequence[link_pb2.Start], blame: Blame) -> None:
+    def __init__(self, workers: Sequence[Worker], starts: Sequence[link_pb2.Start], quarantine: Quarantine) -> None:
         self.epoch = secrets.randbits(64) | 1
         self.order = threading.RLock()
         self.ready: Future[link_pb2.Ready] = Future()
-        self.blame = blame
+        self.quarantine = quarantine
         self.members = tuple(Member(worker, i) for i, worker in enumerate(workers))
         self._hosts = [worker.host for worker in workers]
-        self._ledger = Ledger(len(workers))
-        self._readiness = Readiness(self._hosts)
+        self._pending_commands = PendingCommands(len(workers))
+        self._startup_barrier = StartupBarrier(self._hosts)
         self._table: BlockTable | None = None
         self._ids = itertools.count(1)
         self._sequence = itertools.count(1)
@@ -92,16 +92,16 @@ class MeshSession:
     @property
     def idle(self) -> bool:
         """Whether every command has had its answer."""
-        return self._ledger.idle
+        return self._pending_commands.idle
 
     @property
     def idle_s(self) -> float:
         """For how long every command has had its answer, in seconds; 0 where one has not."""
-        return self._ledger.idle_s
+        return self._pending_commands.idle_s
 
     def commands(self) -> list[Command]:
         """What the worker has not answered, in the order of sending."""
-        return self._ledger.commands()
+        return self._pending_commands.commands()
 
     def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage] | None:
         """Sends a command if every other has been answered, and returns None if not; otherwise as `command`."""
@@ -130,20 +130,20 @@ class MeshSession:
             CallError: PROGRAM_REFUSED, or the worker does not read.
         """
         key = key_of(message)
-        self.blame.check(key)
+        self.quarantine.check(key)
         kind = message.WhichOneof("command") or ""
         command = Command(kind, key, subject_of(message), on_gathered, is_wanted, plan)
         self.newest_call_id = message.call_id = command.call_id = next(self._ids)
         if len(self.members) > 1 and message.HasField("measure"):
             message.measure.max_seconds = 0.0  # processes that stop by their own clocks would disagree
         with self.order:
-            if self._ended or not self._ledger.open(message.call_id, command):
+            if self._ended or not self._pending_commands.open(message.call_id, command):
                 raise SessionEndedError
             try:
                 self._send(message, tuple(memory), plan)
             except Exception:
                 # Where nothing is taken out, `run` has failed the answer: the command may have been handed over.
-                if self._ledger.withdraw(message.call_id):
+                if self._pending_commands.withdraw(message.call_id):
                     raise
         return command.answer
 
@@ -185,7 +185,7 @@ class MeshSession:
     def tell(self, message: link_pb2.FrontEndMessage) -> None:
         """Sends a command that has no answer; to workers that are gone there is nothing to tell."""
         if message.HasField("evict"):
-            self._ledger.forget(message.evict.key_digest)
+            self._pending_commands.forget(message.evict.key_digest)
         with self.order:
             try:
                 self._send(message)
@@ -241,10 +241,10 @@ class MeshSession:
             case "heartbeat":
                 member.told = message.heartbeat
             case "compiling":
-                if (begun := self._ledger.find(message.call_id)) is not None:
+                if (begun := self._pending_commands.find(message.call_id)) is not None:
                     begun.compiling = True
             case "gathered":
-                self._ledger.gathered(message.call_id, member.index, message.gathered.byte_count)
+                self._pending_commands.gathered(message.call_id, member.index, message.gathered.byte_count)
             case "failure" if not message.call_id:
                 self.stop(_failed(member, message.failure))
             case _:
@@ -252,7 +252,7 @@ class MeshSession:
 
     def _be_ready(self, member: Member, ready: link_pb2.Ready) -> None:
         try:
-            merged = self._readiness.add(member.index, ready)
+            merged = self._startup_barrier.add(member.index, ready)
         except DisagreementError as error:
             self.stop(Stop(str(error)))
             return
@@ -262,7 +262,7 @@ class MeshSession:
             self.ready.set_result(merged)
 
     def _answer(self, member: Member, message: link_pb2.WorkerMessage) -> None:
-        collected = self._ledger.collect(member.index, message)
+        collected = self._pending_commands.collect(member.index, message)
         if collected is None:
             return
         command, answers = collected
@@ -276,7 +276,7 @@ class MeshSession:
         elif merged.HasField("prepared") and merged.prepared.plan.key_digest in command.unmade:
             failure = command.unmade[merged.prepared.plan.key_digest]
             merged = link_pb2.WorkerMessage(call_id=message.call_id, failure=failure)
-        if (answered := self._ledger.answered(merged)) is not None:
+        if (answered := self._pending_commands.answered(merged)) is not None:
             _settle(answered.answer, merged)
 
     def _forget_made(self, answers: Sequence[link_pb2.WorkerMessage], failure: link_pb2.Failure) -> None:
@@ -285,7 +285,7 @@ class MeshSession:
             if answer.WhichOneof("answer") == "prepared":
                 digest = answer.prepared.plan.key_digest
                 with self.order:
-                    for command in self._ledger.commands():
+                    for command in self._pending_commands.commands():
                         command.unmade[digest] = failure
                     self.tell(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=digest)))
                 return
@@ -293,10 +293,10 @@ class MeshSession:
     def _close(self) -> End:
         """Ends the processes, counts against the programs that they died of, and then tells who waits for answers."""
         self._ended = True
-        lost = self._ledger.close()
+        lost = self._pending_commands.close()
         end = self.end = self._end_of_workers(lost)
         for key in end.blamed:
-            self.blame.count(key)
+            self.quarantine.count(key)
         for command in lost:
             own = self._stop.error if self._stop is not None and command is self._stop.culprit else None
             command.answer.set_exception(own or mesh_restarted(end.kind, is_suspect=end.is_suspect(command)))
@@ -314,7 +314,7 @@ class MeshSession:
         for member, status in zip(members, _end_processes(members), strict=True):
             stop = self._stop or member.worker.lost
             oom_killed = not member.worker.host and oom_kills() > self._oom_kills
-            end = end_of(status, stop, suspects(lost, self._ledger.proven), oom_killed=oom_killed)
+            end = end_of(status, stop, suspects(lost, self._pending_commands.proven), oom_killed=oom_killed)
             by_itself = member.worker.host and stop is None
             told = f"{end.reason}, on host {member.worker.host}" if by_itself else end.reason
             if member is first or (not member.was_killed and (stop is not None or not end.is_fault)):

@@ -16,7 +16,7 @@ TICKET_BYTES = 32
 _PATIENCE_S = 1.0  # an agent says that it has come when it has sent its ticket
 
 
-class Door:
+class LinkListener:
     """Listens in a directory that only this user may enter, for one connection.
 
     Raises:

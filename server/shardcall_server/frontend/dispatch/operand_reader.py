@@ -167,7 +167,7 @@ def read_header(messages: Iterator[Chunk | Any]) -> Any:
     return first.header
 
 
-class Intake:
+class OperandReader:
     """Brings a call's operands to their places: into its region, or into the command where they are tiny.
 
     Args:

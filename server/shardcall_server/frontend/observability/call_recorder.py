@@ -39,7 +39,7 @@ class Tracer(Protocol):
         """Records a call that has just ended."""
 
 
-class Journal:
+class CallRecorder:
     """Tells of calls that have ended.
 
     A call's request id is bound to the log while it is handled; gRPC gives each call a context of its own, so it

@@ -12,7 +12,7 @@ import pytest
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.dispatch.repeats import HashedChunks, Repeats
+from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
 
 REQUEST = array_service_pb2.RenewLeaseRequest(lease_id=b"1")
 OTHER = array_service_pb2.RenewLeaseRequest(lease_id=b"2")
@@ -27,7 +27,7 @@ def call(request_id: str = "a", principal: str = "somebody") -> SimpleNamespace:
     )
 
 
-def counting(repeats: Repeats):
+def counting(idempotency: IdempotencyTable):
     """Answers with how often anything was run."""
     ran = []
 
@@ -36,23 +36,23 @@ def counting(repeats: Repeats):
             ran.append(request)
             return bytes([len(ran)])
 
-        return repeats.once(of or call(), request, run)[0]
+        return idempotency.once(of or call(), request, run)[0]
 
     return once
 
 
 def test_the_answer_of_the_first_is_given_again():
-    once = counting(Repeats())
+    once = counting(IdempotencyTable())
     assert [once(), once(), once()] == [1, 1, 1]
 
 
 def test_another_id_or_another_principal_is_another_call():
-    once = counting(Repeats())
+    once = counting(IdempotencyTable())
     assert [once(), once(call("b")), once(call("a", "else")), once()] == [1, 2, 3, 1]
 
 
 def test_another_request_by_the_same_id_is_refused():
-    once = counting(Repeats())
+    once = counting(IdempotencyTable())
     once()
     with pytest.raises(CallError) as caught:
         once(request=OTHER)
@@ -60,42 +60,42 @@ def test_another_request_by_the_same_id_is_refused():
     assert once() == 1
 
 
-def streamed(repeats: Repeats, *pieces: bytes) -> bytes:
+def streamed(idempotency: IdempotencyTable, *pieces: bytes) -> bytes:
     chunks = HashedChunks(iter([Chunk(0, 0, np.frombuffer(piece, np.uint8)) for piece in pieces]))
-    return repeats.once(call(), REQUEST, lambda: b"".join(chunk.data.tobytes() for chunk in chunks), chunks)
+    return idempotency.once(call(), REQUEST, lambda: b"".join(chunk.data.tobytes() for chunk in chunks), chunks)
 
 
 def test_chunks_are_compared_by_their_bytes_and_not_by_how_they_were_divided():
-    repeats = Repeats()
-    assert [streamed(repeats, b"ab", b"cd"), streamed(repeats, b"abc", b"d")] == [b"abcd"] * 2
+    idempotency = IdempotencyTable()
+    assert [streamed(idempotency, b"ab", b"cd"), streamed(idempotency, b"abc", b"d")] == [b"abcd"] * 2
 
 
 @pytest.mark.parametrize("pieces", [[b"ab", b"ce"], [b"ab"], [], [b"ab", b"cd", b"e"]])
 def test_other_chunks_by_the_same_id_are_refused(pieces):
-    repeats = Repeats()
-    streamed(repeats, b"ab", b"cd")
+    idempotency = IdempotencyTable()
+    streamed(idempotency, b"ab", b"cd")
     with pytest.raises(CallError, match=r"a call with other chunks came by .*'a'") as caught:
-        streamed(repeats, *pieces)
+        streamed(idempotency, *pieces)
     assert caught.value.reason is Reason.REQUEST_ID_REUSED
-    assert streamed(repeats, b"abcd") == b"abcd"
+    assert streamed(idempotency, b"abcd") == b"abcd"
 
 
 def test_chunks_without_end_are_read_no_further_than_those_of_the_first():
-    repeats, read = Repeats(), []
+    idempotency, read = IdempotencyTable(), []
 
     def endless():
         while True:
             read.append(1)
             yield Chunk(0, 0, np.zeros(2, np.uint8))
 
-    streamed(repeats, b"ab", b"cd")
+    streamed(idempotency, b"ab", b"cd")
     with pytest.raises(CallError, match="other chunks"):
-        repeats.once(call(), REQUEST, lambda: b"", HashedChunks(endless()))
+        idempotency.once(call(), REQUEST, lambda: b"", HashedChunks(endless()))
     assert len(read) == 3
 
 
 def test_those_that_come_while_the_first_runs_wait_for_it():
-    repeats, begun, go_on = Repeats(), Event(), Event()
+    idempotency, begun, go_on = IdempotencyTable(), Event(), Event()
 
     def run() -> bytes:
         begun.set()
@@ -103,16 +103,16 @@ def test_those_that_come_while_the_first_runs_wait_for_it():
         return b"answer"
 
     with ThreadPoolExecutor(4) as pool:
-        first = pool.submit(repeats.once, call(), REQUEST, run)
+        first = pool.submit(idempotency.once, call(), REQUEST, run)
         assert begun.wait(60)
-        others = [pool.submit(repeats.once, call(), REQUEST, lambda: b"another") for _ in range(3)]
+        others = [pool.submit(idempotency.once, call(), REQUEST, lambda: b"another") for _ in range(3)]
         assert not any(other.done() for other in others)
         go_on.set()
         assert [item.result(60) for item in [first, *others]] == [b"answer"] * 4
 
 
 def test_what_failed_is_run_by_who_waited_for_it():
-    repeats, begun, go_on = Repeats(), Event(), Event()
+    idempotency, begun, go_on = IdempotencyTable(), Event(), Event()
 
     def fail() -> bytes:
         begun.set()
@@ -120,9 +120,9 @@ def test_what_failed_is_run_by_who_waited_for_it():
         raise RuntimeError("the first")
 
     with ThreadPoolExecutor(4) as pool:
-        first = pool.submit(repeats.once, call(), REQUEST, fail)
+        first = pool.submit(idempotency.once, call(), REQUEST, fail)
         assert begun.wait(60)
-        others = [pool.submit(repeats.once, call(), REQUEST, lambda i=i: bytes([i])) for i in range(3)]
+        others = [pool.submit(idempotency.once, call(), REQUEST, lambda i=i: bytes([i])) for i in range(3)]
         go_on.set()
         with pytest.raises(RuntimeError, match="the first"):
             first.result(60)
@@ -131,7 +131,7 @@ def test_what_failed_is_run_by_who_waited_for_it():
 
 @pytest.mark.parametrize("limits", [{"max_answers": 2}, {"max_bytes": 2}], ids=["count", "bytes"])
 def test_the_oldest_are_forgotten_when_there_are_too_many(limits):
-    once = counting(Repeats(**limits))
+    once = counting(IdempotencyTable(**limits))
     assert [once(call(i)) for i in "abc"] == [1, 2, 3]
     assert [once(call(i)) for i in "cb"] == [3, 2]
     assert once(call("a")) == 4
@@ -139,7 +139,7 @@ def test_the_oldest_are_forgotten_when_there_are_too_many(limits):
 
 def test_answers_are_forgotten_after_a_while():
     now = [0.0]
-    once = counting(Repeats(keep_s=10, clock=lambda: now[0]))
+    once = counting(IdempotencyTable(keep_s=10, clock=lambda: now[0]))
     assert once() == 1
     now[0] = 9.0
     assert once() == 1
@@ -148,13 +148,13 @@ def test_answers_are_forgotten_after_a_while():
 
 
 def test_an_answer_larger_than_all_that_is_kept_is_given_and_forgotten():
-    once = counting(Repeats(max_bytes=0))
+    once = counting(IdempotencyTable(max_bytes=0))
     assert [once(), once()] == [1, 2]
 
 
 @pytest.mark.parametrize("limit", [{"max_answers": 4}, {"max_bytes": 4}])
 def test_a_principal_of_many_calls_makes_nobody_else_s_be_forgotten(limit):
-    once = counting(Repeats(**limit))
+    once = counting(IdempotencyTable(**limit))
     assert once(call("a", "quiet")) == 1
     for number in range(20):
         once(call(str(number), "greedy"))

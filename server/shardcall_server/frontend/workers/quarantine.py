@@ -11,7 +11,7 @@ _MOST_DEATHS = 3
 _MAX_KEYS = 1024
 
 
-class Blame:
+class Quarantine:
     """Counts by key how often the worker died or was stopped because of it.
 
     It holds for the server's life: a restart of the mesh changes no program.

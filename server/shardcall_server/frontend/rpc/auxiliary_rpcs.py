@@ -15,9 +15,9 @@ import grpc
 
 from shardcall.v1 import timing_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.rpc.alarms import Alarms
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.status import CallStatus
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -35,7 +35,7 @@ _MAX_WATCHES_OF_CONNECTION = 32
 _MALFORMED = object()
 
 
-class SideCalls(grpc.ServerInterceptor):
+class AuxiliaryRpcs(grpc.ServerInterceptor):
     """Gives the services that are not ours threads of their own, an end, and a number that they may be.
 
     gRPC reads a request on the thread that handles it, for as long as its sender likes; and a dialogue with the
@@ -48,7 +48,7 @@ class SideCalls(grpc.ServerInterceptor):
 
     def __init__(self, threads: CallThreads) -> None:
         self._threads = threads
-        self._alarms = Alarms()
+        self._deadline_timer = DeadlineTimer()
         self._awaited = _Awaited(_MAX_AWAITED)
         self._watches: Counter[str] = Counter()  # by connection
         self._watches_lock = threading.Lock()
@@ -95,7 +95,7 @@ class SideCalls(grpc.ServerInterceptor):
 
     def _dialogue(self, method: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
         def behaviour(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            with self._alarms.at(time.monotonic() + _DIALOGUE_S, context.cancel):
+            with self._deadline_timer.at(time.monotonic() + _DIALOGUE_S, context.cancel):
                 yield from method((_whole(request, context) for request in requests), context)
 
         return behaviour
@@ -133,7 +133,7 @@ class SideCalls(grpc.ServerInterceptor):
 
     def _first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
         """The request of a question, which is due in time."""
-        with self._alarms.at(time.monotonic() + _QUESTION_S, context.cancel), self._awaited.one(context):
+        with self._deadline_timer.at(time.monotonic() + _QUESTION_S, context.cancel), self._awaited.one(context):
             for request in requests:
                 return _whole(request, context)
         return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is missing")

@@ -76,7 +76,7 @@ class _First:
     done_at: float = 0.0
 
 
-class Repeats:
+class IdempotencyTable:
     """The answers of calls that change something, by request id, for when they are sent again.
 
     What failed has changed nothing, so it is not kept: its repetition is run. When there are too many answers, those go

@@ -67,7 +67,7 @@ class _Holder:
     segment: Segment
 
 
-class Companion:
+class SegmentBroker:
     """Serves the socket with one thread of its own; `make_companion` makes one.
 
     Close it before the registry of the segments.
@@ -259,15 +259,15 @@ class Companion:
         connection.close()
 
 
-def make_companion(parents: Iterable[str] | None = None, ticket_s: float = 5.0) -> Companion | None:
-    """Starts a companion in a fresh directory that only this user may enter.
+def make_segment_broker(parents: Iterable[str] | None = None, ticket_s: float = 5.0) -> SegmentBroker | None:
+    """Starts a segment broker in a fresh directory that only this user may enter.
 
     Args:
         parents: where that may be, the best first; None for the usual ones.
         ticket_s: how long a ticket is good for.
 
     Returns:
-        The companion; None where none of them will do, told once in the log. Segments are off then.
+        The broker; None where none of them will do, told once in the log. Segments are off then.
     """
     refusals = []
     for parent in usual_parents() if parents is None else parents:
@@ -275,7 +275,7 @@ def make_companion(parents: Iterable[str] | None = None, ticket_s: float = 5.0) 
         try:
             directory = PrivateDirectory(parent)
             try:
-                return Companion(directory, ticket_s)
+                return SegmentBroker(directory, ticket_s)
             except BaseException:
                 directory.remove()
                 raise

@@ -10,7 +10,7 @@ from shardcall_server.frontend.workers.command import Command
 from shardcall_worker.v1 import link_pb2
 
 
-class Ledger:
+class PendingCommands:
     """The open commands of one session, in the order of their sending.
 
     Args:
@@ -37,7 +37,7 @@ class Ledger:
         return not self._open
 
     def open(self, call_id: int, command: Command) -> bool:
-        """Enters a command, unless the ledger is closed; returns whether it did."""
+        """Enters a command, unless the table is closed; returns whether it did."""
         with self._lock:
             if self._closed:
                 return False

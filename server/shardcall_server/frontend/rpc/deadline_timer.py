@@ -14,7 +14,7 @@ import structlog
 _MIN_CANCELLED = 256  # fewer in the heap cost nothing worth the work of taking them out
 
 
-class Alarms:
+class DeadlineTimer:
     """Calls back at moments of the monotonic clock, unless that is cancelled before.
 
     A timer thread for each would cost more than most calls do. What is called back must be quick.

@@ -1,4 +1,4 @@
-"""The companion socket: a ticket gives its segment once, to this user, in time; the connection is the lease."""
+"""The segment broker's socket: a ticket gives its segment once, to this user, in time; the connection is the lease."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardcall._src.wire.shared_memory import map_file
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import SEALS
 from shardcall_server.frontend.memory.budget import MemoryBudget
-from shardcall_server.frontend.memory.companion import Companion, make_companion
+from shardcall_server.frontend.memory.segment_broker import SegmentBroker, make_segment_broker
 from shardcall_server.frontend.memory.segments import Segment, Segments
 
 _MIB = 1 << 20
@@ -33,24 +33,24 @@ _FOREVER_S = 3600.0
 
 
 class Host:
-    """What a server has: segments, a companion in a directory below ``parent``, and what it was told to be gone."""
+    """What a server has: segments, a broker in a directory below ``parent``, and the segments that are gone."""
 
     def __init__(self, parent: str, ticket_s: float) -> None:
         self.budget = MemoryBudget(64 * _MIB, 64 * _MIB)
         self.gone: queue.Queue[int] = queue.Queue()
         self.segments = Segments(self.budget, 32 * _MIB, itertools.count(1).__next__, self.gone.put)
-        companion = make_companion([parent], ticket_s)
-        assert companion
-        self.companion = companion
+        segment_broker = make_segment_broker([parent], ticket_s)
+        assert segment_broker
+        self.segment_broker = segment_broker
 
     def open(self) -> tuple[Segment, bytes]:
         segment = self.segments.open("one", 2 * _MIB, lambda: None)
-        return segment, self.companion.offer(segment)
+        return segment, self.segment_broker.offer(segment)
 
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(_PATIENCE_S)
-        connection.connect(self.companion.socket_path)
+        connection.connect(self.segment_broker.socket_path)
         return connection
 
     def wait_gone(self, segment: Segment) -> None:
@@ -62,7 +62,7 @@ class Host:
         return (segments.count, segments.nbytes, segments.leases, self.budget.used_bytes) == (0, 0, 0, 0)
 
     def close(self) -> None:
-        self.companion.close()
+        self.segment_broker.close()
         self.segments.close()
 
 
@@ -218,7 +218,7 @@ def test_the_lease_ends_when_its_process_is_killed(host: Host):
         "print(socket.recv_fds(connection, 16, 4)[0], flush=True)\n"
         "sys.stdin.read()\n"
     )
-    command = [sys.executable, "-c", holder, host.companion.socket_path, ticket.hex()]
+    command = [sys.executable, "-c", holder, host.segment_broker.socket_path, ticket.hex()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "b'\\x01'\n"
@@ -247,11 +247,11 @@ def test_an_execution_keeps_a_segment_whose_client_is_gone(host: Host):
 @pytest.mark.parametrize(("open_door", "outcome"), [(False, "PermissionError"), (True, "b''")])
 def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str, open_door: bool, outcome: str):
     segment, ticket = host.open()
-    directory = Path(host.companion.socket_path).parent
+    directory = Path(host.segment_broker.socket_path).parent
     os.chmod(parent, 0o755)
     if open_door:  # so that nothing but the look at whose connection it is stands between
         directory.chmod(0o755)
-        os.chmod(host.companion.socket_path, 0o666)
+        os.chmod(host.segment_broker.socket_path, 0o666)
     thief = (
         "import os, socket, sys\n"
         "os.setgroups([])\n"
@@ -267,7 +267,7 @@ def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str,
         "except PermissionError:\n"
         "    print('PermissionError')\n"
     )
-    command = [sys.executable, "-c", thief, host.companion.socket_path, ticket.hex()]
+    command = [sys.executable, "-c", thief, host.segment_broker.socket_path, ticket.hex()]
     stolen = subprocess.run(command, capture_output=True, text=True, check=True)
     assert stolen.stdout.strip() == outcome
     with redeemed(host, ticket) as (_, descriptor):
@@ -286,7 +286,7 @@ def test_silent_connections_are_bounded_and_in_nobodys_way(host: Host):
 
 
 def test_the_socket_is_this_users_alone_and_gone_at_the_end(host: Host, parent: str):
-    path = Path(host.companion.socket_path)
+    path = Path(host.segment_broker.socket_path)
     assert path.parent.parent == Path(parent)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -299,13 +299,13 @@ def test_the_end_of_the_companion_ends_every_lease(host: Host):
     held, ticket = host.open()
     offered, _ = host.open()
     with redeemed(host, ticket) as (connection, _), host.connect() as silent:
-        host.companion.close()
+        host.segment_broker.close()
         assert received(connection) == received(silent) == (b"", [])
     assert {host.gone.get(timeout=_PATIENCE_S) for _ in range(2)} == {held.memory_id, offered.memory_id}
     assert host.is_empty()
     late = host.segments.open("one", _MIB, lambda: None)
     with pytest.raises(CallError) as refused:
-        host.companion.offer(late)
+        host.segment_broker.offer(late)
     assert refused.value.reason is Reason.SERVER_DRAINING
     assert host.segments.leases == 1  # still the caller's
 
@@ -325,28 +325,30 @@ def test_nothing_leaves_descriptors_behind(parent: str):
 def test_the_next_directory_is_taken_where_the_first_will_not_do(parent: str):
     too_long = Path(parent, "a" * 100)
     too_long.mkdir()
-    with contextlib.closing(cast(Companion, make_companion([f"{parent}/none", str(too_long), parent]))) as companion:
-        assert Path(companion.socket_path).parent.parent == Path(parent)
+    with contextlib.closing(
+        cast(SegmentBroker, make_segment_broker([f"{parent}/none", str(too_long), parent]))
+    ) as segment_broker:
+        assert Path(segment_broker.socket_path).parent.parent == Path(parent)
         assert os.listdir(too_long) == []
 
 
 def test_there_is_no_companion_where_no_directory_will_do(parent: str):
     before = len(os.listdir("/proc/self/fd"))
-    assert make_companion([f"{parent}/none", "/proc"]) is None
+    assert make_segment_broker([f"{parent}/none", "/proc"]) is None
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_the_users_runtime_directory_comes_first(parent: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", parent)
-    with contextlib.closing(cast(Companion, make_companion())) as companion:
-        assert companion.socket_path.startswith(f"{parent}/shardcall-")
+    with contextlib.closing(cast(SegmentBroker, make_segment_broker())) as segment_broker:
+        assert segment_broker.socket_path.startswith(f"{parent}/shardcall-")
 
 
 @pytest.mark.parametrize("runtime", ["", "relative", "/nowhere", "/proc/1/root/none"])
 def test_a_runtime_directory_that_will_not_do_is_passed_over(monkeypatch: pytest.MonkeyPatch, runtime: str):
     monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-    with contextlib.closing(cast(Companion, make_companion())) as companion:
-        assert Path(companion.socket_path).parent.parent == Path(tempfile.gettempdir())
+    with contextlib.closing(cast(SegmentBroker, make_segment_broker())) as segment_broker:
+        assert Path(segment_broker.socket_path).parent.parent == Path(tempfile.gettempdir())
 
 
 def test_what_killed_servers_left_is_removed_and_nothing_else(start: Callable[..., Host], parent: str):
@@ -361,9 +363,9 @@ def test_what_killed_servers_left_is_removed_and_nothing_else(start: Callable[..
     left("shardcall-killed", 120)
     kept = {left("shardcall-starting", 0), left("others", 120)}
     served = start()
-    directory = Path(served.companion.socket_path).parent
+    directory = Path(served.segment_broker.socket_path).parent
     os.utime(directory, (0, 0))
-    another = Path(start().companion.socket_path).parent
+    another = Path(start().segment_broker.socket_path).parent
     assert set(os.listdir(parent)) == {*kept, directory.name, another.name}
     _, ticket = served.open()
     with redeemed(served, ticket):  # which being looked at does not harm

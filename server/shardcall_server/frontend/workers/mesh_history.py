@@ -10,7 +10,7 @@ from shardcall_server.frontend.workers.ends import End, Kind
 _SHORT_LIFE_S = 5.0
 
 
-class Life:
+class MeshHistory:
     """The mesh's history since the server's start.
 
     Attributes:

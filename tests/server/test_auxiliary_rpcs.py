@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from shardcall_server.frontend.rpc.side_calls import _Awaited
+from shardcall_server.frontend.rpc.auxiliary_rpcs import _Awaited
 
 
 class Context:

@@ -10,7 +10,7 @@ from shardcall_server.frontend.workers.merging import DisagreementError
 from shardcall_worker.v1 import link_pb2
 
 
-class Readiness:
+class StartupBarrier:
     """What the workers of one session said of themselves.
 
     Args:
