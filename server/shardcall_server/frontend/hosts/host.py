@@ -77,7 +77,7 @@ class Host:
             The worker; or a `HostGoneError`.
         """
         started: Future[HostedWorker] = Future()
-        start_id, link_listener = next(_start_ids), self._make_door()
+        start_id, link_listener = next(_start_ids), self._make_link_listener()
         message = host_service_pb2.StartWorker(start_id=start_id)
         if link_listener is not None:
             message.socket_path, message.ticket = link_listener.path, link_listener.ticket
@@ -91,7 +91,7 @@ class Host:
         self._send(host_service_pb2.JoinResponse(start_worker=message))
         return started
 
-    def _make_door(self) -> LinkListener | None:
+    def _make_link_listener(self) -> LinkListener | None:
         if not self._shares_memory:
             return None
         try:
