@@ -16,8 +16,10 @@ REPLACED = {
     "companion": "segment broker",
     "door": "link listener",
     "intake": "operand reader",
+    "holdings": "host resources",
     "journal": "call recorder",
     "ledger": "pending commands",
+    "measurer": "autotuner",
     "readiness": "startup barrier",
 }
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

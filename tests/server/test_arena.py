@@ -18,7 +18,7 @@ from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import Arena, size_class
 from shardcall_server.frontend.memory.budget import MemoryBudget
-from shardcall_server.frontend.memory.storage import Stores
+from shardcall_server.frontend.memory.call_buffers import BufferAllocator
 from shardcall_server.kernels.layout import ArrayType
 
 MIB = 1 << 20
@@ -200,7 +200,7 @@ def test_a_size_class_wastes_at_most_an_eighth_or_a_huge_page(nbytes):
 def test_a_call_counts_once_it_has_given_its_room_back(arena):
     """What was free while it was at work is not all there is to give back to the system afterwards."""
     call: Any = SimpleNamespace(owner="a", sent_bytes=0)
-    stores = Stores(arena, cast(Any, None))
+    stores = BufferAllocator(arena, cast(Any, None))
     with stores.allocate(call, [], [ArrayType((MIB,), np.dtype(np.uint8))]):
         assert (stores.calls, arena.in_use) == (0, 1)
     assert (stores.calls, arena.in_use) == (1, 0)

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs import known_answers as module
-from shardcall_server.frontend.programs.found import CachedProgram
+from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.known_answers import KnownAnswers
 from shardcall_server.frontend.programs.verdicts import FILE_NAME, Verdict, Verdicts
 from shardcall_worker.v1 import known_answer_pb2, link_pb2

@@ -43,7 +43,7 @@ def servers(monkeypatch) -> list[Registered]:
     monkeypatch.setattr(front_end, "listen", lambda *_: "127.0.0.1:1")
     monkeypatch.setattr(host_server, "listen_for_hosts", lambda *_: "127.0.0.1:2")
     monkeypatch.setattr(front_end, "MeshSupervisor", MagicMock())
-    monkeypatch.setattr(front_end, "Holdings", MagicMock())
+    monkeypatch.setattr(front_end, "HostResources", MagicMock())
     front_end.FrontEnd(load_settings({"strategy": "fixed", "hosts": 2}))._tokens.close()
     return made
 

@@ -9,7 +9,7 @@ import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.cache import Found, ProgramCache
+from shardcall_server.frontend.programs.cache import CacheEntry, ProgramCache
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_worker.v1 import link_pb2
 
@@ -58,7 +58,7 @@ def test_an_answer_that_comes_before_sending_returns_is_kept():
     session = Session(lambda message: prepared("k"))
     programs = cache(session)
     assert programs.find(call("auto"), OPERANDS).result(0).program.key == "k"
-    assert isinstance(programs.find(call("auto"), OPERANDS), Found)
+    assert isinstance(programs.find(call("auto"), OPERANDS), CacheEntry)
     other_words = programs.find(call("halo"), OPERANDS).result(0)
     assert other_words.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
     assert len(session.sent) == 2

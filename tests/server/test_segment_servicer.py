@@ -26,7 +26,7 @@ from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.call_threads import CallThreads
-from shardcall_server.frontend.rpc.draining import Draining
+from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.services.interceptor import CallInterceptor
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 
@@ -86,7 +86,7 @@ def start() -> Iterator[Callable[[bool], Server]]:
                     )
                 ],
             )
-            servicer = SegmentServicer(segments, segment_broker, Draining())
+            servicer = SegmentServicer(segments, segment_broker, Drain())
             segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
                 cast(segment_service_pb2_grpc.SegmentServiceServicer, servicer), server
             )

@@ -11,10 +11,10 @@ import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.programs.autotuner import Autotuner
 from shardcall_server.frontend.programs.cache import ProgramCache
-from shardcall_server.frontend.programs.choices import Choices
-from shardcall_server.frontend.programs.found import Found
-from shardcall_server.frontend.programs.measuring import Measurer
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.programs.tuning_cache import TuningCache
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
@@ -107,8 +107,8 @@ class Mesh:
 
 
 @pytest.fixture
-def measurer() -> Iterator[Measurer]:
-    made = Measurer(Choices(""), 60.0)
+def autotuner() -> Iterator[Autotuner]:
+    made = Autotuner(TuningCache(""), 60.0)
     yield made
     made.close()
 
@@ -119,18 +119,18 @@ def call(strategy: str = "auto", axis: int = 0) -> kernel_pb2.KernelCall:
     )
 
 
-def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> Found:
+def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> CacheEntry:
     found = programs.find(call(strategy, axis), OPERANDS)
-    return found if isinstance(found, Found) else found.result(WAIT_S)
+    return found if isinstance(found, CacheEntry) else found.result(WAIT_S)
 
 
-def cache(mesh: Mesh, measurer: Measurer | None, programs: int = 10) -> ProgramCache:
-    return ProgramCache(mesh, programs, 1000, 1 << 20, measurer)  # type: ignore[arg-type]
+def cache(mesh: Mesh, autotuner: Autotuner | None, programs: int = 10) -> ProgramCache:
+    return ProgramCache(mesh, programs, 1000, 1 << 20, autotuner)  # type: ignore[arg-type]
 
 
-def test_on_an_idle_mesh_the_first_call_gets_the_quickest(measurer):
+def test_on_an_idle_mesh_the_first_call_gets_the_quickest(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01, "c": 0.03})
-    programs = cache(mesh, measurer)
+    programs = cache(mesh, autotuner)
     found = find(programs)
     assert found.program.key == found.plan.strategy == "b"
     assert found.answer.outcome == kernel_pb2.CACHE_OUTCOME_MISS
@@ -143,19 +143,19 @@ def test_on_an_idle_mesh_the_first_call_gets_the_quickest(measurer):
     assert again.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
 
 
-def test_it_is_decided_once_for_all_words_and_all_sessions(measurer):
+def test_it_is_decided_once_for_all_words_and_all_sessions(autotuner):
     mesh, following = Mesh({"a": 0.02, "b": 0.01}), Mesh({"a": 0.01, "b": 0.02})
-    programs = cache(mesh, measurer)
+    programs = cache(mesh, autotuner)
     find(programs)
     timed = len(mesh.measured)
     assert find(programs, axis=1).program.key == "b"
-    assert find(cache(following, measurer)).plan.strategy_reason.startswith("timed: b 10 ms")
+    assert find(cache(following, autotuner)).plan.strategy_reason.startswith("timed: b 10 ms")
     assert (len(mesh.measured), following.measured, following.prepared) == (timed, [], ["b"])
 
 
-def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(measurer):
+def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(autotuner):
     mesh = Mesh({"a": 0.01, "b": 0.02})
-    programs = cache(mesh, measurer)
+    programs = cache(mesh, autotuner)
     named = find(programs, "b")
     assert (named.plan.strategy, list(named.plan.strategy_timings), mesh.measured) == ("b", [], [])
     assert find(programs).program.key == "a"
@@ -163,10 +163,10 @@ def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(measur
     assert find(programs, "b").program is named.program
 
 
-def test_a_small_call_goes_by_the_rule(measurer):
+def test_a_small_call_goes_by_the_rule(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
     mesh.call_bytes = 1 << 10
-    found = find(cache(mesh, measurer))
+    found = find(cache(mesh, autotuner))
     assert (found.plan.strategy, found.plan.strategy_reason, mesh.prepared, mesh.measured) == (
         "a",
         "the rule",
@@ -181,10 +181,10 @@ def test_without_a_measurer_every_call_goes_by_the_rule():
     assert mesh.measured == []
 
 
-def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(measurer):
+def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
     mesh.idle = False
-    programs = cache(mesh, measurer)
+    programs = cache(mesh, autotuner)
     words = (b"words", (), False)
     first = find(programs)
     programs.remember(words, call(), OPERANDS)
@@ -203,7 +203,7 @@ def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(meas
     assert mesh.evicted == ["a"]
 
 
-def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(measurer):
+def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
 
     def a_call_comes() -> None:
@@ -211,7 +211,7 @@ def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(mea
             mesh.idle, mesh.on_measure = False, lambda: None
 
     mesh.on_measure = a_call_comes
-    programs = cache(mesh, measurer)
+    programs = cache(mesh, autotuner)
     first = find(programs).plan
     assert (first.strategy, first.strategy_reason) == ("a", "the rule; not compared: mesh busy")
     assert mesh.measured == ["a", "b", "a"]
@@ -221,70 +221,70 @@ def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(mea
 
 
 @pytest.mark.parametrize("reason", [Reason.OUT_OF_DEVICE_MEMORY, Reason.COMPILE_FAILED])
-def test_a_strategy_that_does_not_fit_or_compile_is_not_timed(measurer, reason):
+def test_a_strategy_that_does_not_fit_or_compile_is_not_timed(autotuner, reason):
     mesh = Mesh({"a": 0.03, "b": 0.01, "c": 0.02})
     mesh.refused["b"] = reason
-    found = find(cache(mesh, measurer))
+    found = find(cache(mesh, autotuner))
     assert found.plan.strategy == "c"
     assert {timing.strategy for timing in found.plan.strategy_timings} == {"a", "c"}
 
 
-def test_a_strategy_that_cannot_run_is_not_chosen(measurer):
+def test_a_strategy_that_cannot_run_is_not_chosen(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
     mesh.failing["b"] = Reason.OUT_OF_DEVICE_MEMORY
-    assert find(cache(mesh, measurer)).plan.strategy == "a"
+    assert find(cache(mesh, autotuner)).plan.strategy == "a"
 
 
 @pytest.mark.parametrize("measured", [True, False])
-def test_where_the_rules_choice_does_not_fit_the_next_that_does_is_taken(measurer, measured):
+def test_where_the_rules_choice_does_not_fit_the_next_that_does_is_taken(autotuner, measured):
     mesh = Mesh({"a": 0.01, "b": 0.02, "c": 0.01})
     mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
-    found = find(cache(mesh, measurer if measured else None))
+    found = find(cache(mesh, autotuner if measured else None))
     assert found.plan.strategy == "c"
     assert found.plan.strategy_reason == "a does not fit in memory, and b cannot be compiled"
 
 
-def test_where_none_fits_the_call_is_told_why_the_rules_choice_does_not(measurer):
+def test_where_none_fits_the_call_is_told_why_the_rules_choice_does_not(autotuner):
     mesh = Mesh({"a": 0.01, "b": 0.02})
     mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
     with pytest.raises(CallError, match="a is refused"):
-        find(cache(mesh, measurer))
+        find(cache(mesh, autotuner))
 
 
-def test_a_mesh_that_ends_while_strategies_are_timed_leaves_nobody_waiting(measurer):
+def test_a_mesh_that_ends_while_strategies_are_timed_leaves_nobody_waiting(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
 
     def the_mesh_ends() -> None:
         mesh.ended = True
 
     mesh.on_measure = the_mesh_ends
-    assert find(cache(mesh, measurer)).plan.strategy == "a"
-    assert find(cache(Mesh({"a": 0.02, "b": 0.01}), measurer)).plan.strategy == "b"
+    assert find(cache(mesh, autotuner)).plan.strategy == "a"
+    assert find(cache(Mesh({"a": 0.02, "b": 0.01}), autotuner)).plan.strategy == "b"
 
 
 @pytest.mark.parametrize("doing", ["refused", "failing"])
-def test_how_a_mesh_ended_says_nothing_of_its_strategies(measurer, doing):
+def test_how_a_mesh_ended_says_nothing_of_its_strategies(autotuner, doing):
     mesh = Mesh({"a": 0.02, "b": 0.01, "c": 0.03})
     getattr(mesh, doing)["b"] = Reason.MESH_RESTARTED
-    found = find(cache(mesh, measurer))
+    found = find(cache(mesh, autotuner))
     assert (found.plan.strategy, found.plan.strategy_reason) == ("a", "the rule")
-    assert find(cache(Mesh({"a": 0.02, "b": 0.01, "c": 0.03}), measurer)).plan.strategy == "b"
+    assert find(cache(Mesh({"a": 0.02, "b": 0.01, "c": 0.03}), autotuner)).plan.strategy == "b"
 
 
-def test_a_cache_too_small_for_the_candidates_goes_by_the_rule(measurer):
+def test_a_cache_too_small_for_the_candidates_goes_by_the_rule(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
-    programs = cache(mesh, measurer, programs=1)
+    programs = cache(mesh, autotuner, programs=1)
     found = find(programs)
     assert found.plan.strategy == "a"
     assert mesh.measured == []
 
 
-def test_many_that_ask_while_strategies_are_timed_wait_for_one_choice(measurer):
+def test_many_that_ask_while_strategies_are_timed_wait_for_one_choice(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
-    programs = cache(mesh, measurer)
+    programs = cache(mesh, autotuner)
     mesh.slow = True
     waiting = [programs.find(call(axis=axis), OPERANDS) for axis in (0, 0, 1, 1)]
-    assert not any(isinstance(found, Found) for found in waiting)
+    assert not any(isinstance(found, CacheEntry) for found in waiting)
     mesh.release()
     found = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]
     assert [each.plan.strategy for each in found] == ["b"] * 4

@@ -8,9 +8,9 @@ import stat
 
 import pytest
 
-from shardcall_server.frontend.programs import choices as module
-from shardcall_server.frontend.programs.choices import Choices
+from shardcall_server.frontend.programs import tuning_cache as module
 from shardcall_server.frontend.programs.strategies import Choice, Timing
+from shardcall_server.frontend.programs.tuning_cache import TuningCache
 
 NAMES = ("halo", "gspmd")
 CHOICE = Choice("gspmd", NAMES, (Timing("gspmd", 0.1, 9), Timing("halo", 0.3, 9)))
@@ -27,34 +27,34 @@ def folder(tmp_path):
 
 
 def test_a_choice_is_found_by_the_next_server(folder):
-    Choices(str(folder)).keep(DIGEST, CHOICE)
-    assert Choices(str(folder)).find(DIGEST, NAMES) == CHOICE
-    assert Choices(str(folder)).find(digest(1), NAMES) is None
+    TuningCache(str(folder)).keep(DIGEST, CHOICE)
+    assert TuningCache(str(folder)).find(DIGEST, NAMES) == CHOICE
+    assert TuningCache(str(folder)).find(digest(1), NAMES) is None
 
 
 def test_a_choice_between_other_candidates_is_not_used(folder):
-    choices = Choices(str(folder))
-    choices.keep(DIGEST, CHOICE)
-    assert choices.find(DIGEST, (*NAMES, "new")) is None
-    assert choices.find(DIGEST, NAMES[::-1]) is None
+    tuning_cache = TuningCache(str(folder))
+    tuning_cache.keep(DIGEST, CHOICE)
+    assert tuning_cache.find(DIGEST, (*NAMES, "new")) is None
+    assert tuning_cache.find(DIGEST, NAMES[::-1]) is None
 
 
 def test_only_this_user_may_read_the_file(folder):
-    Choices(str(folder)).keep(DIGEST, CHOICE)
+    TuningCache(str(folder)).keep(DIGEST, CHOICE)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
 
 
 def test_servers_that_share_a_folder_add_to_it(folder):
-    one, other = Choices(str(folder)), Choices(str(folder))
+    one, other = TuningCache(str(folder)), TuningCache(str(folder))
     one.keep(digest(1), CHOICE)
     other.keep(digest(2), CHOICE)
-    again = Choices(str(folder))
+    again = TuningCache(str(folder))
     assert again.find(digest(1), NAMES) == again.find(digest(2), NAMES) == CHOICE
 
 
 def test_what_was_decided_here_stays_when_another_server_decides_otherwise(folder):
-    one, other = Choices(str(folder)), Choices(str(folder))
+    one, other = TuningCache(str(folder)), TuningCache(str(folder))
     one.keep(DIGEST, CHOICE)
     other.keep(DIGEST, Choice("halo", NAMES, CHOICE.timings[::-1]))
     one.keep(digest(2), CHOICE)
@@ -63,18 +63,18 @@ def test_what_was_decided_here_stays_when_another_server_decides_otherwise(folde
 
 def test_the_oldest_are_forgotten(folder, monkeypatch):
     monkeypatch.setattr(module, "_MAX_CHOICES", 3)
-    choices = Choices(str(folder))
+    tuning_cache = TuningCache(str(folder))
     for number in range(5):
-        choices.keep(digest(number), CHOICE)
-    for kept in (choices, Choices(str(folder))):
+        tuning_cache.keep(digest(number), CHOICE)
+    for kept in (tuning_cache, TuningCache(str(folder))):
         assert [kept.find(digest(number), NAMES) is not None for number in range(5)] == [False, False, True, True, True]
 
 
 def test_what_was_not_compared_is_tried_again_by_the_next_server(folder):
-    choices = Choices(str(folder))
-    choices.keep(DIGEST, Choice("halo", NAMES, (Timing("halo", 9.0, 1),)))
-    assert choices.find(DIGEST, NAMES) is not None
-    assert Choices(str(folder)).find(DIGEST, NAMES) is None
+    tuning_cache = TuningCache(str(folder))
+    tuning_cache.keep(DIGEST, Choice("halo", NAMES, (Timing("halo", 9.0, 1),)))
+    assert tuning_cache.find(DIGEST, NAMES) is not None
+    assert TuningCache(str(folder)).find(DIGEST, NAMES) is None
 
 
 def entry(**changes: object) -> str:
@@ -85,7 +85,7 @@ def entry(**changes: object) -> str:
 def test_a_file_made_by_hand_is_read(folder):
     folder.mkdir(parents=True, mode=0o700)
     (folder / "strategies.json").write_text(entry())
-    found = Choices(str(folder)).find(DIGEST, NAMES)
+    found = TuningCache(str(folder)).find(DIGEST, NAMES)
     assert found is not None
     assert found.strategy == "halo"
 
@@ -116,37 +116,37 @@ def test_a_file_made_by_hand_is_read(folder):
 def test_a_damaged_file_is_ignored_and_written_anew(folder, text, capsys):
     folder.mkdir(parents=True, mode=0o700)
     (folder / "strategies.json").write_bytes(text.encode("latin-1"))
-    choices = Choices(str(folder))
+    tuning_cache = TuningCache(str(folder))
     assert "are timed anew" in capsys.readouterr().out
-    assert choices.find(DIGEST, NAMES) is None
-    choices.keep(DIGEST, CHOICE)
-    assert Choices(str(folder)).find(DIGEST, NAMES) == CHOICE
+    assert tuning_cache.find(DIGEST, NAMES) is None
+    tuning_cache.keep(DIGEST, CHOICE)
+    assert TuningCache(str(folder)).find(DIGEST, NAMES) == CHOICE
 
 
 @pytest.mark.parametrize("whose", ["folder", "file"])
 def test_a_file_that_others_may_write_is_not_trusted(folder, whose, capsys):
-    Choices(str(folder)).keep(DIGEST, CHOICE)
+    TuningCache(str(folder)).keep(DIGEST, CHOICE)
     os.chmod(folder if whose == "folder" else folder / "strategies.json", 0o777)
-    assert Choices(str(folder)).find(DIGEST, NAMES) is None
+    assert TuningCache(str(folder)).find(DIGEST, NAMES) is None
     assert "must not let other users change it" in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_made_costs_only_the_memory(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    choices = Choices(str(tmp_path / "file" / "cache"))
-    choices.keep(DIGEST, CHOICE)
+    tuning_cache = TuningCache(str(tmp_path / "file" / "cache"))
+    tuning_cache.keep(DIGEST, CHOICE)
     assert "will not be remembered" in capsys.readouterr().out
-    assert choices.find(DIGEST, NAMES) == CHOICE
+    assert tuning_cache.find(DIGEST, NAMES) == CHOICE
 
 
 def test_without_a_folder_nothing_outlasts_the_server():
-    choices = Choices("")
-    choices.keep(DIGEST, CHOICE)
-    assert choices.find(DIGEST, NAMES) == CHOICE
+    tuning_cache = TuningCache("")
+    tuning_cache.keep(DIGEST, CHOICE)
+    assert tuning_cache.find(DIGEST, NAMES) == CHOICE
 
 
 def test_a_pipe_in_the_files_place_is_not_waited_for(folder, capsys):
     folder.mkdir(parents=True, mode=0o700)
     os.mkfifo(folder / "strategies.json", 0o600)
-    assert Choices(str(folder)).find(DIGEST, NAMES) is None
+    assert TuningCache(str(folder)).find(DIGEST, NAMES) is None
     assert "not a regular file" in capsys.readouterr().out

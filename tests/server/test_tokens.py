@@ -168,6 +168,6 @@ def test_who_is_not_let_in_by_a_server_that_ends_is_told_that_it_ends():
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
     refuse: Any = interceptor.intercept_service(lambda _: None, call)
     assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAUTHENTICATED
-    interceptor.draining.begin()
+    interceptor.drain.begin()
     refuse = interceptor.intercept_service(lambda _: None, call)
     assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAVAILABLE

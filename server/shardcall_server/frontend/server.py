@@ -33,20 +33,20 @@ from shardcall_server.frontend.access.ports import is_loopback, listen, session_
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
 from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
 from shardcall_server.frontend.dispatch.execution import Execution
-from shardcall_server.frontend.dispatch.holdings import Holdings
+from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.mesh_queue import make_queue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
 from shardcall_server.frontend.observability.observation import Observation
+from shardcall_server.frontend.programs.autotuner import Autotuner
 from shardcall_server.frontend.programs.cache import ProgramCache
-from shardcall_server.frontend.programs.choices import Choices
 from shardcall_server.frontend.programs.disk_use import DiskUse
 from shardcall_server.frontend.programs.known_answers import KnownAnswers
-from shardcall_server.frontend.programs.measuring import Measurer
+from shardcall_server.frontend.programs.tuning_cache import TuningCache
 from shardcall_server.frontend.programs.verdicts import Verdicts
-from shardcall_server.frontend.programs.warm import Warmer
+from shardcall_server.frontend.programs.warm_up import WarmUp
 from shardcall_server.frontend.rpc import reflection
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.auxiliary_rpcs import AuxiliaryRpcs
@@ -94,7 +94,7 @@ class FrontEnd:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._warmer = Warmer(settings)
+        self._warmer = WarmUp(settings)
         self._tokens = open_tokens(settings)
         self._health = health.HealthServicer()
         self._observation = Observation(settings)
@@ -121,14 +121,14 @@ class FrontEnd:
         self.address = listen(self._server, settings)
         self._sessions = open_session_sockets(session_names(self.address, settings.unix_socket), self._tokens)
         self._announce(False)
-        self._measurer = _measurer(settings)
+        self._autotuner = _autotuner(settings)
         self._known_answers = KnownAnswers(Verdicts(settings.cache_dir))
         self._disk_use = DiskUse()
-        self._holdings = Holdings(settings, lambda: self._supervisor.session)
+        self._host_resources = HostResources(settings, lambda: self._supervisor.session)
         self._idempotency = IdempotencyTable()
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None
-        self._queue = make_queue(settings, lambda: self._supervisor.session, self._holdings.residents)
+        self._queue = make_queue(settings, lambda: self._supervisor.session, self._host_resources.residents)
         self._hosts = Hosts(settings, self._announce_host) if settings.hosts else None
         self._host_server = HostServer(settings, self._hosts, self._tokens, self._floods) if self._hosts else None
         self._supervisor = MeshSupervisor(
@@ -143,40 +143,42 @@ class FrontEnd:
         )
         info = self._register()
         self._observation.expose(
-            info.usage, self._supervisor.ends, self._disk_use, self._measurer, self._holdings.residents.max_bytes
+            info.usage, self._supervisor.ends, self._disk_use, self._autotuner, self._host_resources.residents.max_bytes
         )
         self._server.start()
         self._floods.watch(int(address.rpartition(":")[2]) for address in (self.address, self.hosts_address) if address)
 
     def _end_epoch(self, epoch: int) -> None:
-        self._holdings.residents.end_epoch(epoch)
+        self._host_resources.residents.end_epoch(epoch)
         self._profiles.end_epoch()
 
     def _register(self) -> ServerInfoServicer:
-        holdings, settings = self._holdings, self._settings
+        host_resources, settings = self._host_resources, self._settings
         queue = self._queue
         execution = Execution(self._supervisor, queue, self._known_answers, settings)
         # Our servicers take a Call where the generated base classes take gRPC's context: the interceptor
         # makes the one of the other.
         idempotency = self._idempotency
         kernels = KernelServicer(
-            self._supervisor, execution, holdings.stores, holdings.residents, idempotency, settings
+            self._supervisor, execution, host_resources.stores, host_resources.residents, idempotency, settings
         )
         kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
             cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), self._server
         )
-        arrays = ArrayServicer(self._supervisor, holdings.stores, holdings.residents, queue, idempotency, settings)
+        arrays = ArrayServicer(
+            self._supervisor, host_resources.stores, host_resources.residents, queue, idempotency, settings
+        )
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
         )
-        segments = SegmentServicer(holdings.segments, holdings.segment_broker, self._interceptor.draining)
+        segments = SegmentServicer(host_resources.segments, host_resources.segment_broker, self._interceptor.drain)
         segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
             cast(segment_service_pb2_grpc.SegmentServiceServicer, segments), self._server
         )
         info = ServerInfoServicer(
             self._supervisor,
             settings,
-            holdings,
+            host_resources,
             self._admission,
             queue,
             lambda: len(self._programs or ()),
@@ -200,7 +202,7 @@ class FrontEnd:
             limits.max_cached_programs,
             limits.max_cached_bytes,
             limits.max_call_bytes,
-            self._measurer,
+            self._autotuner,
             limits.max_device_bytes,
             self._warmer.hot,
             self._disk_use,
@@ -260,11 +262,11 @@ class FrontEnd:
 
     def drain(self) -> None:
         """Takes no new calls, lets those at work finish, and ends the mesh."""
-        draining = self._interceptor.draining
-        draining.begin()
+        drain = self._interceptor.drain
+        drain.begin()
         self._health.enter_graceful_shutdown()
         # gRPC's server listens until they are done: stopped, it would end calls that come without a word.
-        draining.wait(self._settings.drain_s)
+        drain.wait(self._settings.drain_s)
         self._close_sessions()  # before the port is free: the next server there has its own
         self._server.stop(min(self._settings.drain_s, _SENDING_S)).wait()
         self._supervisor.stop(_MESH_END_S)
@@ -283,10 +285,10 @@ class FrontEnd:
 
     def _close(self) -> None:
         """Closes all that the services and the mesh used."""
-        for optional in (self._host_server, self._tokens, self._measurer):
+        for optional in (self._host_server, self._tokens, self._autotuner):
             if optional is not None:
                 optional.close()
-        for part in (self._floods, self._known_answers, self._warmer, self._holdings, self._observation):
+        for part in (self._floods, self._known_answers, self._warmer, self._host_resources, self._observation):
             part.close()
 
 
@@ -313,5 +315,7 @@ def _watch_limits(settings: Settings) -> WatchLimits:
     )
 
 
-def _measurer(settings: Settings) -> Measurer | None:
-    return Measurer(Choices(settings.cache_dir), settings.max_timing_s) if settings.strategy == "measured" else None
+def _autotuner(settings: Settings) -> Autotuner | None:
+    return (
+        Autotuner(TuningCache(settings.cache_dir), settings.max_timing_s) if settings.strategy == "measured" else None
+    )

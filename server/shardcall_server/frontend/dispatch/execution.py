@@ -13,9 +13,9 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
 from shardcall_server.frontend.dispatch.supervisor import Mesh, MeshSupervisor
 from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
+from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
 from shardcall_server.frontend.memory.residents import Resident, array_lost
-from shardcall_server.frontend.memory.storage import Given, Storage
-from shardcall_server.frontend.programs.found import Found
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.known_answers import KnownAnswers
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.running import Running
@@ -45,9 +45,9 @@ class Prepared:
     """
 
     call: kernel_pb2.KernelCall
-    operands: tuple[Given, ...]
+    operands: tuple[OperandSource, ...]
     mesh: Mesh
-    found: Found
+    found: CacheEntry
     refuse_transfers: bool = False
     keeps: bool = False
 
@@ -99,7 +99,7 @@ class Execution:
         self,
         call: Call,
         kernel_call: kernel_pb2.KernelCall,
-        operands: Sequence[Given],
+        operands: Sequence[OperandSource],
         *,
         refuse_transfers: bool = False,
         keeps: bool = False,
@@ -153,7 +153,7 @@ class Execution:
                 check_no_transfers(found.plan, operands, mesh.ready)
             return Prepared(completed, tuple(operands), mesh, found, refuse_transfers, keeps)
 
-    def start(self, call: Call, prepared: Prepared, storage: Storage, *, tell_gathered: bool = False) -> Running:
+    def start(self, call: Call, prepared: Prepared, storage: CallBuffers, *, tell_gathered: bool = False) -> Running:
         """Hands a call whose operands are in place to the mesh.
 
         If the mesh ended before that, the next one takes it.
@@ -208,13 +208,13 @@ class Execution:
             running = Running(call)
             command = link_pb2.GetCompiledText(key_digest=prepared.found.program.key, max_bytes=limit_bytes)
             try:
-                _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command), Storage(), running)
+                _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command), CallBuffers(), running)
             except _ProgramGoneError:
                 prepared = self.prepare(call, prepared.call, prepared.operands)
                 continue
             return running.finish().compiled_text.text
 
-    def _check_size(self, operands: Sequence[Given], results: Sequence[ArrayType] = ()) -> None:
+    def _check_size(self, operands: Sequence[OperandSource], results: Sequence[ArrayType] = ()) -> None:
         """Refuses a call of whose arrays too much travels."""
         nbytes = sum(operand.type.nbytes for operand in operands if operand.type and operand.resident is None)
         what = "operands and results" if results else "operands"
@@ -232,7 +232,7 @@ class Execution:
     def _complete(
         self,
         call: kernel_pb2.KernelCall,
-        operands: Sequence[Given],
+        operands: Sequence[OperandSource],
         mesh: Mesh,
     ) -> kernel_pb2.KernelCall:
         """The call with its mesh filled in, and said in the fewest words: equal calls are equal messages.
@@ -259,7 +259,7 @@ class Execution:
         return completed
 
 
-def _keep_where_they_lie(call: kernel_pb2.KernelCall, operands: Sequence[Given]) -> None:
+def _keep_where_they_lie(call: kernel_pb2.KernelCall, operands: Sequence[OperandSource]) -> None:
     if not call.HasField("mesh"):
         _check_same_devices(operands)
     for i, operand in enumerate(operands):
@@ -274,7 +274,7 @@ def _keep_where_they_lie(call: kernel_pb2.KernelCall, operands: Sequence[Given])
             call.in_specs[i].spec.CopyFrom(resident.placement.spec)
 
 
-def _check_same_devices(operands: Sequence[Given]) -> None:
+def _check_same_devices(operands: Sequence[OperandSource]) -> None:
     """Arrays that somebody placed move only where somebody says so: a call that names its mesh.
 
     Raises:
@@ -305,7 +305,7 @@ def _axes(mesh: mesh_pb2.Mesh) -> list[tuple[str, int]]:
     return [(axis.name, axis.size) for axis in mesh.axes]
 
 
-def _bytes_of(operands: Sequence[Given]) -> int:
+def _bytes_of(operands: Sequence[OperandSource]) -> int:
     return sum(operand.type.nbytes for operand in operands if operand.type)
 
 
@@ -339,7 +339,7 @@ def _device_bytes(prepared: Prepared) -> int:
 def _send(
     prepared: Prepared,
     message: link_pb2.FrontEndMessage,
-    storage: Storage,
+    storage: CallBuffers,
     running: Running,
     turn: Turn | None = None,
 ) -> None:
@@ -362,7 +362,7 @@ def _send(
 def hand_over(
     session: MeshSession,
     message: link_pb2.FrontEndMessage,
-    storage: Storage,
+    storage: CallBuffers,
     running: Running,
     turn: Turn | None = None,
     plan: kernel_pb2.Plan | None = None,

@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
 from shardcall_server.frontend.memory.residents import Residents
-from shardcall_server.frontend.memory.storage import Given, Storage
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.link.wire import MAX_OPERANDS, check_counts, decode_array_type, decode_operand_types
@@ -28,7 +28,7 @@ _ALLOWED_BYTES = {
 
 def check_operands(
     operands: Sequence[kernel_service_pb2.Operand], residents: Residents, owner: str, *, may_stream: bool
-) -> tuple[Given, ...]:
+) -> tuple[OperandSource, ...]:
     """The operands as they were given. Inline bytes are checked, streamed ones when they come.
 
     Args:
@@ -49,7 +49,7 @@ def check_operands(
 
 def check_types(
     types: Sequence[array_pb2.ArrayType], handles: Sequence[bytes], residents: Residents, owner: str
-) -> tuple[Given, ...]:
+) -> tuple[OperandSource, ...]:
     """The operands of a call without its values.
 
     Args:
@@ -68,7 +68,7 @@ def check_types(
             f"{len(handles)} handles came for {len(kinds)} operands; give at most one for each",
             field="handles",
         )
-    given = [Given(kind) for kind in kinds]
+    given = [OperandSource(kind) for kind in kinds]
     for i, handle in enumerate(handles):
         if handle:
             resident = kernel_service_pb2.ResidentArray(handle=handle)
@@ -79,14 +79,14 @@ def check_types(
 
 def check_operand(
     operand: kernel_service_pb2.Operand, field: str, residents: Residents, owner: str, *, may_stream: bool
-) -> Given:
+) -> OperandSource:
     """One operand as it was given; see `check_operands`."""
     source = operand.WhichOneof("source")
     if source == "resident":
         return _resident(operand, field, residents, owner)
     if not operand.HasField("type"):
         if source is None:
-            return Given(None)
+            return OperandSource(None)
         raise CallError(Reason.MALFORMED_REQUEST, f"{field} has data and no type; set its type", field=field)
     array = decode_array_type(operand.type, field)
     if source is None:
@@ -103,7 +103,7 @@ def check_operand(
                 "checked; send it inline or as a stream",
                 field=field,
             )
-        return Given(array, segment=operand.segment)
+        return OperandSource(array, segment=operand.segment)
     if source == "streamed" and not may_stream:
         raise CallError(
             Reason.MALFORMED_REQUEST,
@@ -112,10 +112,10 @@ def check_operand(
         )
     if source == "inline":
         check_inline(array, operand.inline.data, field)
-    return Given(array)
+    return OperandSource(array)
 
 
-def _resident(operand: kernel_service_pb2.Operand, field: str, residents: Residents, owner: str) -> Given:
+def _resident(operand: kernel_service_pb2.Operand, field: str, residents: Residents, owner: str) -> OperandSource:
     resident = residents.find(operand.resident.handle, owner, field)
     if operand.HasField("type") and decode_array_type(operand.type, field) != resident.type:
         raise CallError(
@@ -124,7 +124,7 @@ def _resident(operand: kernel_service_pb2.Operand, field: str, residents: Reside
             f"is {shorten(str(resident.type))}; leave the type out, or set it right",
             field=field,
         )
-    return Given(resident.type, resident=resident)
+    return OperandSource(resident.type, resident=resident)
 
 
 def check_inline(array: ArrayType, data: bytes, field: str) -> None:
@@ -177,7 +177,9 @@ class OperandReader:
         max_chunk_bytes: the most data bytes in one chunk.
     """
 
-    def __init__(self, operands: Sequence[Given], storage: Storage, call: Call, max_chunk_bytes: int) -> None:
+    def __init__(
+        self, operands: Sequence[OperandSource], storage: CallBuffers, call: Call, max_chunk_bytes: int
+    ) -> None:
         self._operands = operands
         self._storage = storage
         self._call = call

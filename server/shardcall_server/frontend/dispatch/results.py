@@ -12,8 +12,8 @@ import numpy as np
 
 from shardcall._src.wire.chunk_codec import CarrierClass, encode_chunk
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents
-from shardcall_server.frontend.memory.storage import Storage
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.link.wire import decode_operand_types, encode_array_type
@@ -30,7 +30,7 @@ class Results:
     """
 
     types: Sequence[ArrayType]
-    storage: Storage
+    storage: CallBuffers
 
     @property
     def travelling_bytes(self) -> int:

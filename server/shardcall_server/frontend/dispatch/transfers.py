@@ -9,14 +9,14 @@ from shardcall._src.device_arrays.resharding import Transfer
 from shardcall._src.types import mesh
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.memory.storage import Given
+from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_worker.v1 import link_pb2
 
 _MOST_SHOWN = 150  # characters of a placement
 
 
 def find_transfers(
-    program: kernel_pb2.Plan, operands: Sequence[Given], ready: link_pb2.Ready
+    program: kernel_pb2.Plan, operands: Sequence[OperandSource], ready: link_pb2.Ready
 ) -> tuple[kernel_pb2.Transfer, ...]:
     """Returns the transfers of a call, to be added to the plan of its program.
 
@@ -28,7 +28,7 @@ def find_transfers(
     return tuple(plan.transfer_to_proto(transfer) for transfer in _transfers(program, operands, ready))
 
 
-def check_no_transfers(program: kernel_pb2.Plan, operands: Sequence[Given], ready: link_pb2.Ready) -> None:
+def check_no_transfers(program: kernel_pb2.Plan, operands: Sequence[OperandSource], ready: link_pb2.Ready) -> None:
     """Refuses a call that would move an operand.
 
     Raises:
@@ -47,7 +47,7 @@ def check_no_transfers(program: kernel_pb2.Plan, operands: Sequence[Given], read
         )
 
 
-def _transfers(program: kernel_pb2.Plan, operands: Sequence[Given], ready: link_pb2.Ready) -> list[Transfer]:
+def _transfers(program: kernel_pb2.Plan, operands: Sequence[OperandSource], ready: link_pb2.Ready) -> list[Transfer]:
     found = []
     for index, (given, taken) in enumerate(zip(operands, program.operands, strict=False)):
         resident = given.resident

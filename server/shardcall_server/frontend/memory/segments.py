@@ -142,7 +142,7 @@ class Segments:
             self._leased[segment.segment_id] = segment
         if closed:  # while it was made
             segment.end_lease()
-            raise _draining()
+            raise _drain()
         return segment
 
     def hold(self, segment_id: bytes, offset: int, nbytes: int, field: str = "segment", principal: str = "") -> Segment:
@@ -217,7 +217,7 @@ class Segments:
     def _count_in(self, owner: str, size: int) -> None:
         with self._lock:
             if self._closed:
-                raise _draining()
+                raise _drain()
             if size > self.max_bytes:
                 raise CallError(
                     Reason.CALL_TOO_LARGE,
@@ -289,5 +289,5 @@ def _check_range(segment: Segment, offset: int, nbytes: int, field: str) -> None
         )
 
 
-def _draining() -> CallError:
+def _drain() -> CallError:
     return CallError(Reason.SERVER_DRAINING, "the server is shutting down and makes no more segments; use another")

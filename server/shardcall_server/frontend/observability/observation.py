@@ -12,9 +12,9 @@ from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.observability.metrics_server import MetricsServer
 from shardcall_server.frontend.observability.metrics_state import Sources, StateCollector, Usage
 from shardcall_server.frontend.observability.spans import make_spans
+from shardcall_server.frontend.programs.autotuner import Autotuner
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.disk_use import DiskUse
-from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.settings import Settings
 
 _LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls"}
@@ -48,7 +48,7 @@ class Observation:
         usage: Callable[[], Usage],
         restarts: Callable[[], Mapping[str, int]],
         disk: DiskUse,
-        measurer: Measurer | None,
+        autotuner: Autotuner | None,
         max_resident_bytes: Callable[[], int],
     ) -> None:
         """Shows the metrics, if anybody is to see them.
@@ -57,7 +57,7 @@ class Observation:
             usage: what the server holds.
             restarts: how often the mesh ended, by kind.
             disk: what became of programs looked for on disk.
-            measurer: times strategies; None where that is not done.
+            autotuner: times strategies; None where that is not done.
             max_resident_bytes: the most that arrays that stay may take.
 
         Raises:
@@ -69,7 +69,7 @@ class Observation:
             programs=self.programs,
             disk=disk,
             restarts=restarts,
-            strategies_timed=lambda: measurer.timed if measurer else 0,
+            strategies_timed=lambda: autotuner.timed if autotuner else 0,
             limits=lambda: settings.model_dump(include=_LIMITS) | {"max_resident_bytes": max_resident_bytes()},
         )
         self._metrics.registry.register(StateCollector(sources))

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.found import Found
-from shardcall_server.frontend.programs.measuring import MESH_BUSY, Measurement, Measurer
+from shardcall_server.frontend.programs.autotuner import MESH_BUSY, Autotuner, Trial
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.strategies import Choice
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
@@ -38,7 +38,7 @@ class Preparation:
 
     command: link_pb2.Prepare
     owner: str = ""
-    found: Future[Found] = field(default_factory=Future)
+    found: Future[CacheEntry] = field(default_factory=Future)
     evicted: set[str] = field(default_factory=set)
     candidates: link_pb2.Candidates | None = None
     choice: Choice | None = None
@@ -76,19 +76,19 @@ class Preparation:
 class Programs(Protocol):
     """The programs of one session; its `order` is held by who calls this."""
 
-    def look_up(self, digest: bytes, prepare: link_pb2.Prepare) -> Found | Future[Found]:
+    def look_up(self, digest: bytes, prepare: link_pb2.Prepare) -> CacheEntry | Future[CacheEntry]:
         """The program of a command, or the future of it."""
 
-    def known(self, digest: bytes) -> Found | None:
+    def known(self, digest: bytes) -> CacheEntry | None:
         """The program that a call finds without asking the mesh."""
 
-    def name(self, digest: bytes, found: Found) -> None:
+    def name(self, digest: bytes, found: CacheEntry) -> None:
         """Has a call find a program from now on."""
 
     def unname(self, digest: bytes) -> None:
         """Has a call find nothing from now on."""
 
-    def go_on(self, digest: bytes) -> Future[Found] | None:
+    def go_on(self, digest: bytes) -> Future[CacheEntry] | None:
         """What the calls wait for that were held."""
 
 
@@ -107,7 +107,7 @@ class _Undecided:
     strategies: tuple[str, ...]
     rule: str
     held: bool = True
-    waiting: dict[bytes, Found] = field(default_factory=dict)
+    waiting: dict[bytes, CacheEntry] = field(default_factory=dict)
     calls: set[bytes] = field(default_factory=set)
 
 
@@ -120,21 +120,21 @@ class Decisions:
     Args:
         programs: the session's.
         session: the mesh.
-        measurer: times.
+        autotuner: times.
     """
 
-    def __init__(self, programs: Programs, session: MeshSession, measurer: Measurer) -> None:
+    def __init__(self, programs: Programs, session: MeshSession, autotuner: Autotuner) -> None:
         self._programs = programs
         self._session = session
-        self._measurer = measurer
+        self._autotuner = autotuner
         self._undecided: dict[str, _Undecided] = {}
         self._given_up: set[str] = set()
 
     def recall(self, candidates: link_pb2.Candidates) -> Choice | None:
         """What was chosen among some candidates before."""
-        return self._measurer.choices.find(candidates.choice_digest, tuple(candidates.strategies))
+        return self._autotuner.tuning_cache.find(candidates.choice_digest, tuple(candidates.strategies))
 
-    def hold(self, call: bytes, preparation: Preparation, found: Found) -> bool:
+    def hold(self, call: bytes, preparation: Preparation, found: CacheEntry) -> bool:
         """Whether a call waits until its strategies are timed, and `Programs.go_on` is asked for what it waits for.
 
         Args:
@@ -151,8 +151,8 @@ class Decisions:
         if undecided is None:
             undecided = _Undecided(tuple(candidates.strategies), found.plan.strategy_reason)
             measurement = self._measurement(candidates.choice_digest, undecided, preparation)
-            undecided.held = self._measurer.take_now(measurement)
-            if undecided.held or self._measurer.take_later(measurement):
+            undecided.held = self._autotuner.take_now(measurement)
+            if undecided.held or self._autotuner.take_later(measurement):
                 self._undecided[candidates.choice_digest] = undecided
         undecided.calls.add(call)
         if undecided.held:
@@ -161,8 +161,8 @@ class Decisions:
             found.plan.strategy_reason = _not_compared(undecided.rule, MESH_BUSY)
         return undecided.held
 
-    def _measurement(self, digest: str, undecided: _Undecided, preparation: Preparation) -> Measurement:
-        def compiled(strategy: str) -> Future[Found]:
+    def _measurement(self, digest: str, undecided: _Undecided, preparation: Preparation) -> Trial:
+        def compiled(strategy: str) -> Future[CacheEntry]:
             command = link_pb2.Prepare()
             command.CopyFrom(preparation.command)
             command.strategy = strategy
@@ -171,18 +171,16 @@ class Decisions:
 
         def settle(choice: Choice | None, final: bool, why: str) -> None:
             if choice is not None:
-                self._measurer.choices.keep(digest, choice)
-                self._measurer.timed += 1
+                self._autotuner.tuning_cache.keep(digest, choice)
+                self._autotuner.timed += 1
             self._settle(digest, undecided, choice, why, final=final)
 
         kernel, took_s = preparation.command.call.kernel, time.monotonic() - preparation.began
-        return Measurement(
-            self._session, kernel, undecided.strategies, compiled, took_s, self._measurer.budget_s, settle
-        )
+        return Trial(self._session, kernel, undecided.strategies, compiled, took_s, self._autotuner.budget_s, settle)
 
     def _settle(self, digest: str, undecided: _Undecided, choice: Choice | None, why: str, *, final: bool) -> None:
         """Gives every call what was chosen; with nothing chosen, calls go by the rule and are told why."""
-        told: list[tuple[Future[Found], Found]] = []
+        told: list[tuple[Future[CacheEntry], CacheEntry]] = []
         with self._session.order:
             chosen = self._programs.known(_candidate(digest, choice.strategy)) if choice else None
             for call in undecided.calls:
@@ -215,18 +213,18 @@ def give_reason(plan: kernel_pb2.Plan, choice: Choice) -> None:
         plan.strategy_timings.add(strategy=timing.strategy, seconds=timing.seconds, run_count=timing.run_count)
 
 
-def _chosen(program: Found, choice: Choice, instead: Found) -> Found:
+def _chosen(program: CacheEntry, choice: Choice, instead: CacheEntry) -> CacheEntry:
     plan = kernel_pb2.Plan()
     plan.CopyFrom(program.plan)
     give_reason(plan, choice)
-    return Found(program.program, plan, instead.answer)
+    return CacheEntry(program.program, plan, instead.answer)
 
 
-def _by_rule(found: Found, rule: str, why: str) -> Found:
+def _by_rule(found: CacheEntry, rule: str, why: str) -> CacheEntry:
     plan = kernel_pb2.Plan()
     plan.CopyFrom(found.plan)
     plan.strategy_reason = _not_compared(rule, why)
-    return Found(found.program, plan, found.answer)
+    return CacheEntry(found.program, plan, found.answer)
 
 
 def _not_compared(rule: str, why: str) -> str:
@@ -238,7 +236,7 @@ def _candidate(digest: str, strategy: str) -> bytes:
     return f"{strategy} {digest}".encode()
 
 
-def _done(found: Found) -> Future[Found]:
-    done: Future[Found] = Future()
+def _done(found: CacheEntry) -> Future[CacheEntry]:
+    done: Future[CacheEntry] = Future()
     done.set_result(found)
     return done

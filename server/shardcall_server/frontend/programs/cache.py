@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.auto import Decisions, Preparation
+from shardcall_server.frontend.programs.autotuner import Autotuner
+from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry, Words, call_digest, miss
+from shardcall_server.frontend.programs.call_history import CallHistory
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.disk_use import DiskUse
-from shardcall_server.frontend.programs.found import HIT, CachedProgram, Found, Words, call_digest, miss
-from shardcall_server.frontend.programs.hot import HotCalls
-from shardcall_server.frontend.programs.measuring import Measurer
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.link.wire import decode_operand_types
 from shardcall_server.settings import client_share
@@ -40,7 +40,7 @@ class ProgramCache:
         max_programs: the most that are kept.
         max_bytes: the most bytes they may take together, at a guess.
         max_call_bytes: the most bytes of operands and results of one call.
-        measurer: times strategies for calls that leave the choice to the server; None goes by the kernels' rules.
+        autotuner: times strategies for calls that leave the choice to the server; None goes by the kernels' rules.
         max_device_bytes: the most that a program may take on the devices; 0 for what they have.
         hot: told what is called; None where nobody wants to know.
         disk_use: told what became of the programs looked for on disk.
@@ -53,9 +53,9 @@ class ProgramCache:
         max_programs: int,
         max_bytes: int,
         max_call_bytes: int,
-        measurer: Measurer | None = None,
+        autotuner: Autotuner | None = None,
         max_device_bytes: int = 0,
-        hot: HotCalls | None = None,
+        hot: CallHistory | None = None,
         disk_use: DiskUse | None = None,
         counts: ProgramCounts | None = None,
     ) -> None:
@@ -64,17 +64,17 @@ class ProgramCache:
         self._max_bytes = max_bytes
         self._max_call_bytes = max_call_bytes
         self._max_device_bytes = max_device_bytes
-        self._hot = hot
+        self._call_history = hot
         self._disk_use = disk_use
         self._counts = counts
-        self._decisions = Decisions(self, session, measurer) if measurer else None
+        self._decisions = Decisions(self, session, autotuner) if autotuner else None
         self._by_key: OrderedDict[str, CachedProgram] = OrderedDict()
-        self._by_call: dict[bytes, Found] = {}
+        self._by_call: dict[bytes, CacheEntry] = {}
         self._by_words: OrderedDict[Words, tuple[kernel_pb2.KernelCall, bytes]] = OrderedDict()
         self._preparing: dict[bytes, Preparation] = {}
         self._bytes = 0
 
-    def recall(self, words: Words) -> tuple[kernel_pb2.KernelCall, Found] | None:
+    def recall(self, words: Words) -> tuple[kernel_pb2.KernelCall, CacheEntry] | None:
         """The completed call and the program of one that was said in the same words not long ago."""
         with self._session.order:
             completed, digest = self._by_words.get(words, _UNKNOWN)
@@ -83,8 +83,8 @@ class ProgramCache:
                 return None
             self._by_words.move_to_end(words)
             self._by_key.move_to_end(found.program.key)
-        if self._hot is not None:
-            self._hot.touch(digest)
+        if self._call_history is not None:
+            self._call_history.touch(digest)
         return completed, found
 
     def remember(self, words: Words, completed: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> None:
@@ -106,7 +106,7 @@ class ProgramCache:
         owner: str = "",
         *,
         stays: bool = False,
-    ) -> Found | Future[Found]:
+    ) -> CacheEntry | Future[CacheEntry]:
         """The program of a call, or the future of it: one compilation runs however many ask.
 
         Args:
@@ -122,13 +122,13 @@ class ProgramCache:
         """
         digest = call_digest(call, operands, stays=stays)
         found = self.look_up(digest, self._command(call, operands, stays=stays), owner)
-        if self._hot is not None:
-            self._hot.note_when_found(digest, call, operands, found)
+        if self._call_history is not None:
+            self._call_history.note_when_found(digest, call, operands, found)
         return found
 
     def prepare_ahead(
         self, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]
-    ) -> Found | Future[Found]:
+    ) -> CacheEntry | Future[CacheEntry]:
         """As `find`, for a call that nobody has made yet."""
         return self.look_up(call_digest(call, operands), self._command(call, operands))
 
@@ -142,7 +142,7 @@ class ProgramCache:
             max_device_bytes=self._max_device_bytes,
         )
 
-    def look_up(self, digest: bytes, prepare: link_pb2.Prepare, owner: str = "") -> Found | Future[Found]:
+    def look_up(self, digest: bytes, prepare: link_pb2.Prepare, owner: str = "") -> CacheEntry | Future[CacheEntry]:
         """As `find`, for a command and what its program is to be found by."""
         with self._session.order:
             known = self._by_call.get(digest)
@@ -157,17 +157,17 @@ class ProgramCache:
                 self._send(digest, preparation)
             return preparation.found
 
-    def known(self, digest: bytes) -> Found | None:
+    def known(self, digest: bytes) -> CacheEntry | None:
         """The program that a call finds without asking the mesh."""
         return self._by_call.get(digest)
 
-    def name(self, digest: bytes, found: Found) -> None:
+    def name(self, digest: bytes, found: CacheEntry) -> None:
         """Has a call find a program from now on, unless that has been evicted."""
         program = found.program
         if program.evicted:
             return
         before = self._by_call.get(digest)
-        self._by_call[digest] = Found(program, found.plan, HIT)
+        self._by_call[digest] = CacheEntry(program, found.plan, HIT)
         program.aliases[digest] = None
         if before is not None and before.program is not program:
             self._forget_alias(before.program, digest)
@@ -180,7 +180,7 @@ class ProgramCache:
         if found is not None:
             self._forget_alias(found.program, digest)
 
-    def go_on(self, digest: bytes) -> Future[Found] | None:
+    def go_on(self, digest: bytes) -> Future[CacheEntry] | None:
         """What the calls wait for that `Decisions` held; they are to be told by the caller."""
         preparation = self._preparing.pop(digest, None)
         return preparation.found if preparation else None
@@ -222,7 +222,9 @@ class ProgramCache:
                 with self._session.order:
                     self._preparing.pop(digest, None)
 
-    def _outcome(self, digest: bytes, preparation: Preparation, answer: Future[link_pb2.WorkerMessage]) -> Found | None:
+    def _outcome(
+        self, digest: bytes, preparation: Preparation, answer: Future[link_pb2.WorkerMessage]
+    ) -> CacheEntry | None:
         """What an answer leads to; None where the mesh is asked once more, or strategies are timed first."""
         try:
             message = answer.result()
@@ -247,7 +249,7 @@ class ProgramCache:
         self.name(digest, found)
         return found
 
-    def _admit(self, prepared: link_pb2.Prepared, owner: str) -> Found:
+    def _admit(self, prepared: link_pb2.Prepared, owner: str) -> CacheEntry:
         if self._disk_use is not None and prepared.HasField("program_store"):
             self._disk_use.note(self._session.epoch, prepared.program_store)
         key = prepared.plan.key_digest
@@ -276,7 +278,7 @@ class ProgramCache:
         self._by_key.move_to_end(key)
         while len(self._by_key) > self._max_programs or (self._bytes > self._max_bytes and len(self._by_key) > 1):
             self._evict(self._least_wanted())
-        return Found(program, prepared.plan, answer)
+        return CacheEntry(program, prepared.plan, answer)
 
     def _least_wanted(self) -> CachedProgram:
         """The least recently used program, of a client that has more than its share if there is one."""

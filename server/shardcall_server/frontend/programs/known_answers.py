@@ -11,7 +11,7 @@ import structlog
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.programs.found import CachedProgram
+from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.command import known_answer_key

@@ -13,8 +13,8 @@ from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, read_header
 from shardcall_server.frontend.dispatch.results import Results
 from shardcall_server.frontend.dispatch.supervisor import Mesh, MeshSupervisor
+from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
 from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents, array_lost
-from shardcall_server.frontend.memory.storage import Given, Storage, Stores
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
@@ -47,7 +47,7 @@ class ArrayServicer:
     def __init__(
         self,
         supervisor: MeshSupervisor,
-        stores: Stores,
+        stores: BufferAllocator,
         residents: Residents,
         queue: MeshQueue,
         idempotency: IdempotencyTable,
@@ -158,7 +158,7 @@ class ArrayServicer:
         """Makes a lease last longer."""
         return array_service_pb2.RenewLeaseResponse(found=self._residents.renew(request.lease_id, call.principal_name))
 
-    def _check_put(self, header: array_service_pb2.PutArrayHeader, owner: str) -> Given:
+    def _check_put(self, header: array_service_pb2.PutArrayHeader, owner: str) -> OperandSource:
         # As the parts of a call, the mesh and the spec are refused in the same words.
         check_counts(kernel_pb2.KernelCall(mesh=header.mesh, in_specs=[header.spec]), 1)
         if header.array.WhichOneof("source") == "resident":
@@ -176,7 +176,7 @@ class ArrayServicer:
         return given
 
     def _put(
-        self, call: Call, header: array_service_pb2.PutArrayHeader, reservation: Reservation, storage: Storage
+        self, call: Call, header: array_service_pb2.PutArrayHeader, reservation: Reservation, storage: CallBuffers
     ) -> Resident:
         """Hands the array to the mesh that is there now; if that ended before, to the next."""
         kind = check_operand(header.array, "operand 0", self._residents, call.principal_name, may_stream=True).type
@@ -206,7 +206,12 @@ class ArrayServicer:
 
 
 def _send_to_holder(
-    resident: Resident, mesh: Mesh, message: link_pb2.FrontEndMessage, storage: Storage, running: Running, turn: Turn
+    resident: Resident,
+    mesh: Mesh,
+    message: link_pb2.FrontEndMessage,
+    storage: CallBuffers,
+    running: Running,
+    turn: Turn,
 ) -> None:
     """Sends a command about an array to the mesh that holds it."""
     try:

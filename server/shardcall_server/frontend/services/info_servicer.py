@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.dispatch.execution import default_mesh
-from shardcall_server.frontend.dispatch.holdings import Holdings
+from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.rpc.admission import Admission
@@ -25,7 +25,7 @@ class ServerInfoServicer:
     Args:
         supervisor: keeps the mesh.
         settings: the server's.
-        holdings: what it holds for its clients.
+        host_resources: what it holds for its clients.
         admission: counts the calls.
         queue: gives calls the mesh.
         programs: how many programs the mesh holds.
@@ -36,7 +36,7 @@ class ServerInfoServicer:
         self,
         supervisor: MeshSupervisor,
         settings: Settings,
-        holdings: Holdings,
+        host_resources: HostResources,
         admission: Admission,
         queue: MeshQueue,
         programs: Callable[[], int],
@@ -44,7 +44,7 @@ class ServerInfoServicer:
     ) -> None:
         self._supervisor = supervisor
         self._settings = settings
-        self._holdings = holdings
+        self._host_resources = host_resources
         self._admission = admission
         self._queue = queue
         self._programs = programs
@@ -58,16 +58,16 @@ class ServerInfoServicer:
 
     def usage(self) -> server_info_service_pb2.GetUsageResponse:
         """What the server holds, for whoever asks and for its metrics."""
-        holdings = self._holdings
+        host_resources = self._host_resources
         return server_info_service_pb2.GetUsageResponse(
-            regions=holdings.arena.in_use,
-            bytes_in_use=holdings.budget.used_bytes,
-            bytes_high_water=holdings.budget.high_water_bytes,
-            bytes_idle=holdings.arena.idle_bytes,
-            segments=holdings.segments.count,
-            leases=holdings.residents.leases,
-            arrays=holdings.residents.count,
-            array_bytes=holdings.residents.device_bytes,
+            regions=host_resources.arena.in_use,
+            bytes_in_use=host_resources.budget.used_bytes,
+            bytes_high_water=host_resources.budget.high_water_bytes,
+            bytes_idle=host_resources.arena.idle_bytes,
+            segments=host_resources.segments.count,
+            leases=host_resources.residents.leases,
+            arrays=host_resources.residents.count,
+            array_bytes=host_resources.residents.device_bytes,
             descriptors=len(os.listdir("/proc/self/fd")),
             mesh=self._supervisor.state(),
             calls=self._admission.calls,
@@ -98,10 +98,10 @@ class ServerInfoServicer:
                 max_rank=MAX_RANK,
                 max_concurrent_calls=settings.max_concurrent_calls,
                 max_cached_programs=settings.max_cached_programs,
-                max_segment_bytes=self._holdings.segments.max_bytes if self._holdings.segment_broker else 0,
+                max_segment_bytes=self._host_resources.segments.max_bytes if self._host_resources.segment_broker else 0,
                 min_segment_bytes=_MIN_SEGMENT_BYTES,
                 lease_seconds=settings.lease_s,
-                max_resident_bytes=self._holdings.residents.lone_client_bytes,
+                max_resident_bytes=self._host_resources.residents.lone_client_bytes,
                 max_execute_seconds=settings.max_execute_s,
                 max_compile_seconds=settings.max_compile_s,
                 max_concurrent_calls_per_client=settings.calls_per_client,

@@ -24,7 +24,7 @@ from shardcall_server.frontend.rpc.admission import Admission, Advance
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
-from shardcall_server.frontend.rpc.draining import Draining
+from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         floods: told of connections with calls that are let in.
 
     Attributes:
-        draining: whether calls are still taken, and how many are at work.
+        drain: whether calls are still taken, and how many are at work.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._call_recorder = call_recorder
         self._floods = floods
         self._handlers: dict[str, Handler] = {}
-        self.draining = Draining()
+        self.drain = Drain()
 
     def intercept_service(
         self,
@@ -91,7 +91,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             self._gate.admit(name, handler_call_details.invocation_metadata)
         except CallError as refusal:
             # A server that ends has closed the way to a session token, and the next one may know who this is.
-            error = self.draining.refusal or refusal
+            error = self.drain.refusal or refusal
             return self._threads.refusing(partial(self._turn_away, name, error, time.monotonic()))
         if self._threads.full and name.startswith(_OURS):
             return self._threads.refusing(partial(self._refuse, name.rpartition("/")[2]))
@@ -184,7 +184,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             call.cut_off(call.deadline_exceeded("receiving the operands or sending the results"))
 
         with (
-            self.draining.working(call.connection),
+            self.drain.working(call.connection),
             self._admission.entered(call, works=kind.works) as advance,
             self._deadline_timer.at(call.deadline + _GRACE_S, end),
         ):

@@ -15,8 +15,8 @@ from shardcall_server.frontend.dispatch.idempotency import HashedChunks, Idempot
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operands, check_types, read_header
 from shardcall_server.frontend.dispatch.results import Results, commit, reserved
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
+from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
 from shardcall_server.frontend.memory.residents import Reservation, Residents
-from shardcall_server.frontend.memory.storage import Given, Storage, Stores
 from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.settings import Settings
 
@@ -39,7 +39,7 @@ class KernelServicer:
         self,
         supervisor: MeshSupervisor,
         execution: Execution,
-        stores: Stores,
+        stores: BufferAllocator,
         residents: Residents,
         idempotency: IdempotencyTable,
         settings: Settings,
@@ -178,7 +178,7 @@ class KernelServicer:
         ):
             yield Results(types, storage), kept
 
-    def _operand_reader(self, call: Call, operands: Sequence[Given], storage: Storage) -> OperandReader:
+    def _operand_reader(self, call: Call, operands: Sequence[OperandSource], storage: CallBuffers) -> OperandReader:
         return OperandReader(operands, storage, call, self._settings.max_chunk_bytes)
 
     def _refuse_large(self, what: str, nbytes: int) -> None:

@@ -9,7 +9,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.segment_broker import SegmentBroker
 from shardcall_server.frontend.memory.segments import Segments
 from shardcall_server.frontend.rpc.call import Call
-from shardcall_server.frontend.rpc.draining import Draining
+from shardcall_server.frontend.rpc.drain import Drain
 
 
 class SegmentServicer:
@@ -18,11 +18,11 @@ class SegmentServicer:
     Args:
         segments: makes them.
         segment_broker: hands them out; None where segments are turned off or cannot be had.
-        draining: waits for the calls that segments are opened for.
+        drain: waits for the calls that segments are opened for.
     """
 
-    def __init__(self, segments: Segments, segment_broker: SegmentBroker | None, draining: Draining) -> None:
-        self._draining = draining
+    def __init__(self, segments: Segments, segment_broker: SegmentBroker | None, drain: Drain) -> None:
+        self._drain = drain
         self._segments = segments
         self._segment_broker = segment_broker
 
@@ -42,8 +42,8 @@ class SegmentServicer:
         segment = self._segments.open(
             call.owner, request.size_bytes, lambda: call.check("a segment was made"), call.principal_name
         )
-        segment.on_used = partial(self._draining.settle, segment.segment_id)
-        self._draining.expect(segment.segment_id, call.connection)
+        segment.on_used = partial(self._drain.settle, segment.segment_id)
+        self._drain.expect(segment.segment_id, call.connection)
         try:
             call.check("a segment was made")
             ticket = segment_broker.offer(segment)

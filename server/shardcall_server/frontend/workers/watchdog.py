@@ -12,9 +12,9 @@ import structlog
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, head
 from shardcall_server.frontend.workers.ends import Kind, Stop
-from shardcall_server.frontend.workers.lag import Lag
 from shardcall_server.frontend.workers.member import Member
 from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.frontend.workers.straggler import StragglerDetector
 
 _TICK_S = 0.25
 _MOST_SILENCE = 10  # times what a worker may say nothing that does nothing either
@@ -94,7 +94,7 @@ class Watch:
         self._limits = limits
         self._pulses = [_Pulse(member, stood_by=stood_by) for member in session.members]
         self._starting_s = self._run_s = self._unwanted_s = 0.0
-        self._lag = Lag(session.members, session.ready, limits.lag_s)
+        self._lag = StragglerDetector(session.members, session.ready, limits.lag_s)
         self._head: Command | None = None
         self._moved = 0
         self._compiling: dict[Command, float] = {}

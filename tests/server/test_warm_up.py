@@ -11,15 +11,15 @@ from structlog.testing import capture_logs
 from shardcall.v1 import array_pb2, kernel_pb2, server_info_service_pb2
 from shardcall_server.compilation.program_store import StoreCounts
 from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry, call_digest
 from shardcall_server.frontend.programs.disk_use import DiskUse
-from shardcall_server.frontend.programs.found import CachedProgram, Found, call_digest
-from shardcall_server.frontend.programs.warm import Warmer
+from shardcall_server.frontend.programs.warm_up import WarmUp
 from shardcall_server.frontend.workers.session import mesh_restarted
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_worker.v1 import link_pb2
 
 OPERANDS = (array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),)
-FOUND = Found(
+FOUND = CacheEntry(
     CachedProgram("key", "diff", {}, (), 1),
     kernel_pb2.Plan(),
     kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, from_disk=True),
@@ -49,14 +49,14 @@ class Mesh:
         return self.asked
 
 
-def done(outcome) -> Future[Found]:
-    future: Future[Found] = Future()
+def done(outcome) -> Future[CacheEntry]:
+    future: Future[CacheEntry] = Future()
     future.set_exception(outcome) if isinstance(outcome, Exception) else future.set_result(outcome)
     return future
 
 
-def warmer(tmp_path, **settings) -> Warmer:
-    return Warmer(Settings(cache_dir=str(tmp_path / "cache"), **{"warm_s": 60.0, **settings}))
+def warmer(tmp_path, **settings) -> WarmUp:
+    return WarmUp(Settings(cache_dir=str(tmp_path / "cache"), **{"warm_s": 60.0, **settings}))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_the_first_mesh_is_ready_when_all_that_was_hot_is(hot):
 
 
 def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(hot):
-    answers: list[Future[Found]] = []
+    answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
     thread = threading.Thread(target=hot.prepare, args=[mesh, mesh])
     thread.start()
@@ -99,7 +99,7 @@ def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(hot):
 def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(tmp_path, hot):
     hot.close()
     slow = warmer(tmp_path, warm_s=0.05)
-    answers: list[Future[Found]] = []
+    answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
     slow.prepare(mesh, mesh)  # returns, with nothing made
     for made in range(1, 6):
@@ -111,7 +111,7 @@ def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(
 def test_a_mesh_that_restarts_serves_at_once(hot):
     first = Mesh(lambda call: done(FOUND))
     hot.prepare(first, first)
-    answers: list[Future[Found]] = []
+    answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
     hot.prepare(mesh, mesh)  # returns, though nothing is made
     assert mesh.wait_for(2) == ["a", "b"]

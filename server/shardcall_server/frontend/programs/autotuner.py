@@ -10,9 +10,9 @@ from concurrent.futures import Future, wait
 import structlog
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.choices import Choices
-from shardcall_server.frontend.programs.found import CachedProgram, Found
+from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry
 from shardcall_server.frontend.programs.strategies import Choice, Turns
+from shardcall_server.frontend.programs.tuning_cache import TuningCache
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
@@ -27,7 +27,7 @@ _NO_TIME = "a run takes long beside --max-timing-s"
 _MORE = 7  # how often the budget is had again where it was too little for three runs of each
 
 
-class Measurement:
+class Trial:
     """The candidates of one call: compiled, and timed in turns.
 
     Args:
@@ -46,7 +46,7 @@ class Measurement:
         session: MeshSession,
         kernel: str,
         candidates: tuple[str, ...],
-        compiled: Callable[[str], Future[Found]],
+        compiled: Callable[[str], Future[CacheEntry]],
         rule_s: float,
         budget_s: float,
         settle: Callable[[Choice | None, bool, str], None],
@@ -132,30 +132,30 @@ class Measurement:
         self.session.tell(link_pb2.FrontEndMessage(end_measuring=measure_pb2.EndMeasuring()))
 
 
-class Measurer:
+class Autotuner:
     """Makes one measurement after the other, on a thread of its own.
 
     Args:
-        choices: what was decided before.
+        tuning_cache: what was decided before.
         budget_s: what the runs of one measurement may take.
 
     Attributes:
         timed: how many choices were made so.
     """
 
-    def __init__(self, choices: Choices, budget_s: float) -> None:
-        self.choices = choices
+    def __init__(self, tuning_cache: TuningCache, budget_s: float) -> None:
+        self.tuning_cache = tuning_cache
         self.budget_s = budget_s
         self.timed = 0
         self._changed = threading.Condition()
         self._at_work = False
-        self._now: Measurement | None = None
-        self._later: deque[Measurement] = deque()
+        self._now: Trial | None = None
+        self._later: deque[Trial] = deque()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="measure", daemon=True)
         self._thread.start()
 
-    def take_now(self, measurement: Measurement) -> bool:
+    def take_now(self, measurement: Trial) -> bool:
         """Begins a measurement that calls wait for, unless the mesh is at work or others are being timed."""
         with self._changed:
             if self._at_work or self._now is not None or not measurement.session.idle:
@@ -164,7 +164,7 @@ class Measurer:
             self._changed.notify()
             return True
 
-    def take_later(self, measurement: Measurement) -> bool:
+    def take_later(self, measurement: Trial) -> bool:
         """Makes a measurement when the mesh is idle, unless too many are waiting for that."""
         with self._changed:
             if len(self._later) >= _MAX_LATER:
@@ -188,7 +188,7 @@ class Measurer:
                 if not done:
                     self._later.append(measurement)
 
-    def _next(self) -> Measurement | None:
+    def _next(self) -> Trial | None:
         with self._changed:
             while not self._ended:
                 chosen, self._now = self._now, None
@@ -200,7 +200,7 @@ class Measurer:
                 self._changed.wait(_POLL_S if self._later else None)
         return None
 
-    def _may_begin(self, measurement: Measurement) -> bool:
+    def _may_begin(self, measurement: Trial) -> bool:
         return measurement.session.ended or measurement.session.idle_s >= _QUIET_S
 
 

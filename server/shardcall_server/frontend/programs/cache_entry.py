@@ -47,7 +47,7 @@ class CachedProgram:
 
 
 @dataclass(frozen=True)
-class Found:
+class CacheEntry:
     """A program, and how it was found.
 
     Attributes:

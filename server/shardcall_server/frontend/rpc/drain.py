@@ -12,7 +12,7 @@ from shardcall_server.errors import CallError, Reason
 _EXPECTED_S = 30.0
 
 
-class Draining:
+class Drain:
     """Counts the calls at work, and lets none begin once the server is to end.
 
     A client that opens a segment does so for a call that it makes next. That call is expected, and counts as work, from

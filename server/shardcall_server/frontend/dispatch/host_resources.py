@@ -11,17 +11,17 @@ from functools import partial
 
 from shardcall_server.frontend.memory.arena import Arena
 from shardcall_server.frontend.memory.budget import MemoryBudget
+from shardcall_server.frontend.memory.call_buffers import BufferAllocator
 from shardcall_server.frontend.memory.residents import LeaseTimer, Resident, Residents
 from shardcall_server.frontend.memory.segment_broker import make_segment_broker
 from shardcall_server.frontend.memory.segments import Segments
-from shardcall_server.frontend.memory.storage import Stores
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
 
-class Holdings:
+class HostResources:
     """Makes and ends all of it, and gives back what has not been used for a while.
 
     Args:
@@ -54,7 +54,7 @@ class Holdings:
             self._delete,
             max_client_bytes=settings.max_resident_bytes_per_client,
         )
-        self.stores = Stores(self.arena, self.segments)
+        self.stores = BufferAllocator(self.arena, self.segments)
         self._lease_timer = LeaseTimer(self.residents)
         self._trimmer = threading.Thread(target=self._trim, name="trim", daemon=True)
         self._trimmer.start()

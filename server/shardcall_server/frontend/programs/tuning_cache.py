@@ -23,7 +23,7 @@ _MAX_FILE_BYTES = 16 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class Choices:
+class TuningCache:
     """What ``auto`` stands for, by the digest of the key with ``auto`` in it.
 
     A file in a directory that only this user may write to; servers that share it add to it. What is in a file that is
@@ -36,9 +36,9 @@ class Choices:
     def __init__(self, directory: str) -> None:
         self._file = Path(directory, _FILE_NAME) if directory else None
         self._lock = threading.Lock()
-        self._choices: dict[str, Choice] = {}
+        self._tuning_cache: dict[str, Choice] = {}
         try:
-            self._choices = self._read()
+            self._tuning_cache = self._read()
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
@@ -47,21 +47,21 @@ class Choices:
     def find(self, digest: str, candidates: tuple[str, ...]) -> Choice | None:
         """What was decided; None where nothing was, or between other candidates."""
         with self._lock:
-            choice = self._choices.get(digest)
+            choice = self._tuning_cache.get(digest)
         return choice if choice is not None and choice.candidates == candidates else None
 
     def keep(self, digest: str, choice: Choice) -> None:
         """Remembers a decision; the oldest are forgotten where there are many."""
         with self._lock:
-            self._choices = {**self._choices, digest: choice}
+            self._tuning_cache = {**self._tuning_cache, digest: choice}
             with suppress(OSError, ValueError):  # what others have added since; a damaged file is written over
-                self._choices = {**self._read(), **self._choices}
-            for oldest in list(self._choices)[: max(0, len(self._choices) - _MAX_CHOICES)]:
-                del self._choices[oldest]
+                self._tuning_cache = {**self._read(), **self._tuning_cache}
+            for oldest in list(self._tuning_cache)[: max(0, len(self._tuning_cache) - _MAX_CHOICES)]:
+                del self._tuning_cache[oldest]
             if self._file is None:
                 return
             try:
-                private_files.write_file(self._file, json.dumps(_encode(self._choices)).encode())
+                private_files.write_file(self._file, json.dumps(_encode(self._tuning_cache)).encode())
             except (OSError, PrivateFileError) as error:
                 _warn("the strategy chosen will not be remembered", error)
 
@@ -75,7 +75,7 @@ class Choices:
             raise ValueError(f"{_FILE_NAME} is damaged or another program's: {error!r}") from None
 
 
-def _encode(choices: dict[str, Choice]) -> dict[str, Any]:
+def _encode(tuning_cache: dict[str, Choice]) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "choices": {
@@ -84,7 +84,7 @@ def _encode(choices: dict[str, Choice]) -> dict[str, Any]:
                 "candidates": choice.candidates,
                 "timings": [[t.strategy, t.seconds, t.run_count] for t in choice.timings],
             }
-            for digest, choice in choices.items()
+            for digest, choice in tuning_cache.items()
             if len(choice.timings) > 1  # the rest is worth another try
         },
     }

@@ -13,7 +13,7 @@ from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
 from shardcall_server.errors import Reason
 from shardcall_server.frontend.workers.command import Command
 from shardcall_server.frontend.workers.ends import Stop
-from shardcall_server.frontend.workers.lag import Lag
+from shardcall_server.frontend.workers.straggler import StragglerDetector
 from shardcall_worker.v1 import link_pb2
 
 ANSWER = link_pb2.WorkerMessage()
@@ -37,7 +37,7 @@ class Mesh:
         self.ready: Future[link_pb2.Ready] = Future()
         devices = [server_info_service_pb2.Device(id=i, process_index=i) for i in range(workers)]
         self.ready.set_result(link_pb2.Ready(devices=devices, platform="cpu"))
-        self.lag = Lag(self.members, self.ready, LIMIT_S)
+        self.lag = StragglerDetector(self.members, self.ready, LIMIT_S)
 
     def looks(self, seconds: int) -> Stop | None:
         """Looks once a second, and hears of every worker in between."""

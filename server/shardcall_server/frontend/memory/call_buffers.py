@@ -22,7 +22,7 @@ INLINE_LINK_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Given:
+class OperandSource:
     """An operand as its sender gave it.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Held(MemoryFile, Protocol):
 
 
 @dataclass
-class Storage:
+class CallBuffers:
     """Where the arrays of a call lie.
 
     Attributes:
@@ -84,7 +84,7 @@ class Storage:
             held.close()
 
 
-class Stores:
+class BufferAllocator:
     """Makes room for the arrays of calls.
 
     Args:
@@ -104,12 +104,12 @@ class Stores:
     def allocate(
         self,
         call: Call,
-        operands: Sequence[Given],
+        operands: Sequence[OperandSource],
         results: Sequence[ArrayType],
         *,
         space: kernel_service_pb2.SegmentSpace | None = None,
         kept: Sequence[int] = (),
-    ) -> Iterator[Storage]:
+    ) -> Iterator[CallBuffers]:
         """Finds a place for each array of a call; given back after the body, unless the worker still holds it.
 
         Args:
@@ -119,7 +119,7 @@ class Stores:
             space: where the results may go; they do if they fit.
             kept: the ids of results that stay on the mesh.
         """
-        storage = Storage()
+        storage = CallBuffers()
         try:
             through_link = sum(operand.travelling_bytes for operand in operands) <= INLINE_LINK_BYTES
             placed = [
@@ -143,7 +143,7 @@ class Stores:
             self.calls += 1
 
     def _place(
-        self, call: Call, storage: Storage, operand: Given, field: str, through_link: bool
+        self, call: Call, storage: CallBuffers, operand: OperandSource, field: str, through_link: bool
     ) -> tuple[link_pb2.MemorySpan, int] | None:
         """Says where an operand is; returns its place in the region, to be laid out, if it goes there."""
         data = link_pb2.TensorData()
@@ -161,7 +161,11 @@ class Stores:
         return None
 
     def _segment_room(
-        self, call: Call, storage: Storage, results: Sequence[ArrayType], space: kernel_service_pb2.SegmentSpace | None
+        self,
+        call: Call,
+        storage: CallBuffers,
+        results: Sequence[ArrayType],
+        space: kernel_service_pb2.SegmentSpace | None,
     ) -> bool:
         """Puts the results into their caller's segment, if they fit there."""
         if space is None or sum(aligned(result.nbytes) for result in results) > space.size_bytes:
@@ -175,13 +179,15 @@ class Stores:
         storage.segment_id = space.segment_id
         return True
 
-    def _hold(self, call: Call, storage: Storage, segment_id: bytes, offset: int, nbytes: int, field: str) -> Segment:
+    def _hold(
+        self, call: Call, storage: CallBuffers, segment_id: bytes, offset: int, nbytes: int, field: str
+    ) -> Segment:
         segment = self._segments.hold(segment_id, offset, nbytes, field, call.principal_name)
         storage.memory.append(segment)
         return segment
 
 
-def _count(call: Call, operands: Sequence[Given], results: Sequence[ArrayType], storage: Storage) -> None:
+def _count(call: Call, operands: Sequence[OperandSource], results: Sequence[ArrayType], storage: CallBuffers) -> None:
     """Notes the bytes of arrays that a call moved, all of them by the time that it ends well."""
     for operand in operands:
         call.received_bytes += operand.travelling_bytes
@@ -193,7 +199,7 @@ def _count(call: Call, operands: Sequence[Given], results: Sequence[ArrayType], 
         call.sent_bytes += nbytes
 
 
-def _result_places(storage: Storage, results: Sequence[ArrayType]) -> list[tuple[link_pb2.MemorySpan, int]]:
+def _result_places(storage: CallBuffers, results: Sequence[ArrayType]) -> list[tuple[link_pb2.MemorySpan, int]]:
     storage.results = [link_pb2.ResultPlace() for _ in results]
     if sum(result.nbytes for result in results) <= INLINE_LINK_BYTES:
         return []

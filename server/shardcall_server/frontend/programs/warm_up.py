@@ -18,9 +18,9 @@ from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.compilation.program_store import own_program_dir
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.cache import ProgramCache
-from shardcall_server.frontend.programs.found import Found
-from shardcall_server.frontend.programs.hot import HotCalls
-from shardcall_server.frontend.programs.keys_file import read_keys
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.programs.call_history import CallHistory
+from shardcall_server.frontend.programs.warm_up_manifest import read_keys
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_server.kernels.layout import MeshAxes
 from shardcall_server.link.wire import encode_mesh
@@ -42,7 +42,7 @@ class _Wanted:
     digest: bytes = b""
 
 
-class Warmer:
+class WarmUp:
     """What outlasts the server of its programs, and what is done with it when a mesh has started.
 
     The first mesh is announced when the programs are there, or ``warm_s`` has passed: the rest is then made ready
@@ -68,7 +68,7 @@ class Warmer:
             self.program_dir = own_program_dir(settings.cache_dir)
         except PrivateFileError as error:
             raise SettingsError(f"setting cache_dir is {settings.cache_dir!r}: {error}") from None
-        self.hot = HotCalls(settings.cache_dir)
+        self.hot = CallHistory(settings.cache_dir)
 
     def prepare(self, session: MeshSession, programs: ProgramCache) -> None:
         """Makes programs ready on a mesh that has just started; the first time, the server is not ready before."""
@@ -133,7 +133,7 @@ class _Run:
         self._programs = programs
         self._wanted = wanted
         self._refuse = refuse
-        self._under_way: dict[Future[Found], _Wanted] = {}
+        self._under_way: dict[Future[CacheEntry], _Wanted] = {}
         self._made = 0
         self._from_disk = 0
         self._began = time.monotonic()
@@ -174,7 +174,7 @@ class _Run:
         else:
             self._made += 1
 
-    def _finish(self, wanted: _Wanted, found: Future[Found]) -> None:
+    def _finish(self, wanted: _Wanted, found: Future[CacheEntry]) -> None:
         error = found.exception()
         if error is not None:
             self._refuse(wanted, error)

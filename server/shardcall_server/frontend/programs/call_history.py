@@ -22,7 +22,7 @@ from shardcall._src.wire import private_files
 from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError
-from shardcall_server.frontend.programs.found import Found, call_digest
+from shardcall_server.frontend.programs.cache_entry import CacheEntry, call_digest
 from shardcall_server.link.wire import check_counts
 
 _FILE_NAME = "hot.json"
@@ -36,7 +36,7 @@ _FADING = 0.5  # what a start leaves of the counts of those before
 
 
 @dataclass
-class HotCall:
+class CountedCall:
     """A call without its values.
 
     Attributes:
@@ -54,7 +54,7 @@ class HotCall:
     devices: str = ""
 
 
-class HotCalls:
+class CallHistory:
     """The calls used lately, the most recent ones of all servers that share a directory.
 
     A file that is damaged or cannot be written costs only that the next start makes less ready.
@@ -66,7 +66,7 @@ class HotCalls:
     def __init__(self, directory: str) -> None:
         self._file = Path(directory, _FILE_NAME) if directory else None
         self._lock = threading.Lock()
-        self._calls: OrderedDict[bytes, HotCall] = OrderedDict()  # the one used last is the last
+        self._calls: OrderedDict[bytes, CountedCall] = OrderedDict()  # the one used last is the last
         self._forgotten: set[bytes] = set()
         self._warned = False
         self._ending = threading.Event()
@@ -87,7 +87,7 @@ class HotCalls:
         """Counts a call whose program was found or made."""
         if self.touch(digest) or call.ByteSize() > _MAX_CALL_BYTES:
             return
-        kept = HotCall(kernel_pb2.KernelCall(), tuple(operands), 1.0, time.time(), self.devices)
+        kept = CountedCall(kernel_pb2.KernelCall(), tuple(operands), 1.0, time.time(), self.devices)
         kept.call.CopyFrom(call)
         with self._lock:
             self._calls.setdefault(digest, kept)
@@ -102,7 +102,7 @@ class HotCalls:
         digest: bytes,
         call: kernel_pb2.KernelCall,
         operands: Sequence[array_pb2.ArrayType],
-        found: Found | Future[Found],
+        found: CacheEntry | Future[CacheEntry],
     ) -> None:
         """Counts a call when its program is there, and not if it is refused."""
         if not isinstance(found, Future):
@@ -130,7 +130,7 @@ class HotCalls:
             self._has_changed = True
         self._has_new.set()
 
-    def hottest(self) -> list[tuple[bytes, HotCall]]:
+    def hottest(self) -> list[tuple[bytes, CountedCall]]:
         """The calls of the present mesh by their digests, those first that came most often."""
         with self._lock:
             here = [(digest, call) for digest, call in self._calls.items() if call.devices == self.devices]
@@ -153,7 +153,7 @@ class HotCalls:
     def _write(self) -> None:
         if self._file is None or not self._has_changed:
             return
-        others: OrderedDict[bytes, HotCall] = OrderedDict()
+        others: OrderedDict[bytes, CountedCall] = OrderedDict()
         with suppress(OSError, ValueError):  # what other servers have added; a damaged file is written over
             others = self._read(1.0)
         with self._lock:
@@ -166,7 +166,7 @@ class HotCalls:
         except (OSError, PrivateFileError) as error:
             self._warn("the calls that came lately will not be known to the next start", error)
 
-    def _read(self, fading: float) -> OrderedDict[bytes, HotCall]:
+    def _read(self, fading: float) -> OrderedDict[bytes, CountedCall]:
         if self._file is None:
             return OrderedDict()
         text = private_files.read_file(self._file, _MAX_FILE_BYTES, is_secret=False)
@@ -187,7 +187,7 @@ class HotCalls:
             structlog.get_logger().warning(what, reason=str(error))
 
 
-def _encode(call: HotCall) -> dict[str, Any]:
+def _encode(call: CountedCall) -> dict[str, Any]:
     return {
         "call": _text(call.call.SerializeToString(deterministic=True)),
         "operands": [_text(operand.SerializeToString(deterministic=True)) for operand in call.operands],
@@ -197,14 +197,14 @@ def _encode(call: HotCall) -> dict[str, Any]:
     }
 
 
-def _decode(stored: Any) -> HotCall:
+def _decode(stored: Any) -> CountedCall:
     call = kernel_pb2.KernelCall.FromString(_bytes(stored["call"]))
     operands = tuple(array_pb2.ArrayType.FromString(_bytes(operand)) for operand in stored["operands"])
     check_counts(call, len(operands))
     count, used = float(stored["count"]), float(stored["used"])
     if not (0 <= count < math.inf and 0 <= used < math.inf):
         raise ValueError("a number is no number")
-    return HotCall(call, operands, count, min(used, time.time()), str(stored["devices"]))
+    return CountedCall(call, operands, count, min(used, time.time()), str(stored["devices"]))
 
 
 def _text(data: bytes) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 import shardcall as sc
 from shardcall._src.calls import calls
-from shardcall_server.frontend.programs.keys_file import read_keys
+from shardcall_server.frontend.programs.warm_up_manifest import read_keys
 from shardcall_server.settings import SettingsError
 
 GOOD = """

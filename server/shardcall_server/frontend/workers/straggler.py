@@ -27,7 +27,7 @@ _UNEVEN = frozenset(
 _ALL_IN_PLACE = 1 << 63
 
 
-class Lag:
+class StragglerDetector:
     """Looks for a worker that is far behind in what all do: it is as good as gone.
 
     Args:

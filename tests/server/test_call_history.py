@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2
-from shardcall_server.frontend.programs import hot as module
-from shardcall_server.frontend.programs.found import call_digest
-from shardcall_server.frontend.programs.hot import HotCalls
+from shardcall_server.frontend.programs import call_history as module
+from shardcall_server.frontend.programs.cache_entry import call_digest
+from shardcall_server.frontend.programs.call_history import CallHistory
 
 OPERANDS = (array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),)
 DEVICES = "cpu 8"
@@ -24,15 +24,15 @@ def call(kernel: str) -> kernel_pb2.KernelCall:
     return kernel_pb2.KernelCall(kernel=kernel, parameters={"axis": kernel_pb2.ParameterValue(int_value=1)})
 
 
-def use(hot: HotCalls, kernel: str, times: int = 1) -> bytes:
+def use(hot: CallHistory, kernel: str, times: int = 1) -> bytes:
     digest = call_digest(call(kernel), OPERANDS)
     for _ in range(times):
         hot.note(digest, call(kernel), OPERANDS)
     return digest
 
 
-def opened(folder: Path) -> HotCalls:
-    hot = HotCalls(str(folder))
+def opened(folder: Path) -> CallHistory:
+    hot = CallHistory(str(folder))
     hot.devices = DEVICES
     return hot
 
@@ -153,7 +153,7 @@ def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(folder):
 
 def test_a_server_without_a_folder_remembers_while_it_runs(tmp_path):
     os.chdir(tmp_path)
-    hot = HotCalls("")
+    hot = CallHistory("")
     use(hot, "diff", 2)
     assert [item.count for _, item in hot.hottest()] == [2]
     hot.close()
