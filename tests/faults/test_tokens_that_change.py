@@ -99,11 +99,11 @@ def test_a_principal_whose_token_is_new_has_its_arrays_still(served):
     until(lambda: is_known(server, old.token))
     new = token_file.Entry.make("bob", ["run", "arrays"])
     with sc.connect(server.address, token=old.token) as before:
-        handle = before.put(np.arange(4.0)).handle
+        kept = before.put(np.arange(4.0))
         token_file.replace(str(path), [*entries, new])
         until(lambda: is_known(server, new.token) and not is_known(server, old.token))
         with sc.connect(server.address, token=new.token) as after:
-            np.testing.assert_array_equal(after.get(handle), np.arange(4.0))
+            np.testing.assert_array_equal(after.get(kept.handle), np.arange(4.0))
 
 
 def _damage(path: Path) -> None:

@@ -86,6 +86,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for outcome in ("passed", "failed", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):
             for key, counts in report.user_properties if report.when == "call" else ():
+                if key not in calls:  # what another test recorded
+                    continue
                 calls[key].update(counts)
                 if key == "remote" and counts:
                     classes.add(report.nodeid.rpartition("::")[0])
