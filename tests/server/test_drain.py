@@ -1,4 +1,4 @@
-"""Which calls a drain waits for, and which it lets in."""
+"""Calls that a drain waits for, and calls that it lets in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connections are closed for what they send."""
+"""Connections that are closed for what they send."""
 
 from __future__ import annotations
 

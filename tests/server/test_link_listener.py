@@ -1,4 +1,4 @@
-"""Who may connect to the listener from which a worker gets a link of its own."""
+"""Access to the listener from which a worker gets a link of its own."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _FOREVER_S = 3600.0
 
 
 class Host:
-    """What a server has: segments, a broker in a directory below ``parent``, and the segments that are gone."""
+    """A server's segments, a broker in a directory below ``parent``, and the segments that are gone."""
 
     def __init__(self, parent: str, ticket_s: float) -> None:
         self.budget = MemoryBudget(64 * _MIB, 64 * _MIB)

@@ -164,7 +164,7 @@ def _copy(descriptor: int) -> socket.socket:
 
 
 def _received_bytes(descriptor: int) -> int:
-    """How many bytes a TCP connection has received; 0 where the kernel does not count them."""
+    """Returns the bytes that a TCP connection has received; 0 where the kernel does not count them."""
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     try:
         information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED.size)

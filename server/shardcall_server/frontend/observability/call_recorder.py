@@ -76,7 +76,7 @@ class CallRecorder:
         self._refusals.note("unix" if caller.startswith("unix:") else caller, method=method, reason=reason.value)
 
     def flooded(self, caller: str) -> None:
-        """Tells of a connection that the server closed because it sent too much; many of them are one line.
+        """Records a connection that was closed because it sent too much; many of them are one line of the log.
 
         Args:
             caller: the connection's other end.

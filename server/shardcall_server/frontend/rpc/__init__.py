@@ -1,1 +1,1 @@
-"""What every RPC has: its call, deadline, status, threads and admission."""
+"""Calls of the front end: deadlines, statuses, threads and admission."""
