@@ -301,4 +301,4 @@ class _Arrays(array_service_pb2_grpc.ArrayServiceServicer):
 
     def RenewLease(self, request, context):
         self._memory.renewed.put(request.lease_id)
-        return array_service_pb2.RenewLeaseResponse(found=True)
+        return array_service_pb2.RenewLeaseResponse(holds_arrays=True)

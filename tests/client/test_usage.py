@@ -19,7 +19,12 @@ def test_usage_prints_as_a_table():
         programs=6,
         program_device_bytes=4096,
         mesh=MeshState(
-            ready=True, ready_seconds=12.3, restarts=2, last_end_reason="it went", last_end_seconds=20, spare_ready=True
+            ready=True,
+            ready_seconds=12.3,
+            restarts=2,
+            last_exit_reason="it went",
+            seconds_since_exit=20,
+            spare_ready=True,
         ),
     )
     assert str(usage).splitlines() == [

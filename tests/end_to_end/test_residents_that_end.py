@@ -104,7 +104,7 @@ def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(forgetful
         with pytest.raises(grpc.RpcError) as caught:
             next(arrays.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60))
         assert details(caught.value)["ErrorInfo"].reason == "ARRAY_LOST"
-        assert not arrays.RenewLease(array_service_pb2.RenewLeaseRequest(lease_id=LEASE), timeout=60).found
+        assert not arrays.RenewLease(array_service_pb2.RenewLeaseRequest(lease_id=LEASE), timeout=60).holds_arrays
         same(kept.get(), X)
         client.delete(kept)
         until(lambda: holds_nothing(client))

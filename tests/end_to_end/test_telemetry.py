@@ -207,7 +207,7 @@ def test_status_tells_why_the_mesh_ended_while_it_is_away(observed):
     kill_the_worker(running, url)
     said = json.loads(status(running.address, "--json").stdout)
     assert said["usage"]["mesh"]["restarts"] >= 1
-    assert "signal 9" in said["usage"]["mesh"]["last_end_reason"]
+    assert "signal 9" in said["usage"]["mesh"]["last_exit_reason"]
     until(lambda: scrape(url).total("shardcall_ready") == 1)
 
 

@@ -44,7 +44,7 @@ def test_a_program_that_crashes_its_worker_is_told_and_refused_after_three_times
                 call.result(300)
             works(client)
             reason = "ended by signal 11 (SIGSEGV) while running kernel convolve"
-            assert client.usage().mesh.last_end_reason == reason
+            assert client.usage().mesh.last_exit_reason == reason
         with pytest.raises(sc.ProgramRefusedError):
             convolve(client)
         works(client)
@@ -61,7 +61,7 @@ def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three
             with pytest.raises(sc.DeadlineExceededError, match="was compiled for over") as caught:
                 client.compile("slow_to_compile", sc.Array(4, "float64"), timeout=300)
             assert caught.value.reason == "COMPILE_LIMIT"
-            assert client.usage().mesh.last_end_reason == "compiling kernel slow_to_compile took over 0.5 s"
+            assert client.usage().mesh.last_exit_reason == "compiling kernel slow_to_compile took over 0.5 s"
         with pytest.raises(sc.ProgramRefusedError):
             client.compile("slow_to_compile", sc.Array(4, "float64"), timeout=300)
         assert client.usage().mesh.restarts >= 3
@@ -82,4 +82,4 @@ def test_a_kill_from_outside_is_held_against_nobody(own_server, times):
             with pytest.raises(sc.MeshRestartedError):
                 call.result(300)
             works(client)
-            assert client.usage().mesh.last_end_reason == "ended by signal 9 (SIGKILL)"
+            assert client.usage().mesh.last_exit_reason == "ended by signal 9 (SIGKILL)"

@@ -123,13 +123,13 @@ def test_another_ones_array_cannot_be_deleted(guest, handle):
 def test_a_lease_of_the_same_id_is_another_ones_own(keeper, guest, handle):
     renew = array_service_pb2.RenewLeaseRequest(lease_id=LEASE)
     assert guest.listed() == []
-    assert not guest.arrays.RenewLease(renew, timeout=60).found
+    assert not guest.arrays.RenewLease(renew, timeout=60).holds_arrays
     own = guest.put(X)
     assert guest.listed() == [own]
     assert keeper.listed() == [handle]
-    assert guest.arrays.RenewLease(renew, timeout=60).found
+    assert guest.arrays.RenewLease(renew, timeout=60).holds_arrays
     assert guest.delete(own, handle) == 1
-    assert keeper.arrays.RenewLease(renew, timeout=60).found
+    assert keeper.arrays.RenewLease(renew, timeout=60).holds_arrays
 
 
 def test_an_array_is_its_principals_over_every_connection(server, handle):

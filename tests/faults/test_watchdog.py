@@ -41,8 +41,8 @@ def test_a_stopped_worker_is_noticed_and_replaced(own_server, figure):
         mesh = client.usage().mesh
         assert mesh.ready
         assert mesh.restarts >= 1
-        assert mesh.last_end_reason.startswith("the worker did not answer for ")
-        assert 0 < mesh.ready_seconds < mesh.last_end_seconds
+        assert mesh.last_exit_reason.startswith("the worker did not answer for ")
+        assert 0 < mesh.ready_seconds < mesh.seconds_since_exit
 
 
 def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server, figure):
@@ -71,7 +71,7 @@ def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server
             second.result(300)
         for call in small:
             np.testing.assert_array_equal(call.result(300).array, np.diff(X, axis=0))
-        assert client.usage().mesh.last_end_reason == "running kernel convolve took over 3 s"
+        assert client.usage().mesh.last_exit_reason == "running kernel convolve took over 3 s"
 
 
 def leave(server: ServerProcess) -> None:
@@ -110,7 +110,7 @@ def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(own_
             until(lambda restarts=restarts: client.usage().mesh.restarts >= restarts)
             took.append(time.monotonic() - gone)
             reason = "running kernel convolve went on for 0.5 s after its caller had gone"
-            assert client.usage().mesh.last_end_reason == reason
+            assert client.usage().mesh.last_exit_reason == reason
             works(client)
     figure(f"stopped {min(took):.1f} to {max(took):.1f} s after the caller had gone, grace 0.5 s")
 

@@ -87,7 +87,7 @@ def test_a_spare_that_died_first_is_missed_by_nobody(own_server, full):
             os.kill(worker, signal.SIGKILL)
             works(client)
         mesh = client.usage().mesh
-        assert (mesh.ready, mesh.last_end_reason) == (True, "ended by signal 9 (SIGKILL)")
+        assert (mesh.ready, mesh.last_exit_reason) == (True, "ended by signal 9 (SIGKILL)")
         assert mesh.restarts >= ends
 
 
@@ -101,7 +101,7 @@ def test_a_stopped_spare_does_not_keep_the_mesh_down(own_server):
         os.kill(worker, signal.SIGKILL)
         works(client)
         assert not alive(spare)
-        assert client.usage().mesh.last_end_reason.startswith("the worker did not answer for ")
+        assert client.usage().mesh.last_exit_reason.startswith("the worker did not answer for ")
 
 
 @pytest.mark.long

@@ -149,7 +149,7 @@ def test_spares_count_on_those_hosts_that_have_places(hosts, taking):
     taking.names()
     assert not hosts.spare_ready
     for agent in agents[:2]:
-        agent.host.take(host_service_pb2.JoinRequest(beat=host_service_pb2.HostBeat(spare_ready=True)))
+        agent.host.take(host_service_pb2.JoinRequest(heartbeat=host_service_pb2.HostHeartbeat(spare_ready=True)))
     assert hosts.spare_ready, "c has none, and no place"
     hosts.part(agents[0].host, "gone")
     assert not hosts.spare_ready
@@ -242,7 +242,7 @@ def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):
     silent, heard = Agent(hosts, "a"), Agent(hosts, "b")
     limit_s = load_settings({}).host_silence_s
     for _ in range(int(limit_s) + 1):
-        heard.host.take(host_service_pb2.JoinRequest(beat=host_service_pb2.HostBeat()))
+        heard.host.take(host_service_pb2.JoinRequest(heartbeat=host_service_pb2.HostHeartbeat()))
         hosts.look(1.0)
     assert silent.host.parted == ""
     hosts.look(1.0)

@@ -89,7 +89,7 @@ class Exchange:
             execute=link_pb2.Execute(
                 key_digest="k",
                 operands=[link_pb2.TensorData(span=span) for span in spans[:n]],
-                results=[link_pb2.ResultPlace(span=span) for span in spans[n:]],
+                results=[link_pb2.ResultDestination(span=span) for span in spans[n:]],
             ),
         )
         self.arrays = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardcall_server.compilation.keys import Platform, choice_digest, kernel_key
+from shardcall_server.compilation.keys import Platform, tuning_digest, kernel_key
 from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
 from shardcall_server.kernels.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.convolve import Convolve
@@ -79,11 +79,11 @@ def test_a_named_strategy_has_none():
 
 def test_the_choice_is_remembered_by_all_of_the_key_but_the_strategy():
     keys = [kernel_key(resolved(Diff(), ROWS, axis=0, decided=name), PLATFORM) for name in ("", "halo", "gspmd")]
-    assert len({choice_digest(key) for key in keys}) == 1
-    assert choice_digest(keys[0]) not in {key.digest() for key in keys}
+    assert len({tuning_digest(key) for key in keys}) == 1
+    assert tuning_digest(keys[0]) not in {key.digest() for key in keys}
     upgraded = kernel_key(resolved(Diff(), ROWS, axis=0), Platform(device_kind="cpu", jax="1", flags=""))
-    assert choice_digest(upgraded) != choice_digest(keys[0])
-    assert choice_digest(kernel_key(resolved(Diff(), COLUMNS, axis=0), PLATFORM)) != choice_digest(keys[0])
+    assert tuning_digest(upgraded) != tuning_digest(keys[0])
+    assert tuning_digest(kernel_key(resolved(Diff(), COLUMNS, axis=0), PLATFORM)) != tuning_digest(keys[0])
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class Mesh:
         name = message.prepare.strategy
         if not name and message.prepare.call.strategy == "auto":
             candidates = link_pb2.Candidates(
-                choice_digest=DIGEST, strategies=list(self.takes_s), call_bytes=self.call_bytes
+                tuning_digest=DIGEST, strategies=list(self.takes_s), call_bytes=self.call_bytes
             )
             return link_pb2.WorkerMessage(candidates=candidates)
         name = name or message.prepare.call.strategy

@@ -289,5 +289,5 @@ def test_only_faults_soon_after_the_start_count_as_short_lives():
     mesh_history.ended(end_of(-signal.SIGKILL, None, ()))
     assert mesh_history.short_lives == 0
     state = mesh_history.state(spare_ready=True)
-    assert (state.ready, state.restarts, state.last_end_reason) == (False, 4, "ended by signal 9 (SIGKILL)")
+    assert (state.ready, state.restarts, state.last_exit_reason) == (False, 4, "ended by signal 9 (SIGKILL)")
     assert state.spare_ready

@@ -149,7 +149,7 @@ def _mesh_rows(look: Look) -> dict[str, str]:
         rows["epoch"] = f"{info.epoch:016x}, {_for_people(mesh.ready_seconds)} old"
     rows["restarts"] = str(mesh.restarts)
     if mesh.restarts:
-        rows["last end"] = f"{_for_people(mesh.last_end_seconds)} ago: {mesh.last_end_reason}"
+        rows["last end"] = f"{_for_people(mesh.seconds_since_exit)} ago: {mesh.last_exit_reason}"
     if mesh.hosts:
         rows["hosts"] = ", ".join(map(str, mesh.hosts))
     if mesh.missing:

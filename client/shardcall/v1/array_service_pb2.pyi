@@ -419,17 +419,17 @@ class RenewLeaseResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FOUND_FIELD_NUMBER: _builtins.int
-    found: _builtins.bool
+    HOLDS_ARRAYS_FIELD_NUMBER: _builtins.int
+    holds_arrays: _builtins.bool
     """Whether the lease holds any array."""
     def __init__(
         self,
         *,
-        found: _builtins.bool = ...,
+        holds_arrays: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds_arrays", b"holds_arrays"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -511,8 +511,8 @@ class MeshState(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     READY_SECONDS_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
-    LAST_END_REASON_FIELD_NUMBER: _builtins.int
-    LAST_END_SECONDS_FIELD_NUMBER: _builtins.int
+    LAST_EXIT_REASON_FIELD_NUMBER: _builtins.int
+    SECONDS_SINCE_EXIT_FIELD_NUMBER: _builtins.int
     SPARE_READY_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
@@ -522,9 +522,9 @@ class MeshState(_message.Message):
     """Seconds since it became ready; 0 where it is not."""
     restarts: _builtins.int
     """How often it ended and was started again, since the server's start."""
-    last_end_reason: _builtins.str
+    last_exit_reason: _builtins.str
     """Why it ended the last time; empty where it never did."""
-    last_end_seconds: _builtins.float
+    seconds_since_exit: _builtins.float
     """Seconds since then."""
     spare_ready: _builtins.bool
     """Whether another worker stands by."""
@@ -540,15 +540,15 @@ class MeshState(_message.Message):
         ready: _builtins.bool = ...,
         ready_seconds: _builtins.float = ...,
         restarts: _builtins.int = ...,
-        last_end_reason: _builtins.str = ...,
-        last_end_seconds: _builtins.float = ...,
+        last_exit_reason: _builtins.str = ...,
+        seconds_since_exit: _builtins.float = ...,
         spare_ready: _builtins.bool = ...,
         hosts: _abc.Iterable[Global___HostState] | None = ...,
         missing: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "last_end_reason", b"last_end_reason", "last_end_seconds", b"last_end_seconds", "missing", b"missing", "ready", b"ready", "ready_seconds", b"ready_seconds", "restarts", b"restarts", "spare_ready", b"spare_ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "last_exit_reason", b"last_exit_reason", "missing", b"missing", "ready", b"ready", "ready_seconds", b"ready_seconds", "restarts", b"restarts", "seconds_since_exit", b"seconds_since_exit", "spare_ready", b"spare_ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

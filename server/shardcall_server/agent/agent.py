@@ -316,13 +316,13 @@ class Visit:
                 except Exception:  # whatever it is, the host lives
                     log.exception("the agent stumbled")
             arriving = slot.arriving if slot is not None else (0, 0)
-            beat = host_service_pb2.HostBeat(
+            beat = host_service_pb2.HostHeartbeat(
                 worker_cpu_ticks=slot.cpu_ticks if slot is not None else 0,
                 spare_ready=workers is not None and workers.spare_ready,
                 arriving_call_id=arriving[0],
                 arrived_bytes=arriving[1],
             )
-            self._say(host_service_pb2.JoinRequest(beat=beat))
+            self._say(host_service_pb2.JoinRequest(heartbeat=beat))
 
     def leave(self) -> None:
         """Says, after all else, that the host leaves."""

@@ -221,5 +221,5 @@ def _make_arena(on_gone: Callable[[int], None]) -> Arena:
 
 def _spans(message: link_pb2.FrontEndMessage) -> Iterator[link_pb2.MemorySpan]:
     """The places in memory that a command names."""
-    places: list[link_pb2.TensorData | link_pb2.ResultPlace] = [*operands_of(message), *results_of(message)]
+    places: list[link_pb2.TensorData | link_pb2.ResultDestination] = [*operands_of(message), *results_of(message)]
     return (place.blocks for place in places if place.HasField("blocks"))

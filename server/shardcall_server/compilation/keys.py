@@ -101,6 +101,6 @@ def kernel_key(resolved: Resolved, platform: Platform) -> KernelKey:
     )
 
 
-def choice_digest(key: KernelKey) -> str:
+def tuning_digest(key: KernelKey) -> str:
     """The digest that the choice of a strategy is remembered by: the key's, with ``auto`` for the strategy."""
     return replace(key, strategy=AUTO).digest()

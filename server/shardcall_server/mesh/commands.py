@@ -21,7 +21,7 @@ import structlog
 
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.disk_cache import DiskCache, Origin
-from shardcall_server.compilation.keys import KernelKey, Platform, choice_digest, kernel_key
+from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest, kernel_key
 from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
@@ -124,7 +124,7 @@ class Commands:
             case "delete_arrays":
                 self._residents.delete(message.delete_arrays.array_ids)
                 release_aliased()
-            case "measure" | "end_measuring":
+            case "measure" | "discard_trial_blocks":
                 self._measure(message)
             case "compile_known_answer" | "run_known_answer":
                 self._check_known_answer(message)
@@ -161,7 +161,7 @@ class Commands:
         with _Answer(self._link, message.call_id) as answer:
             program = self._programs[command.key_digest].result(timeout=0).program
             launch = self._executor.launch(program, command, message.request_id)
-            tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
+            tell = answer.report_gathered if command.report_gathered else _tell_nobody
             if launch.is_ready:  # handing it to another thread would take longer than the rest
                 self._finish(answer, launch, tell)
             else:
@@ -175,7 +175,7 @@ class Commands:
             answer.send(executed=executed)
 
     def _measure(self, message: link_pb2.FrontEndMessage) -> None:
-        if message.HasField("end_measuring"):
+        if message.HasField("discard_trial_blocks"):
             self._bench.clear()
             return
         with _Answer(self._link, message.call_id) as answer:
@@ -224,7 +224,7 @@ class Commands:
             # Here and once, or a later command could delete it first: in one process, and not in the others.
             resident = self._residents.find(command.array_id)
             target = self._executor.target(resident.type, command.result)
-            tell = answer.tell_gathered if command.tell_gathered else _tell_nobody
+            tell = answer.report_gathered if command.report_gathered else _tell_nobody
             self._finishers.submit(self._finish_get, answer, resident, target, tell, message.request_id)
 
     def _finish_get(
@@ -293,7 +293,7 @@ class _Answer:
             return True
         return False
 
-    def tell_gathered(self, byte_count: int) -> None:
+    def report_gathered(self, byte_count: int) -> None:
         """Tells how many bytes of the results are in place, before the answer itself."""
         self.send(gathered=link_pb2.Gathered(byte_count=byte_count))
 
@@ -365,7 +365,7 @@ def _candidates(resolved: Resolved, key: KernelKey) -> link_pb2.Candidates:
     operands, results = resolved.problem.operands, resolved.problem.results
     made = sum(result.nbytes for result in results)
     nbytes = made and made + sum(operand.nbytes for operand in operands if operand is not None)
-    return link_pb2.Candidates(choice_digest=choice_digest(key), strategies=resolved.candidates, call_bytes=nbytes)
+    return link_pb2.Candidates(tuning_digest=tuning_digest(key), strategies=resolved.candidates, call_bytes=nbytes)
 
 
 def _prepared(compiled: _Compiled, resolved: Resolved, known_answers: Sequence[str]) -> link_pb2.Prepared:

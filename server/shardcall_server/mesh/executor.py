@@ -146,9 +146,9 @@ class Executor:
         answer.gather_seconds = time.monotonic() - began
         return answer
 
-    def target(self, kind: ArrayType, to: link_pb2.ResultPlace) -> Target | None:
+    def target(self, kind: ArrayType, to: link_pb2.ResultDestination) -> Target | None:
         """Where a result goes; None for into the answer, or nowhere: it stays."""
-        match to.WhichOneof("place"):
+        match to.WhichOneof("destination"):
             case "span":
                 return Target(kind, self._memory.view(kind, to.span))
             case "blocks":
@@ -157,7 +157,7 @@ class Executor:
 
     def source(self, kind: ArrayType, data: link_pb2.TensorData) -> Source:
         """An array that lies in a message or in shared memory."""
-        match data.WhichOneof("place"):
+        match data.WhichOneof("source"):
             case "inline":
                 return Source(kind, np.ndarray(kind.shape, kind.dtype, buffer=data.inline))
             case "blocks":
@@ -167,7 +167,7 @@ class Executor:
     def _argument(
         self, kind: ArrayType, placement: Placement, data: link_pb2.TensorData, *, direct: bool
     ) -> jax.Array | np.ndarray:
-        if data.WhichOneof("place") == "array_id":
+        if data.WhichOneof("source") == "array_id":
             return self._residents.as_operand(data.array_id, placement)
         source = self.source(kind, data)
         small = self._is_one_process and kind.nbytes <= _SMALL_BYTES and kind.shape == placement.padded

@@ -26,7 +26,7 @@ from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
 from shardcall.v1 import server_info_service_pb2 as shardcall_dot_v1_dot_server__info__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall_worker/v1/host_service.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a&shardcall/v1/server_info_service.proto\"\x94\x03\n\x0bJoinRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.shardcall_worker.v1.HelloH\x00\x12-\n\x04\x62\x65\x61t\x18\x02 \x01(\x0b\x32\x1d.shardcall_worker.v1.HostBeatH\x00\x12<\n\x0eworker_started\x18\x03 \x01(\x0b\x32\".shardcall_worker.v1.WorkerStartedH\x00\x12\x38\n\x0cworker_ended\x18\x04 \x01(\x0b\x32 .shardcall_worker.v1.WorkerEndedH\x00\x12\x18\n\x0eworker_message\x18\x05 \x01(\x0cH\x00\x12/\n\x07results\x18\x07 \x01(\x0b\x32\x1c.shardcall_worker.v1.ResultsH\x00\x12*\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12/\n\x07leaving\x18\x08 \x01(\x0b\x32\x1c.shardcall_worker.v1.LeavingH\x00\x42\t\n\x07message\"\t\n\x07Leaving\"\x1a\n\x07Results\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\"\x9d\x02\n\x0cJoinResponse\x12/\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.shardcall_worker.v1.WelcomeH\x00\x12\x38\n\x0cstart_worker\x18\x02 \x01(\x0b\x32 .shardcall_worker.v1.StartWorkerH\x00\x12\x36\n\x0bstop_worker\x18\x03 \x01(\x0b\x32\x1f.shardcall_worker.v1.StopWorkerH\x00\x12\x33\n\x07\x63ommand\x18\x04 \x01(\x0b\x32 .shardcall_worker.v1.HostCommandH\x00\x12*\n\x05\x63hunk\x18\x05 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"a\n\x05Hello\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\x0f\n\x07\x64\x65vices\x18\x04 \x01(\r\"j\n\x08HostBeat\x12\x18\n\x10worker_cpu_ticks\x18\x01 \x01(\x04\x12\x13\n\x0bspare_ready\x18\x02 \x01(\x08\x12\x18\n\x10\x61rriving_call_id\x18\x03 \x01(\x04\x12\x15\n\rarrived_bytes\x18\x04 \x01(\x04\"/\n\x07Welcome\x12\x10\n\x08platform\x18\x01 \x01(\t\x12\x12\n\nkeep_spare\x18\x02 \x01(\x08\"D\n\x0bStartWorker\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x13\n\x0bsocket_path\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x0c\"f\n\rWorkerStarted\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x11\n\tis_linked\x18\x03 \x01(\x08\x12\x11\n\tfree_port\x18\x04 \x01(\r\x12\x10\n\x08stood_by\x18\x05 \x01(\x08\"/\n\x0bWorkerEnded\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\x05\"\x1e\n\nStopWorker\x12\x10\n\x08start_id\x18\x01 \x01(\x04\"}\n\x0bHostCommand\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x19\n\x11\x66ront_end_message\x18\x02 \x01(\x0c\x12\x15\n\roperand_bytes\x18\x03 \x01(\x04\x12\x14\n\x0cresult_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cresult_begin\x18\x05 \x01(\x04\x32^\n\x0bHostService\x12O\n\x04Join\x12 .shardcall_worker.v1.JoinRequest\x1a!.shardcall_worker.v1.JoinResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall_worker/v1/host_service.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a&shardcall/v1/server_info_service.proto\"\x9e\x03\n\x0bJoinRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.shardcall_worker.v1.HelloH\x00\x12\x37\n\theartbeat\x18\x02 \x01(\x0b\x32\".shardcall_worker.v1.HostHeartbeatH\x00\x12<\n\x0eworker_started\x18\x03 \x01(\x0b\x32\".shardcall_worker.v1.WorkerStartedH\x00\x12\x38\n\x0cworker_ended\x18\x04 \x01(\x0b\x32 .shardcall_worker.v1.WorkerEndedH\x00\x12\x18\n\x0eworker_message\x18\x05 \x01(\x0cH\x00\x12/\n\x07results\x18\x07 \x01(\x0b\x32\x1c.shardcall_worker.v1.ResultsH\x00\x12*\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12/\n\x07leaving\x18\x08 \x01(\x0b\x32\x1c.shardcall_worker.v1.LeavingH\x00\x42\t\n\x07message\"\t\n\x07Leaving\"\x1a\n\x07Results\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\"\x9d\x02\n\x0cJoinResponse\x12/\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.shardcall_worker.v1.WelcomeH\x00\x12\x38\n\x0cstart_worker\x18\x02 \x01(\x0b\x32 .shardcall_worker.v1.StartWorkerH\x00\x12\x36\n\x0bstop_worker\x18\x03 \x01(\x0b\x32\x1f.shardcall_worker.v1.StopWorkerH\x00\x12\x33\n\x07\x63ommand\x18\x04 \x01(\x0b\x32 .shardcall_worker.v1.HostCommandH\x00\x12*\n\x05\x63hunk\x18\x05 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"a\n\x05Hello\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\x0f\n\x07\x64\x65vices\x18\x04 \x01(\r\"o\n\rHostHeartbeat\x12\x18\n\x10worker_cpu_ticks\x18\x01 \x01(\x04\x12\x13\n\x0bspare_ready\x18\x02 \x01(\x08\x12\x18\n\x10\x61rriving_call_id\x18\x03 \x01(\x04\x12\x15\n\rarrived_bytes\x18\x04 \x01(\x04\"/\n\x07Welcome\x12\x10\n\x08platform\x18\x01 \x01(\t\x12\x12\n\nkeep_spare\x18\x02 \x01(\x08\"D\n\x0bStartWorker\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x13\n\x0bsocket_path\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x0c\"f\n\rWorkerStarted\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x11\n\tis_linked\x18\x03 \x01(\x08\x12\x11\n\tfree_port\x18\x04 \x01(\r\x12\x10\n\x08stood_by\x18\x05 \x01(\x08\"/\n\x0bWorkerEnded\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\x05\"\x1e\n\nStopWorker\x12\x10\n\x08start_id\x18\x01 \x01(\x04\"}\n\x0bHostCommand\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x19\n\x11\x66ront_end_message\x18\x02 \x01(\x0c\x12\x15\n\roperand_bytes\x18\x03 \x01(\x04\x12\x14\n\x0cresult_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cresult_begin\x18\x05 \x01(\x04\x32^\n\x0bHostService\x12O\n\x04Join\x12 .shardcall_worker.v1.JoinRequest\x1a!.shardcall_worker.v1.JoinResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,29 +34,29 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall_worker.v1.host_se
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_JOINREQUEST']._serialized_start=130
-  _globals['_JOINREQUEST']._serialized_end=534
-  _globals['_LEAVING']._serialized_start=536
-  _globals['_LEAVING']._serialized_end=545
-  _globals['_RESULTS']._serialized_start=547
-  _globals['_RESULTS']._serialized_end=573
-  _globals['_JOINRESPONSE']._serialized_start=576
-  _globals['_JOINRESPONSE']._serialized_end=861
-  _globals['_HELLO']._serialized_start=863
-  _globals['_HELLO']._serialized_end=960
-  _globals['_HOSTBEAT']._serialized_start=962
-  _globals['_HOSTBEAT']._serialized_end=1068
-  _globals['_WELCOME']._serialized_start=1070
-  _globals['_WELCOME']._serialized_end=1117
-  _globals['_STARTWORKER']._serialized_start=1119
-  _globals['_STARTWORKER']._serialized_end=1187
-  _globals['_WORKERSTARTED']._serialized_start=1189
-  _globals['_WORKERSTARTED']._serialized_end=1291
-  _globals['_WORKERENDED']._serialized_start=1293
-  _globals['_WORKERENDED']._serialized_end=1340
-  _globals['_STOPWORKER']._serialized_start=1342
-  _globals['_STOPWORKER']._serialized_end=1372
-  _globals['_HOSTCOMMAND']._serialized_start=1374
-  _globals['_HOSTCOMMAND']._serialized_end=1499
-  _globals['_HOSTSERVICE']._serialized_start=1501
-  _globals['_HOSTSERVICE']._serialized_end=1595
+  _globals['_JOINREQUEST']._serialized_end=544
+  _globals['_LEAVING']._serialized_start=546
+  _globals['_LEAVING']._serialized_end=555
+  _globals['_RESULTS']._serialized_start=557
+  _globals['_RESULTS']._serialized_end=583
+  _globals['_JOINRESPONSE']._serialized_start=586
+  _globals['_JOINRESPONSE']._serialized_end=871
+  _globals['_HELLO']._serialized_start=873
+  _globals['_HELLO']._serialized_end=970
+  _globals['_HOSTHEARTBEAT']._serialized_start=972
+  _globals['_HOSTHEARTBEAT']._serialized_end=1083
+  _globals['_WELCOME']._serialized_start=1085
+  _globals['_WELCOME']._serialized_end=1132
+  _globals['_STARTWORKER']._serialized_start=1134
+  _globals['_STARTWORKER']._serialized_end=1202
+  _globals['_WORKERSTARTED']._serialized_start=1204
+  _globals['_WORKERSTARTED']._serialized_end=1306
+  _globals['_WORKERENDED']._serialized_start=1308
+  _globals['_WORKERENDED']._serialized_end=1355
+  _globals['_STOPWORKER']._serialized_start=1357
+  _globals['_STOPWORKER']._serialized_end=1387
+  _globals['_HOSTCOMMAND']._serialized_start=1389
+  _globals['_HOSTCOMMAND']._serialized_end=1514
+  _globals['_HOSTSERVICE']._serialized_start=1516
+  _globals['_HOSTSERVICE']._serialized_end=1610
 # @@protoc_insertion_point(module_scope)

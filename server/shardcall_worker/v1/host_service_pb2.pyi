@@ -27,7 +27,7 @@ class JoinRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
-    BEAT_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
     WORKER_STARTED_FIELD_NUMBER: _builtins.int
     WORKER_ENDED_FIELD_NUMBER: _builtins.int
     WORKER_MESSAGE_FIELD_NUMBER: _builtins.int
@@ -41,7 +41,7 @@ class JoinRequest(_message.Message):
         """The first message."""
 
     @_builtins.property
-    def beat(self) -> Global___HostBeat:
+    def heartbeat(self) -> Global___HostHeartbeat:
         """The agent lives. Sent every second."""
 
     @_builtins.property
@@ -68,7 +68,7 @@ class JoinRequest(_message.Message):
         self,
         *,
         hello: Global___Hello | None = ...,
-        beat: Global___HostBeat | None = ...,
+        heartbeat: Global___HostHeartbeat | None = ...,
         worker_started: Global___WorkerStarted | None = ...,
         worker_ended: Global___WorkerEnded | None = ...,
         worker_message: _builtins.bytes = ...,
@@ -76,11 +76,11 @@ class JoinRequest(_message.Message):
         chunk: _array_pb2.TensorChunk | None = ...,
         leaving: Global___Leaving | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "chunk", b"chunk", "hello", b"hello", "leaving", b"leaving", "message", b"message", "results", b"results", "worker_ended", b"worker_ended", "worker_message", b"worker_message", "worker_started", b"worker_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "results", b"results", "worker_ended", b"worker_ended", "worker_message", b"worker_message", "worker_started", b"worker_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "chunk", b"chunk", "hello", b"hello", "leaving", b"leaving", "message", b"message", "results", b"results", "worker_ended", b"worker_ended", "worker_message", b"worker_message", "worker_started", b"worker_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "heartbeat", b"heartbeat", "hello", b"hello", "leaving", b"leaving", "message", b"message", "results", b"results", "worker_ended", b"worker_ended", "worker_message", b"worker_message", "worker_started", b"worker_started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "worker_started", "worker_ended", "worker_message", "results", "chunk", "leaving"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "worker_started", "worker_ended", "worker_message", "results", "chunk", "leaving"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -216,7 +216,7 @@ class Hello(_message.Message):
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
-class HostBeat(_message.Message):
+class HostHeartbeat(_message.Message):
     """The agent lives."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -249,7 +249,7 @@ class HostBeat(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HostBeat: _TypeAlias = HostBeat  # noqa: Y015
+Global___HostHeartbeat: _TypeAlias = HostHeartbeat  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):

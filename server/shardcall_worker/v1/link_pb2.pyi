@@ -55,7 +55,7 @@ class FrontEndMessage(_message.Message):
     GET_ARRAY_FIELD_NUMBER: _builtins.int
     DELETE_ARRAYS_FIELD_NUMBER: _builtins.int
     MEASURE_FIELD_NUMBER: _builtins.int
-    END_MEASURING_FIELD_NUMBER: _builtins.int
+    DISCARD_TRIAL_BLOCKS_FIELD_NUMBER: _builtins.int
     START_PROFILE_FIELD_NUMBER: _builtins.int
     STOP_PROFILE_FIELD_NUMBER: _builtins.int
     COMPILE_KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
@@ -124,7 +124,7 @@ class FrontEndMessage(_message.Message):
         """Time a compiled kernel."""
 
     @_builtins.property
-    def end_measuring(self) -> _measure_pb2.EndMeasuring:
+    def discard_trial_blocks(self) -> _measure_pb2.DiscardTrialBlocks:
         """Forget the blocks that were made for timing."""
 
     @_builtins.property
@@ -162,17 +162,17 @@ class FrontEndMessage(_message.Message):
         get_array: Global___GetArray | None = ...,
         delete_arrays: Global___DeleteArrays | None = ...,
         measure: _measure_pb2.Measure | None = ...,
-        end_measuring: _measure_pb2.EndMeasuring | None = ...,
+        discard_trial_blocks: _measure_pb2.DiscardTrialBlocks | None = ...,
         start_profile: _profile_pb2.StartProfile | None = ...,
         stop_profile: _profile_pb2.StopProfile | None = ...,
         compile_known_answer: _known_answer_pb2.CompileKnownAnswer | None = ...,
         run_known_answer: _known_answer_pb2.RunKnownAnswer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "end_measuring", b"end_measuring", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "end_measuring", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "discard_trial_blocks", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -513,10 +513,10 @@ class Candidates(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    CHOICE_DIGEST_FIELD_NUMBER: _builtins.int
+    TUNING_DIGEST_FIELD_NUMBER: _builtins.int
     STRATEGIES_FIELD_NUMBER: _builtins.int
     CALL_BYTES_FIELD_NUMBER: _builtins.int
-    choice_digest: _builtins.str
+    tuning_digest: _builtins.str
     """SHA-256 over the parts of its key, with "auto" for the strategy."""
     call_bytes: _builtins.int
     """Bytes of operands and results together; 0 where there is nothing to
@@ -529,13 +529,13 @@ class Candidates(_message.Message):
     def __init__(
         self,
         *,
-        choice_digest: _builtins.str = ...,
+        tuning_digest: _builtins.str = ...,
         strategies: _abc.Iterable[_builtins.str] | None = ...,
         call_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_bytes", b"call_bytes", "choice_digest", b"choice_digest", "strategies", b"strategies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_bytes", b"call_bytes", "strategies", b"strategies", "tuning_digest", b"tuning_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -759,18 +759,18 @@ class TensorData(_message.Message):
         array_id: _builtins.int = ...,
         blocks: Global___MemorySpan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "inline", b"inline", "place", b"place", "span", b"span"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "inline", b"inline", "source", b"source", "span", b"span"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "inline", b"inline", "place", b"place", "span", b"span"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "inline", b"inline", "source", b"source", "span", b"span"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["inline", "span", "array_id", "blocks"]  # noqa: Y015
-    _WhichOneofArgType_place: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_place) -> _WhichOneofReturnType_place | None: ...
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["inline", "span", "array_id", "blocks"]  # noqa: Y015
+    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
 
 Global___TensorData: _TypeAlias = TensorData  # noqa: Y015
 
 @_typing.final
-class ResultPlace(_message.Message):
+class ResultDestination(_message.Message):
     """Where a result is to go."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -798,15 +798,15 @@ class ResultPlace(_message.Message):
         array_id: _builtins.int = ...,
         blocks: Global___MemorySpan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "place", b"place", "span", b"span"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "destination", b"destination", "span", b"span"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "place", b"place", "span", b"span"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "blocks", b"blocks", "destination", b"destination", "span", b"span"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_place: _TypeAlias = _typing.Literal["span", "array_id", "blocks"]  # noqa: Y015
-    _WhichOneofArgType_place: _TypeAlias = _typing.Literal["place", b"place"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_place) -> _WhichOneofReturnType_place | None: ...
+    _WhichOneofReturnType_destination: _TypeAlias = _typing.Literal["span", "array_id", "blocks"]  # noqa: Y015
+    _WhichOneofArgType_destination: _TypeAlias = _typing.Literal["destination", b"destination"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_destination) -> _WhichOneofReturnType_destination | None: ...
 
-Global___ResultPlace: _TypeAlias = ResultPlace  # noqa: Y015
+Global___ResultDestination: _TypeAlias = ResultDestination  # noqa: Y015
 
 @_typing.final
 class Execute(_message.Message):
@@ -817,17 +817,17 @@ class Execute(_message.Message):
     KEY_DIGEST_FIELD_NUMBER: _builtins.int
     OPERANDS_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
-    TELL_GATHERED_FIELD_NUMBER: _builtins.int
+    REPORT_GATHERED_FIELD_NUMBER: _builtins.int
     key_digest: _builtins.str
     """Which."""
-    tell_gathered: _builtins.bool
+    report_gathered: _builtins.bool
     """Whether to send Gathered as parts of the results are in place."""
     @_builtins.property
     def operands(self) -> _containers.RepeatedCompositeFieldContainer[Global___TensorData]:
         """The operands' bytes; an operand left out has none."""
 
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResultPlace]:
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResultDestination]:
         """Where results go, one each."""
 
     def __init__(
@@ -835,12 +835,12 @@ class Execute(_message.Message):
         *,
         key_digest: _builtins.str = ...,
         operands: _abc.Iterable[Global___TensorData] | None = ...,
-        results: _abc.Iterable[Global___ResultPlace] | None = ...,
-        tell_gathered: _builtins.bool = ...,
+        results: _abc.Iterable[Global___ResultDestination] | None = ...,
+        report_gathered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_digest", b"key_digest", "operands", b"operands", "results", b"results", "tell_gathered", b"tell_gathered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key_digest", b"key_digest", "operands", b"operands", "report_gathered", b"report_gathered", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -956,25 +956,25 @@ class GetArray(_message.Message):
 
     ARRAY_ID_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
-    TELL_GATHERED_FIELD_NUMBER: _builtins.int
+    REPORT_GATHERED_FIELD_NUMBER: _builtins.int
     array_id: _builtins.int
     """Which."""
-    tell_gathered: _builtins.bool
+    report_gathered: _builtins.bool
     """Whether to send Gathered as parts of it are in place."""
     @_builtins.property
-    def result(self) -> Global___ResultPlace:
+    def result(self) -> Global___ResultDestination:
         """Where to; an array_id is not allowed here."""
 
     def __init__(
         self,
         *,
         array_id: _builtins.int = ...,
-        result: Global___ResultPlace | None = ...,
-        tell_gathered: _builtins.bool = ...,
+        result: Global___ResultDestination | None = ...,
+        report_gathered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "result", b"result", "tell_gathered", b"tell_gathered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "report_gathered", b"report_gathered", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1024,7 +1024,7 @@ class Executed(_message.Message):
     def inline_results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The results' bytes, if asked for in the answer. Of a mesh of several
         processes the blocks that are this one's to give, as in
-        `ResultPlace.blocks`.
+        `ResultDestination.blocks`.
         """
 
     def __init__(

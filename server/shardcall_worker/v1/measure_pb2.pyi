@@ -77,7 +77,7 @@ class Measured(_message.Message):
 Global___Measured: _TypeAlias = Measured  # noqa: Y015
 
 @_typing.final
-class EndMeasuring(_message.Message):
+class DiscardTrialBlocks(_message.Message):
     """Forget the blocks that were made for Measure. No answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -91,4 +91,4 @@ class EndMeasuring(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EndMeasuring: _TypeAlias = EndMeasuring  # noqa: Y015
+Global___DiscardTrialBlocks: _TypeAlias = DiscardTrialBlocks  # noqa: Y015

@@ -19,8 +19,8 @@ class MeshState:
         ready: whether it answers.
         ready_seconds: since when; 0 where it does not.
         restarts: how often it ended and was started again, since the server's start.
-        last_end_reason: why it ended the last time; empty where it never did.
-        last_end_seconds: how long ago that was.
+        last_exit_reason: why it ended the last time; empty where it never did.
+        seconds_since_exit: how long ago that was.
         spare_ready: whether another worker stands by; of several hosts, one on each.
         hosts: those of a mesh of several, in the order of their processes.
         missing: which hosts are missing, in words; empty where none is.
@@ -29,8 +29,8 @@ class MeshState:
     ready: bool = False
     ready_seconds: float = 0.0
     restarts: int = 0
-    last_end_reason: str = ""
-    last_end_seconds: float = 0.0
+    last_exit_reason: str = ""
+    seconds_since_exit: float = 0.0
     spare_ready: bool = False
     hosts: tuple[HostState, ...] = ()
     missing: str = ""
@@ -38,7 +38,7 @@ class MeshState:
     def __str__(self) -> str:
         serves = f"ready for {self.ready_seconds:.0f} s" if self.ready else "not ready"
         spare = "a spare worker stands by" if self.spare_ready else "no spare worker"
-        ended = f"; the last time {self.last_end_seconds:.0f} s ago: {self.last_end_reason}" if self.restarts else ""
+        ended = f"; the last time {self.seconds_since_exit:.0f} s ago: {self.last_exit_reason}" if self.restarts else ""
         missing = f"; hosts are missing: {self.missing}" if self.missing else ""
         return f"{serves}, {spare}, restarted {self.restarts} times{ended}{missing}"
 

@@ -153,7 +153,7 @@ class Execution:
                 check_no_transfers(found.plan, operands, mesh.ready)
             return Prepared(completed, tuple(operands), mesh, found, refuse_transfers, keeps)
 
-    def start(self, call: Call, prepared: Prepared, storage: CallBuffers, *, tell_gathered: bool = False) -> Running:
+    def start(self, call: Call, prepared: Prepared, storage: CallBuffers, *, report_gathered: bool = False) -> Running:
         """Hands a call whose operands are in place to the mesh.
 
         If the mesh ended before that, the next one takes it.
@@ -162,7 +162,7 @@ class Execution:
             call: whose it is.
             prepared: what runs.
             storage: where operands are and results go; held until the worker has answered.
-            tell_gathered: whether the results are wanted piece by piece.
+            report_gathered: whether the results are wanted piece by piece.
 
         Raises:
             CallError: no memory for the results, or as `prepare`.
@@ -177,7 +177,7 @@ class Execution:
                 key_digest=prepared.found.program.key,
                 operands=storage.operands,
                 results=storage.results,
-                tell_gathered=tell_gathered,
+                report_gathered=report_gathered,
             )
             try:
                 _send(prepared, link_pb2.FrontEndMessage(execute=command), storage, running, turn)

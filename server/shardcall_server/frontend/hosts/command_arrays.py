@@ -17,7 +17,7 @@ def operands_of(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.TensorDa
     return []
 
 
-def results_of(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.ResultPlace]:
+def results_of(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.ResultDestination]:
     """Where the results of a command go."""
     match message.WhichOneof("command"):
         case "execute":

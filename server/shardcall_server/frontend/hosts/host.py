@@ -109,10 +109,10 @@ class Host:
             return
         match message.WhichOneof("message"):
             case "beat":
-                self.spare_ready = message.beat.spare_ready
+                self.spare_ready = message.heartbeat.spare_ready
                 if worker is not None:
-                    worker.cpu_ticks = message.beat.worker_cpu_ticks
-                    worker.relayed.has_arrived(message.beat.arriving_call_id, message.beat.arrived_bytes)
+                    worker.cpu_ticks = message.heartbeat.worker_cpu_ticks
+                    worker.relayed.has_arrived(message.heartbeat.arriving_call_id, message.heartbeat.arrived_bytes)
             case "worker_started":
                 self._started(message.worker_started)
             case "worker_ended":

@@ -64,7 +64,7 @@ class CallBuffers:
     region: Region | None = None
     region_bytes: int = 0
     operands: list[link_pb2.TensorData] = field(default_factory=list)
-    results: list[link_pb2.ResultPlace] = field(default_factory=list)
+    results: list[link_pb2.ResultDestination] = field(default_factory=list)
     segment_id: bytes = b""
     memory: list[_Held] = field(default_factory=list)
 
@@ -127,7 +127,7 @@ class BufferAllocator:
             ]
             in_region = [place for place in placed if place is not None]
             if kept:
-                storage.results = [link_pb2.ResultPlace(array_id=array_id) for array_id in kept]
+                storage.results = [link_pb2.ResultDestination(array_id=array_id) for array_id in kept]
             elif not self._segment_room(call, storage, results, space):
                 in_region += _result_places(storage, results)
             if in_region:
@@ -174,7 +174,7 @@ class BufferAllocator:
         offset = space.offset
         for result in results:
             span = link_pb2.MemorySpan(memory_id=segment.memory_id, offset=offset)
-            storage.results.append(link_pb2.ResultPlace(span=span))
+            storage.results.append(link_pb2.ResultDestination(span=span))
             offset += aligned(result.nbytes)
         storage.segment_id = space.segment_id
         return True
@@ -200,7 +200,7 @@ def _count(call: Call, operands: Sequence[OperandSource], results: Sequence[Arra
 
 
 def _result_places(storage: CallBuffers, results: Sequence[ArrayType]) -> list[tuple[link_pb2.MemorySpan, int]]:
-    storage.results = [link_pb2.ResultPlace() for _ in results]
+    storage.results = [link_pb2.ResultDestination() for _ in results]
     if sum(result.nbytes for result in results) <= INLINE_LINK_BYTES:
         return []
     for place in storage.results:

@@ -132,7 +132,7 @@ class Decisions:
 
     def recall(self, candidates: link_pb2.Candidates) -> Choice | None:
         """What was chosen among some candidates before."""
-        return self._autotuner.tuning_cache.find(candidates.choice_digest, tuple(candidates.strategies))
+        return self._autotuner.tuning_cache.find(candidates.tuning_digest, tuple(candidates.strategies))
 
     def hold(self, call: bytes, preparation: Preparation, found: CacheEntry) -> bool:
         """Whether a call waits until its strategies are timed, and `Programs.go_on` is asked for what it waits for.
@@ -145,15 +145,15 @@ class Decisions:
         candidates = preparation.candidates
         if candidates is None or preparation.choice or preparation.refusals or candidates.call_bytes < _MIN_TIMED_BYTES:
             return False
-        if candidates.choice_digest in self._given_up:
+        if candidates.tuning_digest in self._given_up:
             return False
-        undecided = self._undecided.get(candidates.choice_digest)
+        undecided = self._undecided.get(candidates.tuning_digest)
         if undecided is None:
             undecided = _Undecided(tuple(candidates.strategies), found.plan.strategy_reason)
-            measurement = self._measurement(candidates.choice_digest, undecided, preparation)
+            measurement = self._measurement(candidates.tuning_digest, undecided, preparation)
             undecided.held = self._autotuner.take_now(measurement)
             if undecided.held or self._autotuner.take_later(measurement):
-                self._undecided[candidates.choice_digest] = undecided
+                self._undecided[candidates.tuning_digest] = undecided
         undecided.calls.add(call)
         if undecided.held:
             undecided.waiting[call] = found

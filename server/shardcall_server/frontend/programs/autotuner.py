@@ -129,7 +129,7 @@ class Trial:
             raise error
 
     def _end(self) -> None:
-        self.session.tell(link_pb2.FrontEndMessage(end_measuring=measure_pb2.EndMeasuring()))
+        self.session.tell(link_pb2.FrontEndMessage(discard_trial_blocks=measure_pb2.DiscardTrialBlocks()))
 
 
 class Autotuner:

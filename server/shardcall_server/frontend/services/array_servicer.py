@@ -104,7 +104,7 @@ class ArrayServicer:
         with self._stores.allocate(call, [], [resident.type], space=space) as storage:
             if storage.region is not None:
                 storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the array"))
-            command = link_pb2.GetArray(array_id=resident.array_id, result=storage.results[0], tell_gathered=True)
+            command = link_pb2.GetArray(array_id=resident.array_id, result=storage.results[0], report_gathered=True)
             turn = self._queue.take(call)
             running = Running(call)
             _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), storage, running, turn)
@@ -156,7 +156,9 @@ class ArrayServicer:
         self, request: array_service_pb2.RenewLeaseRequest, call: Call
     ) -> array_service_pb2.RenewLeaseResponse:
         """Makes a lease last longer."""
-        return array_service_pb2.RenewLeaseResponse(found=self._residents.renew(request.lease_id, call.principal_name))
+        return array_service_pb2.RenewLeaseResponse(
+            holds_arrays=self._residents.renew(request.lease_id, call.principal_name)
+        )
 
     def _check_put(self, header: array_service_pb2.PutArrayHeader, owner: str) -> OperandSource:
         # As the parts of a call, the mesh and the spec are refused in the same words.

@@ -148,7 +148,7 @@ class KernelServicer:
             with call.phase("receive"):
                 operand_reader.take_inline(header.operands)
                 operand_reader.take_chunks(header.operands, requests)
-            running = self._execution.start(call, prepared, results.storage, tell_gathered=True)
+            running = self._execution.start(call, prepared, results.storage, report_gathered=True)
             # What goes wrong in the kernel is said instead of the header.
             running.wait_for(1)
             sent = commit(running, kept, prepared.found.plan) if kept else results.announced()

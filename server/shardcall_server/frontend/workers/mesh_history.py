@@ -50,7 +50,7 @@ class MeshHistory:
             ready=since is not None,
             ready_seconds=0.0 if since is None else now - since,
             restarts=sum(self.ends.values()),
-            last_end_reason=self._last.reason if self._last else "",
-            last_end_seconds=now - self._last_at if self._last else 0.0,
+            last_exit_reason=self._last.reason if self._last else "",
+            seconds_since_exit=now - self._last_at if self._last else 0.0,
             spare_ready=spare_ready,
         )
