@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardcall_server.compilation.keys import Platform, tuning_digest, kernel_key
+from shardcall_server.compilation.keys import Platform, kernel_key, tuning_digest
 from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
 from shardcall_server.kernels.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.convolve import Convolve

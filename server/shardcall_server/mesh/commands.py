@@ -21,7 +21,7 @@ import structlog
 
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.disk_cache import DiskCache, Origin
-from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest, kernel_key
+from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key, tuning_digest
 from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolved, resolve
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten

@@ -108,7 +108,7 @@ class Host:
                 worker.relayed.take_chunk(self._results_of, message.data)
             return
         match message.WhichOneof("message"):
-            case "beat":
+            case "heartbeat":
                 self.spare_ready = message.heartbeat.spare_ready
                 if worker is not None:
                     worker.cpu_ticks = message.heartbeat.worker_cpu_ticks
