@@ -19,7 +19,7 @@ from faults.host_faults import proxied_cluster
 import shardcall as sc
 from shardcall import P
 from shardcall._src.wire import token_file
-from shardcall_server.frontend.workers.ends import End
+from shardcall_server.frontend.workers.exit_reason import ExitReason
 from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
@@ -133,16 +133,16 @@ def test_a_gap_in_the_commands_ends_the_mesh_with_the_reason():
     session = MeshSession(
         [WorkerProcess("cpu", "info")], [link_pb2.Start(virtual_devices=1, platform="cpu")], Quarantine()
     )
-    ended: list[End] = []
+    ended: list[ExitReason] = []
     running = threading.Thread(target=lambda: ended.append(session.run()))
     running.start()
     try:
         session.ready.result(_START_S)
-        session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
+        session.notify(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
         skipped = link_pb2.FrontEndMessage(sequence=3, trim=link_pb2.Trim())
-        session.members[0].worker.link.send(skipped.SerializeToString())
+        session.connections[0].worker.link.send(skipped.SerializeToString())
         running.join(_START_S)
         assert [end.reason for end in ended] == ["the workers got out of step: command 3 came after command 1"]
     finally:
-        session.members[0].worker.kill()
+        session.connections[0].worker.kill()
         running.join()

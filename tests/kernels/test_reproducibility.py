@@ -21,7 +21,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import padded_shape
 from shardcall_server.kernels.library import kernels
 from shardcall_server.kernels.reproducibility import Reproducibility, differing_bits
-from shardcall_server.mesh.placement import Copier, gather, place
+from shardcall_server.mesh.placement import ParallelCopier, gather, place
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
 PROMISING = {
@@ -97,7 +97,7 @@ def promised(kernel: Kernel, name: str) -> Iterator[tuple[Call, tuple[np.ndarray
 
 def run_together(calls: Sequence[Call], operands: Sequence[Sequence[np.ndarray | None]]) -> list[list[np.ndarray]]:
     """The results of calls on one mesh, compiled as one program: each by itself takes several times as long."""
-    resolved, copier = [wanted.resolve() for wanted in calls], Copier()
+    resolved, copier = [wanted.resolve() for wanted in calls], ParallelCopier()
     mesh = build_mesh(resolved[0].problem.mesh, resolved[0].device_ids)
     bodies = [item.strategy.build(item.problem, mesh) for item in resolved]
     placed = []

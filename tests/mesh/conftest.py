@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import jax
 import pytest
 
-from shardcall_server.mesh.placement import Copier
+from shardcall_server.mesh.placement import ParallelCopier
 
 DEVICES = 8
 jax.config.update("jax_platforms", "cpu")
@@ -16,7 +16,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 @pytest.fixture
-def copier() -> Iterator[Copier]:
-    made = Copier()
+def copier() -> Iterator[ParallelCopier]:
+    made = ParallelCopier()
     yield made
     made.close()

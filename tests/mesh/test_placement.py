@@ -14,7 +14,7 @@ import pytest
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape
 from shardcall_server.mesh import placement as placement_module
-from shardcall_server.mesh.placement import Copier, gather, place
+from shardcall_server.mesh.placement import ParallelCopier, gather, place
 
 ROWS = MeshAxes((("x", 8),))
 ALIGNMENT = 64
@@ -205,7 +205,7 @@ def test_gathering_takes_no_memory_of_its_own(copier):
 
 
 def test_a_copy_that_many_ask_for_at_once_is_done_for_all():
-    copier, done = Copier(), np.zeros(8, np.uint8)
+    copier, done = ParallelCopier(), np.zeros(8, np.uint8)
 
     def copy(begin: int, end: int) -> None:
         if end - begin == 4:  # half: within, another asks

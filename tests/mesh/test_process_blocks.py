@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.link.process_blocks import Blocks, Bounds, blocks_of, crop, device_blocks, laid_out_bytes, lay_out
-from shardcall_server.mesh.placement import Copier, gather_blocks, gathered_bytes, place_blocks
+from shardcall_server.mesh.placement import ParallelCopier, gather_blocks, gathered_bytes, place_blocks
 
 DEVICES = 8
 ALIGNMENT = 64
@@ -133,7 +133,7 @@ def test_front_end_and_worker_lay_out_alike_whether_padding_is_cut_off_before_or
 
 @pytest.fixture(scope="module")
 def one_copier():
-    made = Copier()
+    made = ParallelCopier()
     yield made
     made.close()
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.link.framing import Link, LinkClosedError
@@ -34,7 +34,7 @@ class FakeWorker:
         self.host = host
         self.link: Any = Link(ours)
         self.data_link: Any = None
-        self.lost: Stop | None = None
+        self.lost: StopRequest | None = None
         self.pid = 1
         self.cpu_ticks = 0
         self.status = 0
@@ -74,7 +74,7 @@ class FakeWorker:
     def wait(self, timeout_s: float) -> bool:
         return self._gone.wait(timeout_s)
 
-    def end(self) -> int:
+    def terminate(self) -> int:
         self.link.close()
         if not self.wait(0.2):
             self.kill()
@@ -117,7 +117,7 @@ class Running:
         self.workers = workers
         self.session = MeshSession(workers, [link_pb2.Start() for _ in workers], Quarantine())
         self._pool = ThreadPoolExecutor(1)
-        self.end = self._pool.submit(self.session.run)
+        self.exit_reason = self._pool.submit(self.session.run)
 
     def execute(self, key: str = "k", **options: Any) -> Future[link_pb2.WorkerMessage]:
         return self.session.command(execution(key), **options)
@@ -125,7 +125,7 @@ class Running:
     def close(self) -> None:
         for worker in self.workers:
             worker.kill()
-        self.end.exception(PATIENCE_S)
+        self.exit_reason.exception(PATIENCE_S)
         self._pool.shutdown()
 
 
@@ -141,7 +141,7 @@ class Full:
         self.room = True
         self.error: type[Exception] | None = None
 
-    def has_room(self, nbytes: int) -> bool:
+    def has_capacity(self, nbytes: int) -> bool:
         return self.room
 
     def send(self, body: bytes, fd: int | None = None) -> None:

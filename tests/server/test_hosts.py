@@ -305,7 +305,7 @@ def test_an_end_that_an_agent_tells_is_its_workers(hosts):
         told = host_service_pb2.WorkerEnded(start_id=start_id, status=-11)
         agent.host.take(host_service_pb2.JoinRequest(worker_ended=told))
         assert worker.ended is ended
-    assert worker.end() == -11
+    assert worker.terminate() == -11
 
 
 def test_a_host_whose_worker_does_not_come_by_the_socket_gets_arrays_by_its_call():

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
+from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.rpc.waiting_line import WaitingLine
 
@@ -37,7 +37,7 @@ class Caller:
         self.waits = threading.Event()
         self.told: Future[None] = Future()
         self.left: Future[None] = Future()
-        self.turn: Future[Turn] = Future()
+        self.grant: Future[LaunchGrant] = Future()
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         assert name == "queue"
@@ -53,13 +53,13 @@ class Caller:
             raise CallError(Reason.CANCELLED, f"left while {doing}")
 
     def ask(self, queue: MeshQueue, device_bytes: int = 0, **options: bool) -> Caller:
-        """Takes a turn on a thread of its own; returns when it has one, was refused or waits."""
+        """Asks for a grant on a thread of its own; returns when it has one, was refused or waits."""
 
         def take() -> None:
             try:
-                self.turn.set_result(queue.take(self, device_bytes, **options))  # type: ignore[arg-type]
+                self.grant.set_result(queue.acquire(self, device_bytes, **options))  # type: ignore[arg-type]
             except CallError as error:
-                self.turn.set_exception(error)
+                self.grant.set_exception(error)
             self.waits.set()
 
         threading.Thread(target=take, daemon=True).start()
@@ -75,7 +75,7 @@ def make(launched: int = 1, queued: int = 100, per_client: int = 100, limit: int
 
 
 def refusal(caller: Caller) -> CallError:
-    error = caller.turn.exception(30)
+    error = caller.grant.exception(30)
     assert isinstance(error, CallError)
     return error
 
@@ -163,11 +163,11 @@ def test_nobody_is_lost_nobody_is_served_twice_and_no_owner_waits_for_more_than_
 
 def test_a_call_that_finds_room_goes_through_on_its_own_thread():
     queue = make(launched=2)
-    turns = [queue.take(Caller()), queue.take(Caller())]  # type: ignore[arg-type]
+    grants = [queue.acquire(Caller()), queue.acquire(Caller())]  # type: ignore[arg-type]
     assert queue.launched == 2
-    for turn in turns:
-        turn.end()
-        turn.end()
+    for grant in grants:
+        grant.release()
+        grant.release()
     assert queue.launched == 0
 
 
@@ -176,9 +176,9 @@ def test_the_next_in_line_gets_a_turn_when_one_ends():
     first = Caller().ask(queue)
     later, sooner = Caller(deadline=2.0).ask(queue), Caller(deadline=1.0).ask(queue)
     assert queue.queued == 2
-    first.turn.result(30).end()
-    sooner.turn.result(30).end()
-    later.turn.result(30).end()
+    first.grant.result(30).release()
+    sooner.grant.result(30).release()
+    later.grant.result(30).release()
     assert (queue.launched, queue.queued) == (0, 0)
 
 
@@ -188,8 +188,8 @@ def test_who_leaves_the_queue_is_taken_out_at_once_and_costs_nothing():
     gone.leave()
     assert refusal(gone).reason is Reason.CANCELLED
     assert queue.queued == 1
-    first.turn.result(30).end()
-    last.turn.result(30).end()
+    first.grant.result(30).release()
+    last.grant.result(30).release()
     assert (queue.launched, queue.queued) == (0, 0)
 
 
@@ -214,12 +214,12 @@ def test_programs_wait_for_the_devices_memory_and_nobody_overtakes():
     large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
     assert queue.queued == 2
     assert queue.budget.program_bytes == 60
-    first.turn.result(30).end()
+    first.grant.result(30).release()
     for caller in (large, small):
-        caller.turn.result(30)
+        caller.grant.result(30)
     assert queue.budget.program_bytes == 60
     for caller in (large, small):
-        caller.turn.result(30).end()
+        caller.grant.result(30).release()
     assert queue.budget.program_bytes == 0
 
 
@@ -228,7 +228,7 @@ def test_those_behind_a_large_call_that_leaves_go_on():
     Caller().ask(queue, 60)
     large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
     large.leave()
-    small.turn.result(30)
+    small.grant.result(30)
     assert queue.queued == 0
 
 
@@ -250,9 +250,9 @@ def test_who_waits_for_memory_that_arrays_take_meanwhile_is_told_so():
     first = Caller().ask(queue, 60)
     waiting, behind = Caller(deadline=1.0).ask(queue, 60), Caller(deadline=2.0).ask(queue)
     held[0] = 50
-    first.turn.result(30).end()
+    first.grant.result(30).release()
     assert refusal(waiting).metadata["missing_bytes"] == "10"
-    behind.turn.result(30)
+    behind.grant.result(30)
 
 
 def test_callers_that_come_and_leave_at_any_moment_leave_no_turn_behind():
@@ -264,8 +264,8 @@ def test_callers_that_come_and_leave_at_any_moment_leave_no_turn_behind():
             caller = Caller(owner, deadline=time.monotonic()).ask(queue, 1)
             if next(numbers) % 3 == 0:
                 caller.leave()
-            if caller.turn.exception(30) is None:
-                caller.turn.result().end()
+            if caller.grant.exception(30) is None:
+                caller.grant.result().release()
             else:
                 reasons.add(refusal(caller).reason)
 
@@ -282,4 +282,4 @@ def test_nobody_waits_for_memory_that_no_program_holds():
     """Arrays that come between the two looks at the memory must not leave a call waiting behind nobody."""
     held = itertools.chain([0], itertools.repeat(500))
     queue = MeshQueue(1, 100, 100, DeviceBudget(lambda: 1000, lambda: next(held)))
-    assert Caller().ask(queue, 800).turn.result(30).device_bytes == 800
+    assert Caller().ask(queue, 800).grant.result(30).device_bytes == 800

@@ -20,7 +20,7 @@ class Session:
     """Stands where the session does, since no real mesh can be made to answer before sending returns."""
 
     def __init__(self, answer) -> None:
-        self.order = threading.RLock()
+        self.launch_lock = threading.RLock()
         self.answer = answer
         self.sent: list[link_pb2.FrontEndMessage] = []
         self.evicted: list[str] = []
@@ -29,7 +29,7 @@ class Session:
         self.sent.append(message)
         return self.answer(message)
 
-    def tell(self, message):
+    def notify(self, message):
         self.evicted.append(message.evict.key_digest)
 
 

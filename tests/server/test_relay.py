@@ -295,9 +295,9 @@ def test_what_is_no_message_is_refused():
 def test_an_agent_that_does_not_read_has_only_so_much_kept_for_it(monkeypatch):
     monkeypatch.setattr(relay, "_MAX_WAITING_BYTES", 1000)
     exchange = Exchange([], [])
-    assert exchange.link.has_room(1000)
+    assert exchange.link.has_capacity(1000)
     exchange.link.send(bytes(900))
-    assert not exchange.link.has_room(500)
+    assert not exchange.link.has_capacity(500)
     with pytest.raises(LinkFullError):
         exchange.link.send(bytes(500))
     exchange.deliver()

@@ -15,7 +15,7 @@ from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, Full, Run
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.workers.ends import End, Kind
+from shardcall_server.frontend.workers.exit_reason import ExitKind, ExitReason
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2, measure_pb2
@@ -42,7 +42,7 @@ def restarted(answer, kind=None, *, is_suspect=False) -> None:
     assert caught.value.reason is Reason.MESH_RESTARTED
     if kind is not None:
         assert caught.value.metadata == {"ended": kind.value} | ({"suspect": "true"} if is_suspect else {})
-        assert f"({kind.told})" in caught.value.message
+        assert f"({kind.description})" in caught.value.message
 
 
 def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
@@ -53,7 +53,7 @@ def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
             if i % 5:
                 mesh.execute(f"{thread}.{i}").result(PATIENCE_S)
             else:
-                mesh.session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
+                mesh.session.notify(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(many, range(6)))
@@ -100,7 +100,7 @@ def test_an_answer_that_comes_twice_is_taken_once(run):
     mesh = run(FakeWorker("a", twice), FakeWorker("b", twice))
     for _ in range(20):
         mesh.execute().result(PATIENCE_S)
-    assert not mesh.end.done()
+    assert not mesh.exit_reason.done()
 
 
 def test_as_much_is_in_place_as_is_in_place_of_every_worker(run):
@@ -130,9 +130,11 @@ def test_as_much_is_in_place_as_is_in_place_of_every_worker(run):
 
 def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
-    restarted(mesh.execute("k"), Kind.UNRESPONSIVE)
-    end = mesh.end.result(PATIENCE_S)
-    assert (end.reason, end.blamed) == ("host b alone failed: no", ()), "a network that broke is no program's fault"
+    restarted(mesh.execute("k"), ExitKind.UNRESPONSIVE)
+    end = mesh.exit_reason.result(PATIENCE_S)
+    assert (end.reason, end.quarantined_keys) == ("host b alone failed: no", ()), (
+        "a network that broke is no program's fault"
+    )
     assert all(worker.ended for worker in mesh.workers)
 
 
@@ -143,9 +145,9 @@ def test_one_that_alone_has_no_memory_tells_the_caller_and_counts_against_the_pr
     with pytest.raises(CallError) as caught:
         mesh.execute("k").result(PATIENCE_S)
     assert (caught.value.reason, caught.value.message) == (Reason.OUT_OF_DEVICE_MEMORY, "no room")
-    restarted(waiting, Kind.UNRESPONSIVE)
-    end = mesh.end.result(PATIENCE_S)
-    assert (end.reason, end.blamed) == ("host b alone failed: no room", ("k",))
+    restarted(waiting, ExitKind.UNRESPONSIVE)
+    end = mesh.exit_reason.result(PATIENCE_S)
+    assert (end.reason, end.quarantined_keys) == ("host b alone failed: no room", ("k",))
 
 
 def test_nothing_is_in_place_of_one_that_failed(run):
@@ -164,15 +166,15 @@ def test_nothing_is_in_place_of_one_that_failed(run):
 def test_memory_is_named_to_none_that_does_not_share_it(run):
     """What the front end calls a memory file by, an agent may call one of its own by."""
     mesh = run(FakeWorker("a"))
-    member = mesh.session.members[0]
+    connection = mesh.session.connections[0]
     (worker,) = mesh.workers
     worker.data_link = worker.link
     fd = os.memfd_create("test")
     try:
         file = SimpleNamespace(memory_id=5, nbytes=1, fd=fd)
         message = link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k"))
-        member.send(message, message.SerializeToString(), [file], None, None)
-        member.detach(5)
+        connection.send(message, message.SerializeToString(), [file], None, None)
+        connection.detach(5)
         mesh.session.shut_down(PATIENCE_S)
     finally:
         os.close(fd)
@@ -185,14 +187,14 @@ def test_what_all_fail_at_is_the_callers_and_the_mesh_goes_on(run):
     with pytest.raises(CallError) as caught:
         mesh.execute().result(PATIENCE_S)
     assert (caught.value.reason, caught.value.message) == (Reason.INTERNAL, "no")
-    assert not mesh.end.done()
+    assert not mesh.exit_reason.done()
 
 
 def test_other_programs_end_the_mesh_before_any_is_launched(run):
     other = but("prepare", {"prepared": link_pb2.Prepared(fingerprint=b"2", plan=kernel_pb2.Plan(kernel="diff"))})
     mesh = run(FakeWorker("a"), FakeWorker("b", other))
     restarted(mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())))
-    assert "hosts a and b compiled different programs" in mesh.end.result(PATIENCE_S).reason
+    assert "hosts a and b compiled different programs" in mesh.exit_reason.result(PATIENCE_S).reason
 
 
 def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):
@@ -231,7 +233,7 @@ def test_a_worker_that_saw_a_gap_ends_the_mesh_in_words(run):
     answer = mesh.execute()
     mesh.workers[1].say(0, failure=link_pb2.Failure(reason="INTERNAL", message="command 3 came after command 1"))
     restarted(answer)
-    assert "out of step: command 3 came after command 1" in mesh.end.result(PATIENCE_S).reason
+    assert "out of step: command 3 came after command 1" in mesh.exit_reason.result(PATIENCE_S).reason
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
@@ -240,10 +242,10 @@ def test_an_end_of_one_ends_the_others_and_is_told_as_its_own(run, index):
     answers = [mesh.execute() for _ in range(3)]
     mesh.workers[index].die(-signal.SIGKILL)
     for answer in answers:
-        restarted(answer, Kind.KILLED)
-    end: End = mesh.end.result(PATIENCE_S)
+        restarted(answer, ExitKind.KILLED)
+    end: ExitReason = mesh.exit_reason.result(PATIENCE_S)
     assert end.reason == f"ended by signal 9 (SIGKILL), on host {'abc'[index]}"
-    assert end.kind is Kind.KILLED
+    assert end.kind is ExitKind.KILLED
     assert all(worker.ended for worker in mesh.workers)
     with pytest.raises(SessionEndedError):
         mesh.execute()
@@ -253,11 +255,11 @@ def test_a_crash_is_blamed_on_what_ran_and_others_that_die_of_it_are_not_the_rea
     mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
     answer, again, other = mesh.execute("bad"), mesh.execute("bad"), mesh.execute("good")
     mesh.workers[1].die(-signal.SIGSEGV)
-    restarted(answer, Kind.CRASHED, is_suspect=True)
-    restarted(again, Kind.CRASHED, is_suspect=True)
-    restarted(other, Kind.CRASHED)
-    end = mesh.end.result(PATIENCE_S)
-    assert end.blamed == ("bad",)
+    restarted(answer, ExitKind.CRASHED, is_suspect=True)
+    restarted(again, ExitKind.CRASHED, is_suspect=True)
+    restarted(other, ExitKind.CRASHED)
+    end = mesh.exit_reason.result(PATIENCE_S)
+    assert end.quarantined_keys == ("bad",)
     assert "SIGSEGV" in end.reason
     assert "on host b" in end.reason
 
@@ -291,8 +293,8 @@ def test_what_none_can_be_told_of_a_forgotten_program_ends_the_mesh(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.workers[1].link = full = Full(mesh.workers[1].link)
     full.room = False
-    mesh.session.tell(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
-    assert mesh.end.result(PATIENCE_S).reason == "a worker did not read its link"
+    mesh.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
+    assert mesh.exit_reason.result(PATIENCE_S).reason == "a worker did not read its link"
 
 
 @pytest.mark.parametrize("error", [LinkClosedError, LinkFullError, ValueError])
@@ -307,7 +309,7 @@ def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(ru
         assert not answer.done()
         mesh.workers[1].die(-signal.SIGKILL)
     restarted(answer)
-    mesh.end.result(PATIENCE_S)
+    mesh.exit_reason.result(PATIENCE_S)
     assert first.ended
 
 
@@ -323,7 +325,7 @@ def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(run, error):
     else:  # the mesh had ended by the time that the command was to be taken back
         restarted(answer)
     assert len(mesh.workers[1].got) == 1
-    assert mesh.session.ended or mesh.end.result(PATIENCE_S)
+    assert mesh.session.ended or mesh.exit_reason.result(PATIENCE_S)
 
 
 def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(run):
@@ -332,14 +334,14 @@ def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(
     full.error = KeyError
     with contextlib.suppress(KeyError):  # or the mesh had ended by then
         restarted(mesh.execute())
-    assert mesh.end.result(PATIENCE_S).reason == "a command could not be sent"
+    assert mesh.exit_reason.result(PATIENCE_S).reason == "a command could not be sent"
     assert mesh.session.idle
 
 
 def test_workers_that_differ_are_no_mesh(run):
     other = link_pb2.Ready(platform="gpu", devices=READY.devices)
     mesh = run(FakeWorker("a"), FakeWorker("b", but("start", {"ready": other})), ready=False)
-    assert "the platform of hosts a and b differ" in mesh.end.result(PATIENCE_S).reason
+    assert "the platform of hosts a and b differ" in mesh.exit_reason.result(PATIENCE_S).reason
     with pytest.raises(CallError) as caught:
         mesh.session.ready.result(PATIENCE_S)
     assert caught.value.reason is Reason.MESH_NOT_READY
@@ -350,13 +352,13 @@ def test_what_is_no_message_ends_the_mesh_and_is_told_as_a_fault(run):
     answer = mesh.execute()
     mesh.workers[1]._end.send(b"\xff\xff")
     restarted(answer)
-    assert mesh.end.exception(PATIENCE_S) is not None
+    assert mesh.exit_reason.exception(PATIENCE_S) is not None
 
 
 def test_a_shutdown_waits_for_every_worker(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.session.shut_down(PATIENCE_S)
-    mesh.end.result(PATIENCE_S)
+    mesh.exit_reason.result(PATIENCE_S)
     assert [worker.status for worker in mesh.workers] == [0, 0]
     assert [worker.commands[-1][0] for worker in mesh.workers] == ["shutdown", "shutdown"]
 
@@ -377,8 +379,8 @@ def test_arrays_on_their_way_are_signs_of_life_and_of_work(run):
 
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.execute().result(PATIENCE_S)
-    member = mesh.session.members[1]
-    assert member.heard == 2
-    member.worker.data_link = DataLink()
+    connection = mesh.session.connections[1]
+    assert connection.heard == 2
+    connection.worker.data_link = DataLink()
     DataLink.moved = 5
-    assert member.heard == 7
+    assert connection.heard == 7

@@ -12,7 +12,7 @@ import pytest
 from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
 from shardcall_server.errors import Reason
 from shardcall_server.frontend.workers.command import Command
-from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_server.frontend.workers.straggler import StragglerDetector
 from shardcall_worker.v1 import link_pb2
 
@@ -31,21 +31,22 @@ class Mesh:
         self.late = [0.0] * workers
         self.at_work = [0.0] * workers
         self.workers = [SimpleNamespace(host=f"h{i}", data_link=None) for i in range(workers)]
-        self.members: Any = [
-            SimpleNamespace(index=i, worker=worker, told=link_pb2.Heartbeat()) for i, worker in enumerate(self.workers)
+        self.connections: Any = [
+            SimpleNamespace(index=i, worker=worker, heartbeat=link_pb2.Heartbeat())
+            for i, worker in enumerate(self.workers)
         ]
         self.ready: Future[link_pb2.Ready] = Future()
         devices = [server_info_service_pb2.Device(id=i, process_index=i) for i in range(workers)]
         self.ready.set_result(link_pb2.Ready(devices=devices, platform="cpu"))
-        self.lag = StragglerDetector(self.members, self.ready, LIMIT_S)
+        self.lag = StragglerDetector(self.connections, self.ready, LIMIT_S)
 
-    def looks(self, seconds: int) -> Stop | None:
+    def looks(self, seconds: int) -> StopRequest | None:
         """Looks once a second, and hears of every worker in between."""
         for _ in range(seconds):
-            for member in self.members:
-                member.told = link_pb2.Heartbeat(
-                    late_seconds=member.told.late_seconds + self.late[member.index],
-                    cpu_seconds=member.told.cpu_seconds + self.at_work[member.index],
+            for connection in self.connections:
+                connection.heartbeat = link_pb2.Heartbeat(
+                    late_seconds=connection.heartbeat.late_seconds + self.late[connection.index],
+                    cpu_seconds=connection.heartbeat.cpu_seconds + self.at_work[connection.index],
                 )
             if (stop := self.lag.look(self.commands, 1.0)) is not None:
                 return stop
@@ -63,7 +64,7 @@ def test_one_that_has_not_answered_what_the_others_have_is_given_up():
     assert mesh.looks(1) is None
     command.answers[0] = ANSWER
     assert mesh.looks(6) is None
-    assert mesh.looks(1) == Stop("h1 was 6 s behind the other hosts in running kernel diff")
+    assert mesh.looks(1) == StopRequest("h1 was 6 s behind the other hosts in running kernel diff")
 
 
 def test_one_that_takes_no_part_is_not_waited_for():
@@ -114,7 +115,7 @@ def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
     assert mesh.looks(6) is None
     stop = mesh.looks(1)
     assert stop is not None
-    assert (stop.reason, stop.culprit, stop.is_blamed) == ("host h0 alone failed: no room", command, True)
+    assert (stop.reason, stop.culprit, stop.is_program_fault) == ("host h0 alone failed: no room", command, True)
     assert stop.error is not None
     assert stop.error.reason is Reason.OUT_OF_DEVICE_MEMORY
 
@@ -125,7 +126,7 @@ def test_where_several_failed_the_one_that_says_nothing_is_the_reason():
     failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")
     command.answers.update({i: link_pb2.WorkerMessage(failure=failure) for i in (0, 1)})
     assert mesh.looks(6) is None
-    assert mesh.looks(1) == Stop("h2 was 6 s behind the other hosts in running kernel diff")
+    assert mesh.looks(1) == StopRequest("h2 was 6 s behind the other hosts in running kernel diff")
 
 
 @pytest.mark.parametrize("kind", ["start_profile", "stop_profile"])
@@ -148,7 +149,7 @@ def test_a_host_without_a_processor_is_given_up_though_all_wait_for_it():
     mesh.late[1] = 0.9
     assert mesh.looks(4) is None
     told = "h1 got almost no processor (late for 90% of the time) while running kernel diff"
-    assert mesh.looks(1) == Stop(told)
+    assert mesh.looks(1) == StopRequest(told)
 
 
 def test_one_that_gets_none_any_more_is_given_up_as_soon():
@@ -176,7 +177,7 @@ def test_what_is_late_before_a_command_is_no_trouble_of_that():
     mesh.late[1] = 100.0
     assert mesh.looks(1) is None
     mesh.commands[:] = [run(0, 1)]
-    mesh.members[1].told = link_pb2.Heartbeat(late_seconds=200.0)  # on its way when the command was sent
+    mesh.connections[1].heartbeat = link_pb2.Heartbeat(late_seconds=200.0)  # on its way when the command was sent
     mesh.late[1] = 0.0
     assert mesh.looks(100) is None
 
@@ -194,7 +195,7 @@ def test_a_pause_that_the_front_end_shared_is_no_fault():
 def test_a_single_pause_is_borne_however_long():
     mesh = Mesh(run(0, 1))
     assert mesh.looks(20) is None
-    mesh.members[1].told = link_pb2.Heartbeat(late_seconds=100.0)
+    mesh.connections[1].heartbeat = link_pb2.Heartbeat(late_seconds=100.0)
     assert mesh.looks(100) is None
 
 
@@ -257,7 +258,7 @@ def test_no_one_is_late_for_longer_than_was_looked():
     for look in range(1, 200):
         if look % 16 == 0:
             told = link_pb2.Heartbeat(late_seconds=look / 4 * 1.5)
-            mesh.members[1].told = told
+            mesh.connections[1].heartbeat = told
         stop = mesh.lag.look(mesh.commands, 0.25)
         if stop is not None:
             assert "(late for 38% of the time)" in stop.reason

@@ -35,7 +35,7 @@ class Mesh:
     """
 
     def __init__(self, takes_s: dict[str, float]) -> None:
-        self.order = threading.RLock()
+        self.launch_lock = threading.RLock()
         self.takes_s = takes_s
         self.refused: dict[str, Reason] = {}
         self.failing: dict[str, Reason] = {}
@@ -80,7 +80,7 @@ class Mesh:
         self.on_measure()
         return self.command(message) if self.idle else None
 
-    def tell(self, message: link_pb2.FrontEndMessage) -> None:
+    def notify(self, message: link_pb2.FrontEndMessage) -> None:
         if message.WhichOneof("command") == "evict":
             self.evicted.append(message.evict.key_digest)
             self.forgot.set()

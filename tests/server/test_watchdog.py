@@ -9,7 +9,7 @@ import pytest
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, key_of, suspects
-from shardcall_server.frontend.workers.ends import Stop, end_of
+from shardcall_server.frontend.workers.exit_reason import StopRequest, exit_reason_of
 from shardcall_server.frontend.workers.mesh_history import MeshHistory
 from shardcall_server.frontend.workers.pending_commands import PendingCommands
 from shardcall_server.frontend.workers.quarantine import Quarantine
@@ -30,9 +30,9 @@ class Session:
         self.heard = 1
         self.unheard = False
         self.cpu_ticks = 0
-        self.told = link_pb2.Heartbeat()
+        self.heartbeat = link_pb2.Heartbeat()
         self.worker = self
-        self.members = (self,)
+        self.connections = (self,)
         self.open = list(commands)
         if ready:
             self.ready.set_result(None)
@@ -59,7 +59,9 @@ def compilation(kernel: str = "diff", *, begun: bool = True) -> Command:
     return Command("prepare", key=f"call of {kernel}", kernel=kernel, compiling=begun)
 
 
-def looked_at(session: Session, seconds: int, watch: Watch | None = None, *, stood_by: bool = False) -> Stop | None:
+def looked_at(
+    session: Session, seconds: int, watch: Watch | None = None, *, stood_by: bool = False
+) -> StopRequest | None:
     """Looks at a session that gives signs of life, once a second."""
     watch = watch or Watch(session, LIMITS, stood_by=stood_by)
     for _ in range(seconds):
@@ -69,7 +71,7 @@ def looked_at(session: Session, seconds: int, watch: Watch | None = None, *, sto
     return None
 
 
-def unheard(session: Session, seconds: int, *, stood_by: bool = False) -> Stop | None:
+def unheard(session: Session, seconds: int, *, stood_by: bool = False) -> StopRequest | None:
     watch = Watch(session, LIMITS, stood_by=stood_by)
     watch.look(1.0)
     return next((stop for _ in range(seconds) if (stop := watch.look(1.0))), None)
@@ -80,7 +82,11 @@ def test_a_program_may_run_up_to_the_limit():
     assert looked_at(session, 61) is None
     stop = looked_at(session, 63)
     assert stop is not None
-    assert (stop.reason, stop.culprit, stop.is_blamed) == ("running kernel diff took over 60 s", session.open[0], True)
+    assert (stop.reason, stop.culprit, stop.is_program_fault) == (
+        "running kernel diff took over 60 s",
+        session.open[0],
+        True,
+    )
     assert stop.error is not None
     assert stop.error.reason is Reason.EXECUTE_LIMIT
 
@@ -111,7 +117,7 @@ def test_what_nobody_waits_for_is_stopped_after_the_grace_and_not_blamed():
     assert looked_at(session, 6) is None
     stop = looked_at(session, 7)
     assert stop is not None
-    assert (stop.culprit, stop.error, stop.is_blamed) == (session.open[0], None, False)
+    assert (stop.culprit, stop.error, stop.is_program_fault) == (session.open[0], None, False)
 
 
 def test_what_nobody_waits_for_stops_nothing_while_another_runs():
@@ -132,14 +138,14 @@ def test_a_compilation_is_counted_from_its_beginning():
     assert looked_at(session, 300, watch) is None
     stop = looked_at(session, 2, watch)
     assert stop is not None
-    assert (stop.culprit, stop.is_blamed) == (waiting, True)
+    assert (stop.culprit, stop.is_program_fault) == (waiting, True)
     assert stop.error is not None
     assert stop.error.reason is Reason.COMPILE_LIMIT
 
 
 def test_three_seconds_without_a_sign_of_life_are_too_many():
     assert unheard(Session(), 3) is None
-    assert unheard(Session(), 4) == Stop("the worker did not answer for 4 s")
+    assert unheard(Session(), 4) == StopRequest("the worker did not answer for 4 s")
 
 
 def test_signs_of_life_that_wait_to_be_read_count():
@@ -149,7 +155,7 @@ def test_signs_of_life_that_wait_to_be_read_count():
 
 
 def test_a_worker_that_works_may_be_late_but_not_for_ever():
-    def silent(seconds: int) -> Stop | None:
+    def silent(seconds: int) -> StopRequest | None:
         session = Session()
         watch = Watch(session, LIMITS, stood_by=False)
         watch.look(1.0)
@@ -160,19 +166,19 @@ def test_a_worker_that_works_may_be_late_but_not_for_ever():
         return None
 
     assert silent(30) is None
-    assert silent(31) == Stop("the worker did not answer for 31 s")
+    assert silent(31) == StopRequest("the worker did not answer for 31 s")
 
 
 def test_a_worker_may_be_silent_while_it_starts_but_not_for_ever():
     assert unheard(Session(ready=False), 119) is None
     stop = unheard(Session(ready=False), 121)
-    assert stop == Stop("the worker was not ready within 120 s")
+    assert stop == StopRequest("the worker was not ready within 120 s")
 
 
 def test_a_worker_that_stood_by_answers_at_once():
     session = Session(ready=False)
     assert session.heard == 1, "that it stood by"
-    assert unheard(session, 4, stood_by=True) == Stop("the worker did not answer for 4 s")
+    assert unheard(session, 4, stood_by=True) == StopRequest("the worker did not answer for 4 s")
     assert unheard(session, 3) is None
 
 
@@ -188,30 +194,30 @@ def test_a_worker_that_stood_by_answers_at_once():
     ],
 )
 def test_an_end_is_told_in_words_and_blames_what_ran(status, reason, blamed, is_fault):
-    end = end_of(status, None, suspects([run("diff"), run("next")], ()))
-    assert (end.reason, end.blamed, end.is_fault) == (reason, blamed, is_fault)
+    end = exit_reason_of(status, None, suspects([run("diff"), run("next")], ()))
+    assert (end.reason, end.quarantined_keys, end.is_fault) == (reason, blamed, is_fault)
 
 
 def test_what_ran_when_memory_ran_out_is_suspect_and_not_blamed():
     ran, waits = run("diff"), run("next")
-    end = end_of(-signal.SIGKILL, None, suspects([ran, waits], ()), oom_killed=True)
-    assert (end.is_suspect(ran), end.is_suspect(waits), end.blamed, end.is_fault) == (True, False, (), False)
+    end = exit_reason_of(-signal.SIGKILL, None, suspects([ran, waits], ()), oom_killed=True)
+    assert (end.is_suspect(ran), end.is_suspect(waits), end.quarantined_keys, end.is_fault) == (True, False, (), False)
     assert "memory ran out" in end.reason
     for status in (-signal.SIGTERM, -signal.SIGKILL):
-        assert not end_of(status, None, [ran], oom_killed=status == -signal.SIGTERM).is_suspect(ran)
+        assert not exit_reason_of(status, None, [ran], oom_killed=status == -signal.SIGTERM).is_suspect(ran)
 
 
 def test_an_end_of_an_idle_worker_blames_nobody():
-    assert end_of(-signal.SIGSEGV, None, ()).blamed == ()
+    assert exit_reason_of(-signal.SIGSEGV, None, ()).quarantined_keys == ()
 
 
 def test_a_stop_blames_its_culprit_unless_that_was_answered_meanwhile():
     culprit = run()
-    stop = Stop("why", culprit, is_blamed=True)
-    assert end_of(-signal.SIGKILL, stop, ()).blamed == ("diff",)
+    stop = StopRequest("why", culprit, is_program_fault=True)
+    assert exit_reason_of(-signal.SIGKILL, stop, ()).quarantined_keys == ("diff",)
     culprit.answer.set_result(link_pb2.WorkerMessage())
-    assert end_of(-signal.SIGKILL, stop, ()).blamed == ()
-    assert end_of(-signal.SIGKILL, Stop("why", run()), ()).blamed == ()
+    assert exit_reason_of(-signal.SIGKILL, stop, ()).quarantined_keys == ()
+    assert exit_reason_of(-signal.SIGKILL, StopRequest("why", run()), ()).quarantined_keys == ()
 
 
 def test_a_program_that_ran_before_is_above_suspicion_while_another_is_compiled():
@@ -279,14 +285,14 @@ def test_the_ledger_knows_what_runs_by_name_and_what_ran():
 
 def test_only_faults_soon_after_the_start_count_as_short_lives():
     mesh_history = MeshHistory()
-    for short_lives, end in enumerate([end_of(1, None, ()), end_of(-signal.SIGSEGV, None, ())], 1):
+    for short_lives, end in enumerate([exit_reason_of(1, None, ()), exit_reason_of(-signal.SIGSEGV, None, ())], 1):
         mesh_history.became_ready()
         mesh_history.ended(end)
         assert mesh_history.short_lives == short_lives
-    mesh_history.ended(end_of(1, None, ()))
+    mesh_history.ended(exit_reason_of(1, None, ()))
     assert mesh_history.short_lives == 2, "one that was never ready is counted as a start that failed"
     mesh_history.became_ready()
-    mesh_history.ended(end_of(-signal.SIGKILL, None, ()))
+    mesh_history.ended(exit_reason_of(-signal.SIGKILL, None, ()))
     assert mesh_history.short_lives == 0
     state = mesh_history.state(spare_ready=True)
     assert (state.ready, state.restarts, state.last_exit_reason) == (False, 4, "ended by signal 9 (SIGKILL)")

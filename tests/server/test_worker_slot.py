@@ -347,8 +347,8 @@ def test_a_real_worker_is_started_killed_and_let_go_of():
         while not (message := said.get(timeout=PATIENCE_S)).HasField("worker_ended"):
             pass
         worker.has_ended(message.worker_ended.status)
-        assert worker.end() == -signal.SIGKILL
+        assert worker.terminate() == -signal.SIGKILL
         worker.kill()
-        assert worker.end() == -signal.SIGKILL
+        assert worker.terminate() == -signal.SIGKILL
     assert worker._pidfd == -1
     slot.close()

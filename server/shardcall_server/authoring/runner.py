@@ -14,7 +14,7 @@ from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolv
 from shardcall_server.kernels.kernel import Kernel, ParameterValue
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.launcher import worker_environment
-from shardcall_server.mesh.placement import Copier, gather, place
+from shardcall_server.mesh.placement import ParallelCopier, gather, place
 
 DEVICES = 8
 
@@ -102,7 +102,7 @@ class Runner:
     """Runs calls, compiling each once."""
 
     programs: dict[Call, Program] = field(default_factory=dict)
-    copier: Copier = field(default_factory=Copier)
+    copier: ParallelCopier = field(default_factory=ParallelCopier)
 
     def program(self, wanted: Call) -> Program:
         """The compiled program of a call."""

@@ -311,7 +311,7 @@ def _watch_limits(settings: Settings) -> WatchLimits:
         execute_s=settings.max_execute_s,
         compile_s=settings.max_compile_s,
         grace_s=settings.deadline_grace_s,
-        lag_s=settings.host_lag_s,
+        straggler_s=settings.host_lag_s,
     )
 
 

@@ -56,7 +56,7 @@ class Link:
         self._lock = threading.Lock()
         self._closed = False
 
-    def has_room(self, nbytes: int) -> bool:
+    def has_capacity(self, nbytes: int) -> bool:
         """Whether so much more may be sent to a peer that does not read."""
         return self._backlog_bytes + nbytes <= self._backlog_limit_bytes
 

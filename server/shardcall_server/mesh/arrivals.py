@@ -12,10 +12,10 @@ from shardcall_server.compilation.program import Placement, build_mesh, named_sh
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.kernels.layout_checks import check_put
 from shardcall_server.link.wire import decode_array_type, decode_mesh, decode_spec, encode_mesh
-from shardcall_server.mesh.placement import Copier
-from shardcall_server.mesh.places import Source
+from shardcall_server.mesh.host_buffers import Source
+from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.plans import describe_placement
-from shardcall_server.mesh.residents import Residents
+from shardcall_server.mesh.resident_arrays import ResidentArrays
 from shardcall_server.mesh.sizes import check_placed
 from shardcall_worker.v1 import link_pb2
 
@@ -48,7 +48,7 @@ class Arrivals:
         devices: the ids of the devices that there are.
     """
 
-    def __init__(self, residents: Residents, copier: Copier, devices: Sequence[int]) -> None:
+    def __init__(self, residents: ResidentArrays, copier: ParallelCopier, devices: Sequence[int]) -> None:
         self._residents = residents
         self._copier = copier
         self._devices = devices

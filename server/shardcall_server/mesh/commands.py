@@ -31,15 +31,15 @@ from shardcall_server.link.framing import Link, LinkClosedError, LinkFullError
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.failures import compile_failed, failure_of
+from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
 from shardcall_server.mesh.known_answers import KnownAnswers
 from shardcall_server.mesh.measuring import Bench
 from shardcall_server.mesh.memory import SharedMemory, release_aliased
-from shardcall_server.mesh.placement import Copier
-from shardcall_server.mesh.places import Source, Target, Tell
+from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.profiling import Profiler, phase
 from shardcall_server.mesh.requests import decode_request
-from shardcall_server.mesh.residents import Resident, Residents
+from shardcall_server.mesh.resident_arrays import Resident, ResidentArrays
 from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
@@ -81,9 +81,9 @@ class Commands:
         self._disk = disk
         self._devices = range(len(jax.devices()))
         self._sequence = 0
-        self._copier = Copier()
+        self._copier = ParallelCopier()
         self._memory = SharedMemory()
-        self._residents = Residents(self._copier)
+        self._residents = ResidentArrays(self._copier)
         self._arrivals = Arrivals(self._residents, self._copier, self._devices)
         self._executor = Executor(self._memory, self._residents, self._copier)
         self._bench = Bench()
@@ -167,7 +167,7 @@ class Commands:
             else:
                 self._finishers.submit(self._finish, answer, launch, tell)
 
-    def _finish(self, answer: _Answer, launch: Launch, tell: Tell) -> None:
+    def _finish(self, answer: _Answer, launch: Launch, tell: OnGathered) -> None:
         with answer:
             executed = self._executor.finish(launch, tell)
             # Before the answer: with it, the front end may hand the memory to another call.
@@ -228,7 +228,7 @@ class Commands:
             self._finishers.submit(self._finish_get, answer, resident, target, tell, message.request_id)
 
     def _finish_get(
-        self, answer: _Answer, resident: Resident, target: Target | None, tell: Tell, request_id: str
+        self, answer: _Answer, resident: Resident, target: Target | None, tell: OnGathered, request_id: str
     ) -> None:
         with answer, phase("get", request_id):
             answer.send(executed=self._executor.copy_out(resident, target, tell))

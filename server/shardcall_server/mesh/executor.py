@@ -14,11 +14,11 @@ import numpy as np
 from shardcall_server.compilation.program import Launched, Placement, Program
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
 from shardcall_server.mesh.memory import SharedMemory
-from shardcall_server.mesh.placement import Copier, place
-from shardcall_server.mesh.places import Source, Target, Tell, in_answer
+from shardcall_server.mesh.placement import ParallelCopier, place
 from shardcall_server.mesh.profiling import phase
-from shardcall_server.mesh.residents import Resident, Residents
+from shardcall_server.mesh.resident_arrays import Resident, ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
 _SMALL_BYTES = 64 << 10
@@ -66,7 +66,7 @@ class Executor:
         copier: copies.
     """
 
-    def __init__(self, memory: SharedMemory, residents: Residents, copier: Copier) -> None:
+    def __init__(self, memory: SharedMemory, residents: ResidentArrays, copier: ParallelCopier) -> None:
         self._memory = memory
         self._residents = residents
         self._copier = copier
@@ -107,7 +107,7 @@ class Executor:
             self._residents.keep(array_id, kind, result)
         return Launch(program, launched, targets, kept, placed, placed - started, request_id)
 
-    def finish(self, launch: Launch, tell: Tell) -> link_pb2.Executed:
+    def finish(self, launch: Launch, tell: OnGathered) -> link_pb2.Executed:
         """Waits until every shard is ready and gathers the results that do not stay.
 
         Args:
@@ -135,7 +135,7 @@ class Executor:
         answer.gather_seconds = time.monotonic() - ready
         return answer
 
-    def copy_out(self, resident: Resident, target: Target | None, tell: Tell) -> link_pb2.Executed:
+    def copy_out(self, resident: Resident, target: Target | None, tell: OnGathered) -> link_pb2.Executed:
         """Copies an array that stays to where it is wanted, or into the answer."""
         began = time.monotonic()
         answer = link_pb2.Executed()
@@ -176,7 +176,7 @@ class Executor:
             return source.memory.view(held_type(kind.dtype))
         return source.place(placement, self._copier, may_alias=True)
 
-    def _gather_all(self, launch: Launch, tell: Tell) -> list[bytes]:
+    def _gather_all(self, launch: Launch, tell: OnGathered) -> list[bytes]:
         """Copies the results to their places; returns those that go into the answer."""
         inline, before = [], 0
         kinds = launch.program.resolved.problem.results
@@ -194,11 +194,11 @@ class Executor:
         return in_answer(array, kind, self._copier, is_whole=self._is_one_process)
 
 
-def _tell_more(tell: Tell, before: int, byte_count: int) -> None:
+def _tell_more(tell: OnGathered, before: int, byte_count: int) -> None:
     tell(before + byte_count)
 
 
-def _nothing(program: Program, copier: Copier) -> Sequence[jax.Array]:
+def _nothing(program: Program, copier: ParallelCopier) -> Sequence[jax.Array]:
     """Results without elements, for which there is nothing to compute."""
     return tuple(
         place(np.empty(result.padded, kind.dtype), result, copier, may_alias=False)

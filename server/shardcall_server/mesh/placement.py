@@ -25,7 +25,7 @@ _LARGE_BYTES = 2 << 20
 _SLABS, _SLAB_BYTES = 8, 16 << 20  # a slab is an eighth of a result, between the smallest large copy and this
 
 
-class Copier:
+class ParallelCopier:
     """Copies large arrays by two threads; NumPy's copies release the interpreter lock."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Copier:
         self._pool.shutdown()
 
 
-def place(array: np.ndarray, placement: Placement, copier: Copier, *, may_alias: bool) -> jax.Array:
+def place(array: np.ndarray, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
     """Puts an array on the devices as blocks, padded with zeros where the mesh does not divide it.
 
     Args:
@@ -72,7 +72,7 @@ def place(array: np.ndarray, placement: Placement, copier: Copier, *, may_alias:
 
 
 def place_blocks(
-    memory: np.ndarray, kind: ArrayType, placement: Placement, copier: Copier, *, may_alias: bool
+    memory: np.ndarray, kind: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool
 ) -> jax.Array:
     """As `place`, where there is of the array only what this process's devices hold.
 
@@ -93,7 +93,7 @@ def place_blocks(
     return _place(part, kind, placement, copier, may_alias=may_alias)
 
 
-def _place(part: Parts, kind: ArrayType, placement: Placement, copier: Copier, *, may_alias: bool) -> jax.Array:
+def _place(part: Parts, kind: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
     held = held_type(kind.dtype)
     blocks: dict[Bounds, np.ndarray] = {}
 
@@ -108,7 +108,7 @@ def _place(part: Parts, kind: ArrayType, placement: Placement, copier: Copier, *
     return jax.make_array_from_callback(placement.padded, placement.sharding, block, dtype=held)
 
 
-def gather(array: jax.Array, out: np.ndarray, copier: Copier, tell: Callable[[int], None]) -> None:
+def gather(array: jax.Array, out: np.ndarray, copier: ParallelCopier, tell: Callable[[int], None]) -> None:
     """Copies the leading corner of an array, shard by shard, to ``out``.
 
     Large arrays are gathered in slabs of rows, so that the first rows can be on their way while later ones are
@@ -148,7 +148,7 @@ def gathered_bytes(array: jax.Array, kind: ArrayType) -> int:
     return laid_out_bytes(lay_out(_given(array), kind))
 
 
-def gather_blocks(array: jax.Array, kind: ArrayType, memory: np.ndarray, copier: Copier) -> None:
+def gather_blocks(array: jax.Array, kind: ArrayType, memory: np.ndarray, copier: ParallelCopier) -> None:
     """Copies the blocks of an array that are this process's to give, as `process_blocks.lay_out` puts them.
 
     Args:
@@ -214,7 +214,7 @@ def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> Bounds:
     return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
 
 
-def _block(part: np.ndarray, bounds: Bounds, copier: Copier, *, may_alias: bool) -> np.ndarray:
+def _block(part: np.ndarray, bounds: Bounds, copier: ParallelCopier, *, may_alias: bool) -> np.ndarray:
     """A device's block around what of it is no padding: a view where JAX can take it as it lies, else a copy."""
     shape = tuple(high - low for low, high in bounds)
     padded = part.shape != shape

@@ -10,8 +10,8 @@ from functools import cached_property
 from shardcall._src.types.blocks import device_label
 from shardcall.v1 import kernel_pb2, kernel_service_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
-from shardcall_server.frontend.dispatch.supervisor import Mesh, MeshSupervisor
+from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
 from shardcall_server.frontend.memory.residents import Resident, array_lost
@@ -46,7 +46,7 @@ class Prepared:
 
     call: kernel_pb2.KernelCall
     operands: tuple[OperandSource, ...]
-    mesh: Mesh
+    mesh: ReadyMesh
     found: CacheEntry
     refuse_transfers: bool = False
     keeps: bool = False
@@ -171,7 +171,7 @@ class Execution:
             storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the results"))
         again = False
         while True:
-            turn = self._queue.take(call, _device_bytes(prepared), again=again)
+            grant = self._queue.acquire(call, _device_bytes(prepared), again=again)
             running = Running(call)
             command = link_pb2.Execute(
                 key_digest=prepared.found.program.key,
@@ -180,7 +180,7 @@ class Execution:
                 report_gathered=report_gathered,
             )
             try:
-                _send(prepared, link_pb2.FrontEndMessage(execute=command), storage, running, turn)
+                _send(prepared, link_pb2.FrontEndMessage(execute=command), storage, running, grant)
             except _ProgramGoneError:
                 again = True
                 refuse = prepared.refuse_transfers
@@ -233,7 +233,7 @@ class Execution:
         self,
         call: kernel_pb2.KernelCall,
         operands: Sequence[OperandSource],
-        mesh: Mesh,
+        mesh: ReadyMesh,
     ) -> kernel_pb2.KernelCall:
         """The call with its mesh filled in, and said in the fewest words: equal calls are equal messages.
 
@@ -309,7 +309,7 @@ def _bytes_of(operands: Sequence[OperandSource]) -> int:
     return sum(operand.type.nbytes for operand in operands if operand.type)
 
 
-def _check_epoch(residents: Sequence[Resident], mesh: Mesh) -> None:
+def _check_epoch(residents: Sequence[Resident], mesh: ReadyMesh) -> None:
     for resident in residents:
         if resident.epoch != mesh.session.epoch:
             raise array_lost(resident.handle)
@@ -341,21 +341,21 @@ def _send(
     message: link_pb2.FrontEndMessage,
     storage: CallBuffers,
     running: Running,
-    turn: Turn | None = None,
+    grant: LaunchGrant | None = None,
 ) -> None:
     """Sends a command that names a program; the worker then holds the memory until it has answered."""
     session, program = prepared.mesh.session, prepared.found.program
     try:
-        with session.order:
+        with session.launch_lock:
             if program.evicted:
                 raise _ProgramGoneError
             plan = prepared.found.plan if message.HasField("execute") else None
-            hand_over(session, message, storage, running, turn, plan)
+            hand_over(session, message, storage, running, grant, plan)
     except SessionEndedError:
         raise _ProgramGoneError from None
     except _ProgramGoneError:
-        if turn is not None:
-            turn.end()
+        if grant is not None:
+            grant.release()
         raise
 
 
@@ -364,10 +364,10 @@ def hand_over(
     message: link_pb2.FrontEndMessage,
     storage: CallBuffers,
     running: Running,
-    turn: Turn | None = None,
+    grant: LaunchGrant | None = None,
     plan: kernel_pb2.Plan | None = None,
 ) -> None:
-    """Sends a command; the worker then has its memory and turn until it has answered, whatever becomes of the caller.
+    """Sends a command; the worker then has its memory and grant until it has answered, whatever becomes of the caller.
 
     Raises:
         SessionEndedError: the mesh ended before.
@@ -379,8 +379,8 @@ def hand_over(
         try:
             storage.close()
         finally:
-            if turn is not None:
-                turn.end()
+            if grant is not None:
+                grant.release()
 
     try:
         answer = session.command(message, storage.memory, running.advance, running.is_wanted, plan)

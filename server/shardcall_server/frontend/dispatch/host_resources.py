@@ -77,7 +77,7 @@ class HostResources:
         session = self._session()
         if session is not None:
             array_ids = [resident.array_id for resident in residents if resident.epoch == session.epoch]
-            session.tell(link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids)))
+            session.notify(link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids)))
 
     def _trim(self) -> None:
         """Gives idle regions back, and when nothing came or went for a while, the allocators' free memory too."""
@@ -89,7 +89,7 @@ class HostResources:
                 trimmed_at = happened
                 ctypes.CDLL(None).malloc_trim(0)
                 if (session := self._session()) is not None:
-                    session.tell(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
+                    session.notify(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
             seen = happened
 
 

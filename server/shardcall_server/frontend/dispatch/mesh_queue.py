@@ -16,7 +16,7 @@ from shardcall_server.host_memory import memory_bytes
 from shardcall_server.settings import Settings
 
 
-class Turn:
+class LaunchGrant:
     """A call's use of the mesh, from just before its command is sent until the mesh has answered.
 
     Attributes:
@@ -30,11 +30,11 @@ class Turn:
         self._ended = False
         self.device_bytes = device_bytes
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Lets the next call have the mesh; once is enough."""
         if not self._ended:
             self._ended = True
-            self._queue.end(self)
+            self._queue.release(self)
 
 
 class _Waiter:
@@ -45,19 +45,19 @@ class _Waiter:
         connection: what it came by.
         deadline: when it gives up, on the monotonic clock.
         device_bytes: what it needs on the devices.
-        turn: what it was given; None while it waits, and where it was refused.
+        grant: what it was given; None while it waits, and where it was refused.
         refusal: why it was refused.
         told: done when either is there.
     """
 
-    __slots__ = ("connection", "deadline", "device_bytes", "owner", "refusal", "told", "turn")
+    __slots__ = ("connection", "deadline", "device_bytes", "grant", "owner", "refusal", "told")
 
     def __init__(self, call: Call, device_bytes: int) -> None:
         self.owner = call.owner
         self.connection = call.connection
         self.deadline = call.deadline
         self.device_bytes = device_bytes
-        self.turn: Turn | None = None
+        self.grant: LaunchGrant | None = None
         self.refusal: CallError | None = None
         self.told: Future[None] = Future()
 
@@ -85,7 +85,7 @@ def make_queue(settings: Settings, session: Callable[[], MeshSession | None], re
 class MeshQueue:
     """Gives calls the mesh: as many at a time as keep it busy, so that whoever comes next need not wait for more.
 
-    A call takes its turn when its operands are whole and its results have room; it ends with the mesh's answer. A
+    A call takes its grant when its operands are whole and its results have room; it ends with the mesh's answer. A
     call that finds nobody waiting goes through at once. It neither sends nor knows of sessions: what waits here when
     the mesh ends waits on, and goes to the next.
 
@@ -111,15 +111,15 @@ class MeshQueue:
         return len(self._line)
 
     def check(self, device_bytes: int) -> None:
-        """Refuses a call that could get no turn, before anything is allocated for it.
+        """Refuses a call that could get no grant, before anything is allocated for it.
 
         Raises:
             CallError: OUT_OF_DEVICE_MEMORY.
         """
         self.budget.check(device_bytes)
 
-    def take(self, call: Call, device_bytes: int = 0, *, again: bool = False) -> Turn:
-        """Waits for a turn; whoever gets one ends it. The wait is the phase "queue".
+    def acquire(self, call: Call, device_bytes: int = 0, *, again: bool = False) -> LaunchGrant:
+        """Waits for a grant; whoever gets one ends it. The wait is the phase "queue".
 
         Args:
             call: whose turn it is.
@@ -143,16 +143,16 @@ class MeshQueue:
             except BaseException:
                 self._leave(waiter)
                 raise
-        if waiter.turn is None:
+        if waiter.grant is None:
             assert waiter.refusal is not None
             raise waiter.refusal
-        return waiter.turn
+        return waiter.grant
 
-    def end(self, turn: Turn) -> None:
-        """Takes a turn back; see `Turn.end`."""
+    def release(self, grant: LaunchGrant) -> None:
+        """Takes a grant back; see `LaunchGrant.end`."""
         with self._lock:
             self.launched -= 1
-            self.budget.program_bytes -= turn.device_bytes
+            self.budget.program_bytes -= grant.device_bytes
             told = self._advance() if self._line else []
         _tell(told)
 
@@ -161,16 +161,16 @@ class MeshQueue:
             # Those behind it may need less memory than it did.
             told = self._advance() if self._line.remove(waiter) else []
         _tell(told)
-        if waiter.turn is not None:  # it came at the last moment
-            waiter.turn.end()
+        if waiter.grant is not None:  # it came at the last moment
+            waiter.grant.release()
 
     def _is_free(self, device_bytes: int) -> bool:
         return self.launched < self._max_launched and self.budget.fits(device_bytes)
 
-    def _launch(self, device_bytes: int) -> Turn:
+    def _launch(self, device_bytes: int) -> LaunchGrant:
         self.launched += 1
         self.budget.program_bytes += device_bytes
-        return Turn(self, device_bytes)
+        return LaunchGrant(self, device_bytes)
 
     def _advance(self) -> list[_Waiter]:
         """Gives turns to those who can have one; returns who is to be told. Nobody overtakes who waits for memory."""
@@ -183,7 +183,7 @@ class MeshQueue:
             else:
                 if not self._is_free(waiter.device_bytes):
                     break
-                waiter.turn = self._launch(waiter.device_bytes)
+                waiter.grant = self._launch(waiter.device_bytes)
             told.append(self._line.serve())
         return told
 
@@ -210,6 +210,6 @@ class MeshQueue:
 
 
 def _tell(waiters: list[_Waiter]) -> None:
-    """Wakes those who have their turn; outside the lock, since whoever waits may do anything then."""
+    """Wakes those who have their grant; outside the lock, since whoever waits may do anything then."""
     for waiter in waiters:
         waiter.told.set_result(None)

@@ -15,7 +15,7 @@ from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.rpc.call import Call
-from shardcall_server.frontend.workers.ends import End, Stop
+from shardcall_server.frontend.workers.exit_reason import ExitReason, StopRequest
 from shardcall_server.frontend.workers.mesh_history import MeshHistory
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import Watchdog, WatchLimits
@@ -46,7 +46,7 @@ class HostsWatcher(Protocol):
 
 
 @dataclass(frozen=True)
-class Mesh:
+class ReadyMesh:
     """A mesh that answers: its session, what it said of itself, and the programs it holds."""
 
     session: MeshSession
@@ -93,9 +93,9 @@ class MeshSupervisor:
         self._limits = limits
         self._warm = warm
         self._lock = threading.Lock()
-        self._mesh: Future[Mesh] = self._next_mesh()
+        self._mesh: Future[ReadyMesh] = self._next_mesh()
         self._waiting: set[Future[None]] = set()  # of calls, until there is that mesh
-        self._last: Mesh | None = None
+        self._last: ReadyMesh | None = None
         self.session: MeshSession | None = None
         """The present session, whether it answers yet or not."""
         self._mesh_history = MeshHistory()
@@ -118,7 +118,7 @@ class MeshSupervisor:
         """How often the mesh ended, by kind."""
         return {kind.value: count for kind, count in self._mesh_history.ends.items()}
 
-    def mesh(self, call: Call) -> Mesh:
+    def mesh(self, call: Call) -> ReadyMesh:
         """The mesh, once it answers.
 
         Raises:
@@ -141,7 +141,7 @@ class MeshSupervisor:
             self._wait(call, current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
         return current.result()
 
-    def last_mesh(self, call: Call) -> Mesh:
+    def last_mesh(self, call: Call) -> ReadyMesh:
         """The last mesh that answered, whether it does still or not; before there was any, the first.
 
         Raises:
@@ -149,7 +149,7 @@ class MeshSupervisor:
         """
         return self._last or self.mesh(call)
 
-    def wait_ready(self, timeout_s: float) -> Mesh:
+    def wait_ready(self, timeout_s: float) -> ReadyMesh:
         """The first mesh, for the start of the server.
 
         Raises:
@@ -168,12 +168,12 @@ class MeshSupervisor:
         self._workers.close()
         self._thread.join(timeout_s)
 
-    def _next_mesh(self) -> Future[Mesh]:
-        made: Future[Mesh] = Future()
+    def _next_mesh(self) -> Future[ReadyMesh]:
+        made: Future[ReadyMesh] = Future()
         made.add_done_callback(self._tell_waiting)
         return made
 
-    def _wait(self, call: Call, current: Future[Mesh], doing: str) -> None:
+    def _wait(self, call: Call, current: Future[ReadyMesh], doing: str) -> None:
         """Waits for a mesh that may not come for days; of a call that has left meanwhile nothing stays."""
         ours: Future[None] = Future()
         with self._lock:
@@ -186,7 +186,7 @@ class MeshSupervisor:
             with self._lock:
                 self._waiting.discard(ours)
 
-    def _tell_waiting(self, _: Future[Mesh]) -> None:
+    def _tell_waiting(self, _: Future[ReadyMesh]) -> None:
         """Runs under the lock, under which every mesh is announced."""
         for one in self._waiting:
             one.set_result(None)
@@ -225,7 +225,7 @@ class MeshSupervisor:
                 session = self._open_session(workers)
             except BaseException:
                 for worker in workers:
-                    worker.end()
+                    worker.terminate()
                 raise
             with self._lock:
                 self.session = session
@@ -240,7 +240,7 @@ class MeshSupervisor:
         except Exception as error:
             if not self._stopping.is_set():  # then no worker is to be had
                 log.exception("the mesh failed and is started again")
-            self._ended(End(f"the mesh failed with {type(error).__name__}; the server's log has the details"))
+            self._ended(ExitReason(f"the mesh failed with {type(error).__name__}; the server's log has the details"))
             return error
         if not self._stopping.is_set():
             of_one = {"pid": session.pid} if self._hosts is None else {}
@@ -249,7 +249,7 @@ class MeshSupervisor:
         # A spare that was lost when it was needed says nothing about the next, which is a new one.
         return None if stood_by else session.ready.exception()
 
-    def _ended(self, end: End) -> None:
+    def _ended(self, end: ExitReason) -> None:
         with self._lock:
             self._mesh_history.ended(end)
             self._on_change(False)
@@ -259,15 +259,15 @@ class MeshSupervisor:
             self._make_ready(session, ready)
         except Exception as error:  # noqa: BLE001  # a mesh that nobody is told of would keep every call waiting
             structlog.get_logger().exception("the mesh could not be made ready")
-            session.stop(Stop(f"it could not be made ready: {error!r}"))
+            session.stop(StopRequest(f"it could not be made ready: {error!r}"))
 
     def _make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
         if ready.exception() is not None:
             return
         if self._hosts is not None and (wrong := self._hosts.check_devices(ready.result())) is not None:
-            session.stop(Stop(wrong))
+            session.stop(StopRequest(wrong))
             return
-        mesh = Mesh(session, ready.result(), self._make_programs(session))
+        mesh = ReadyMesh(session, ready.result(), self._make_programs(session))
         if self._warm is None:
             self._announce(mesh)
             return
@@ -276,7 +276,7 @@ class MeshSupervisor:
         patience.start()
         threading.Thread(target=self._warm_up, args=[self._warm, mesh, patience], name="warm", daemon=True).start()
 
-    def _warm_up(self, warm: Warm, mesh: Mesh, patience: threading.Timer) -> None:
+    def _warm_up(self, warm: Warm, mesh: ReadyMesh, patience: threading.Timer) -> None:
         try:
             warm(mesh.session, mesh.programs)
         except Exception as error:  # noqa: BLE001  # a mesh that begins cold serves too
@@ -284,7 +284,7 @@ class MeshSupervisor:
         patience.cancel()
         self._announce(mesh)
 
-    def _announce(self, mesh: Mesh) -> None:
+    def _announce(self, mesh: ReadyMesh) -> None:
         """Lets calls have the mesh, unless it ended meanwhile or they have it already."""
         with self._lock:
             if mesh.session.ended or self._mesh_history.is_ready or mesh.session is not self.session:

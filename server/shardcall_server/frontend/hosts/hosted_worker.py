@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from shardcall_server.frontend.hosts.relay import RelayedLink
-from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import host_service_pb2
@@ -46,7 +46,7 @@ class HostedWorker:
         self.address = hello.address
         self.devices = hello.devices
         self.started = started
-        self.lost: Stop | None = None
+        self.lost: StopRequest | None = None
         self.relayed = relayed
         self.data_link: DataLink | None = relayed if link is None else None
         self.link: WorkerLink = relayed if link is None else Link(link)
@@ -82,7 +82,7 @@ class HostedWorker:
 
     def is_lost(self, reason: str) -> None:
         """Tells that its agent is gone."""
-        self.lost = self.lost or Stop(reason)
+        self.lost = self.lost or StopRequest(reason)
         self.kill()
         self._has_ended.set()
 
@@ -90,7 +90,7 @@ class HostedWorker:
         """Whether it has ended, after waiting for that."""
         return self._has_ended.wait(timeout_s)
 
-    def end(self) -> int:
+    def terminate(self) -> int:
         """Ends it; returns its exit status, or minus the signal that ended it.
 
         Until it returns, a worker on this host may write to memory that it shares.

@@ -162,7 +162,7 @@ class Hosts:
             for worker in workers:
                 worker.kill()
             for worker in workers:
-                worker.end()
+                worker.terminate()
 
     def _refuse(self, host: Host, reason: str) -> None:
         host.is_refused = True

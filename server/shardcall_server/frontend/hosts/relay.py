@@ -61,7 +61,7 @@ class RelayedLink:
         """Whether something has come that `frames` has not read yet."""
         return not self._come.empty()
 
-    def has_room(self, nbytes: int) -> bool:
+    def has_capacity(self, nbytes: int) -> bool:
         """Whether so much more is kept for an agent that does not read."""
         return self._waiting_bytes + nbytes <= _MAX_WAITING_BYTES
 
@@ -108,7 +108,7 @@ class RelayedLink:
         body = message.SerializeToString()
         if self._closed.is_set():
             raise LinkClosedError("the host is gone")
-        if not self.has_room(len(body)):
+        if not self.has_capacity(len(body)):
             raise LinkFullError("the host does not read")
         self._count_waiting(len(body))
         self._enqueue(self._outgoing(body, chunks))

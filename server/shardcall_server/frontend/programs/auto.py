@@ -181,7 +181,7 @@ class Decisions:
     def _settle(self, digest: str, undecided: _Undecided, choice: Choice | None, why: str, *, final: bool) -> None:
         """Gives every call what was chosen; with nothing chosen, calls go by the rule and are told why."""
         told: list[tuple[Future[CacheEntry], CacheEntry]] = []
-        with self._session.order:
+        with self._session.launch_lock:
             chosen = self._programs.known(_candidate(digest, choice.strategy)) if choice else None
             for call in undecided.calls:
                 found = undecided.waiting.get(call) or self._programs.known(call)

@@ -118,7 +118,7 @@ class Trial:
     def _send(self, candidate: CachedProgram) -> Future[link_pb2.WorkerMessage] | None:
         """Has the mesh run a candidate; None where something else is under way."""
         measure = measure_pb2.Measure(key_digest=candidate.key, max_runs=_MAX_RUNS, max_seconds=_TURN_S)
-        with self.session.order:
+        with self.session.launch_lock:
             if candidate.evicted:
                 raise _CandidateGoneError("other programs took its place")
             return self.session.command_if_idle(link_pb2.FrontEndMessage(measure=measure))
@@ -129,7 +129,7 @@ class Trial:
             raise error
 
     def _end(self) -> None:
-        self.session.tell(link_pb2.FrontEndMessage(discard_trial_blocks=measure_pb2.DiscardTrialBlocks()))
+        self.session.notify(link_pb2.FrontEndMessage(discard_trial_blocks=measure_pb2.DiscardTrialBlocks()))
 
 
 class Autotuner:

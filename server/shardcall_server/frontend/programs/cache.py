@@ -76,7 +76,7 @@ class ProgramCache:
 
     def recall(self, words: Words) -> tuple[kernel_pb2.KernelCall, CacheEntry] | None:
         """The completed call and the program of one that was said in the same words not long ago."""
-        with self._session.order:
+        with self._session.launch_lock:
             completed, digest = self._by_words.get(words, _UNKNOWN)
             found = self._by_call.get(digest)
             if found is None:
@@ -91,7 +91,7 @@ class ProgramCache:
         """Makes `recall` know a call, unless its words are long."""
         if len(words[0]) > _MAX_WORDS_BYTES:
             return
-        with self._session.order:
+        with self._session.launch_lock:
             self._by_words[words] = completed, call_digest(completed, operands, stays=words[2])
             if len(self._by_words) > _MAX_WORDS:
                 self._by_words.popitem(last=False)
@@ -144,7 +144,7 @@ class ProgramCache:
 
     def look_up(self, digest: bytes, prepare: link_pb2.Prepare, owner: str = "") -> CacheEntry | Future[CacheEntry]:
         """As `find`, for a command and what its program is to be found by."""
-        with self._session.order:
+        with self._session.launch_lock:
             known = self._by_call.get(digest)
             if known is not None:
                 self._by_key.move_to_end(known.program.key)
@@ -208,7 +208,7 @@ class ProgramCache:
 
     def _prepared(self, digest: bytes, preparation: Preparation, answer: Future[link_pb2.WorkerMessage]) -> None:
         try:
-            with self._session.order:
+            with self._session.launch_lock:
                 outcome = self._outcome(digest, preparation, answer)
         except SessionEndedError:
             preparation.found.set_exception(mesh_restarted())
@@ -219,7 +219,7 @@ class ProgramCache:
                 preparation.found.set_result(outcome)
         finally:
             if preparation.found.done():
-                with self._session.order:
+                with self._session.launch_lock:
                     self._preparing.pop(digest, None)
 
     def _outcome(
@@ -301,4 +301,4 @@ class ProgramCache:
             del self._by_call[alias]
         for preparation in self._preparing.values():
             preparation.evicted.add(program.key)
-        self._session.tell(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=program.key)))
+        self._session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=program.key)))

@@ -207,7 +207,7 @@ class KnownAnswers:
 
     def _not_run(self, session: MeshSession, test: _Test, error: CallError) -> None:
         """Counts against a test that the mesh ended while it was under way, if it may be the reason."""
-        blamed = session.end.blamed if session.end is not None else ()
+        blamed = session.exit_reason.quarantined_keys if session.exit_reason is not None else ()
         key = known_answer_key(test.name)
         test.suspected += key in blamed
         if {*blamed} == {key} or test.suspected >= _MAX_SUSPECTED:

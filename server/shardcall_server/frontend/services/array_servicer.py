@@ -9,10 +9,10 @@ from shardcall.v1 import array_service_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.execution import default_mesh, hand_over
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
-from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue, Turn
+from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, read_header
 from shardcall_server.frontend.dispatch.results import Results
-from shardcall_server.frontend.dispatch.supervisor import Mesh, MeshSupervisor
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
 from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents, array_lost
 from shardcall_server.frontend.rpc.call import Call
@@ -105,9 +105,9 @@ class ArrayServicer:
             if storage.region is not None:
                 storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the array"))
             command = link_pb2.GetArray(array_id=resident.array_id, result=storage.results[0], report_gathered=True)
-            turn = self._queue.take(call)
+            grant = self._queue.acquire(call)
             running = Running(call)
-            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), storage, running, turn)
+            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), storage, running, grant)
             running.wait_for(1)
             results = Results([resident.type], storage)
             with call.phase("send"):
@@ -194,10 +194,10 @@ class ArrayServicer:
                 data=storage.operands[0],
             )
             plan = _plan(kind, header, len(mesh.ready.devices))
-            turn = self._queue.take(call, reservation.device_bytes, again=again)
+            grant = self._queue.acquire(call, reservation.device_bytes, again=again)
             running = Running(call)
             try:
-                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running, turn, plan)
+                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running, grant, plan)
             except SessionEndedError:
                 again = True
                 continue
@@ -209,16 +209,16 @@ class ArrayServicer:
 
 def _send_to_holder(
     resident: Resident,
-    mesh: Mesh,
+    mesh: ReadyMesh,
     message: link_pb2.FrontEndMessage,
     storage: CallBuffers,
     running: Running,
-    turn: Turn,
+    grant: LaunchGrant,
 ) -> None:
     """Sends a command about an array to the mesh that holds it."""
     try:
         plan = kernel_pb2.Plan(mesh=resident.mesh, results=[resident.placement])
-        hand_over(mesh.session, message, storage, running, turn, plan)
+        hand_over(mesh.session, message, storage, running, grant, plan)
     except SessionEndedError:
         raise array_lost(resident.handle) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from shardcall.v1 import server_info_service_pb2
-from shardcall_server.frontend.workers.ends import End, Kind
+from shardcall_server.frontend.workers.exit_reason import ExitKind, ExitReason
 
 _SHORT_LIFE_S = 5.0
 
@@ -20,9 +20,9 @@ class MeshHistory:
 
     def __init__(self) -> None:
         self.short_lives = 0
-        self.ends = dict.fromkeys(Kind, 0)
+        self.ends = dict.fromkeys(ExitKind, 0)
         self._ready_since: float | None = None
-        self._last: End | None = None
+        self._last: ExitReason | None = None
         self._last_at = 0.0
 
     @property
@@ -34,7 +34,7 @@ class MeshHistory:
         """Tells that the mesh answers."""
         self._ready_since = time.monotonic()
 
-    def ended(self, end: End) -> None:
+    def ended(self, end: ExitReason) -> None:
         """Tells that it ended, and how."""
         now = time.monotonic()
         if self._ready_since is not None:

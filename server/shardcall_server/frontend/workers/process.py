@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.launcher import worker_environment
 from shardcall_server.link.framing import Link
@@ -28,7 +28,7 @@ class WorkerProcess:
 
     host: str = ""
     data_link: DataLink | None = None
-    lost: Stop | None = None
+    lost: StopRequest | None = None
 
     def __init__(self, platform: str, log_level: str) -> None:
         ours, theirs = socket.socketpair()
@@ -82,7 +82,7 @@ class WorkerProcess:
         """Waits for its end; returns its exit status, or minus the signal that ended it."""
         return self._process.wait()
 
-    def end(self) -> int:
+    def terminate(self) -> int:
         """Ends a process that has closed its link; returns its exit status, or minus the signal that ended it."""
         self.link.close()
         if not self.wait(_OWN_END_S):

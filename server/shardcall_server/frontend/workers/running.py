@@ -124,7 +124,7 @@ class Running:
         except BaseException:
             delete = link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids))
             if (session := self._session) is not None:  # a command sent while the array is put would come too early
-                self._answer.add_done_callback(lambda _: session.tell(delete))
+                self._answer.add_done_callback(lambda _: session.notify(delete))
             raise
 
     def _finished(self) -> None:

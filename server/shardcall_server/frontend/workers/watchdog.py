@@ -11,10 +11,10 @@ import structlog
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, head
-from shardcall_server.frontend.workers.ends import Kind, Stop
-from shardcall_server.frontend.workers.member import Member
+from shardcall_server.frontend.workers.exit_reason import ExitKind, StopRequest
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.straggler import StragglerDetector
+from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 
 _TICK_S = 0.25
 _MOST_SILENCE = 10  # times what a worker may say nothing that does nothing either
@@ -32,7 +32,7 @@ class WatchLimits:
         execute_s: run one program.
         compile_s: compile one program.
         grace_s: run a program that nobody waits for any more.
-        lag_s: be at what other workers have done without a sign of progress, or get almost no processor.
+        straggler_s: be at what other workers have done without a sign of progress, or get almost no processor.
     """
 
     silence_s: float
@@ -40,19 +40,19 @@ class WatchLimits:
     execute_s: float
     compile_s: float
     grace_s: float
-    lag_s: float = 5.0
+    straggler_s: float = 5.0
 
 
 class _Pulse:
     """The signs of life of one worker.
 
     Args:
-        member: the worker.
+        connection: the worker.
         stood_by: whether it stood by, so that an answer to `Start` is due at once.
     """
 
-    def __init__(self, member: Member, *, stood_by: bool) -> None:
-        self._member = member
+    def __init__(self, connection: WorkerConnection, *, stood_by: bool) -> None:
+        self._connection = connection
         self._heard = 0
         self._cpu_ticks = 0
         self.silent_s = self.still_s = 0.0
@@ -61,9 +61,9 @@ class _Pulse:
 
     def look(self, passed_s: float, *, is_ready: bool) -> None:
         """Looks once more."""
-        member = self._member
-        if member.heard != self._heard or member.unheard:
-            self._heard, self.silent_s, self.still_s = member.heard, 0.0, 0.0
+        connection = self._connection
+        if connection.heard != self._heard or connection.unheard:
+            self._heard, self.silent_s, self.still_s = connection.heard, 0.0, 0.0
             # The devices' start may hold up every thread of the worker's: until it is ready, nothing is due again.
             self._is_due = is_ready or self._heard <= self._beats_before_start
         elif self._is_due:
@@ -71,7 +71,7 @@ class _Pulse:
 
     def _look_at_silence(self, passed_s: float) -> None:
         """A worker that works may be late, however much: with 28 processes waiting for two cores, 6 s were seen."""
-        used = self._member.worker.cpu_ticks
+        used = self._connection.worker.cpu_ticks
         self.silent_s += passed_s
         self.still_s = self.still_s + passed_s if used == self._cpu_ticks else 0.0
         self._cpu_ticks = used
@@ -92,14 +92,14 @@ class Watch:
     def __init__(self, session: MeshSession, limits: WatchLimits, *, stood_by: bool) -> None:
         self.session = session
         self._limits = limits
-        self._pulses = [_Pulse(member, stood_by=stood_by) for member in session.members]
+        self._pulses = [_Pulse(connection, stood_by=stood_by) for connection in session.connections]
         self._starting_s = self._run_s = self._unwanted_s = 0.0
-        self._lag = StragglerDetector(session.members, session.ready, limits.lag_s)
+        self._lag = StragglerDetector(session.connections, session.ready, limits.straggler_s)
         self._head: Command | None = None
         self._moved = 0
         self._compiling: dict[Command, float] = {}
 
-    def look(self, passed_s: float) -> Stop | None:
+    def look(self, passed_s: float) -> StopRequest | None:
         """Looks once more; returns why the worker must be stopped, if it must.
 
         Args:
@@ -113,20 +113,20 @@ class Watch:
             or self._look_at_compilations([command for command in commands if command.compiling], passed_s)
         )
 
-    def _look_at_signs_of_life(self, passed_s: float) -> Stop | None:
+    def _look_at_signs_of_life(self, passed_s: float) -> StopRequest | None:
         if not self.session.ready.done():
             self._starting_s += passed_s
             if self._starting_s > self._limits.start_s:
-                return Stop(f"the worker was not ready within {self._limits.start_s:g} s")
-        for pulse, member in zip(self._pulses, self.session.members, strict=True):
+                return StopRequest(f"the worker was not ready within {self._limits.start_s:g} s")
+        for pulse, connection in zip(self._pulses, self.session.connections, strict=True):
             pulse.look(passed_s, is_ready=self.session.ready.done())
             silence_s = self._limits.silence_s
             if pulse.still_s > silence_s or pulse.silent_s > _MOST_SILENCE * silence_s:
-                on_host = f" on host {member.worker.host}" if member.worker.host else ""
-                return Stop(f"the worker{on_host} did not answer for {pulse.silent_s:.0f} s")
+                on_host = f" on host {connection.worker.host}" if connection.worker.host else ""
+                return StopRequest(f"the worker{on_host} did not answer for {pulse.silent_s:.0f} s")
         return None
 
-    def _look_at_head(self, now: Command | None, passed_s: float) -> Stop | None:
+    def _look_at_head(self, now: Command | None, passed_s: float) -> StopRequest | None:
         """The head's time begins when the one before it was answered: nobody is blamed for having waited.
 
         Nor does it go on while its arrays are on their way to other hosts or back.
@@ -134,7 +134,7 @@ class Watch:
         if now is not self._head or now is None:
             self._head, self._run_s, self._unwanted_s, self._moved = now, 0.0, 0.0, 0
             return None
-        links = [member.worker.data_link for member in self.session.members]
+        links = [connection.worker.data_link for connection in self.session.connections]
         before, self._moved = self._moved, sum(link.moved_for(now.call_id) for link in links if link is not None)
         if self._moved != before:
             return None
@@ -143,24 +143,26 @@ class Watch:
         limit_s = _limit_s(now, self._limits.execute_s)
         if self._run_s > limit_s:
             told = _too_long_a_run(limit_s)
-            return Stop(f"{now.doing} took over {limit_s:g} s", now, told, is_blamed=True, kind=Kind.OVERTIME)
+            return StopRequest(
+                f"{now.doing} took over {limit_s:g} s", now, told, is_program_fault=True, kind=ExitKind.OVERTIME
+            )
         if self._unwanted_s > self._limits.grace_s:
             # A short deadline is the caller's choice and says nothing of the program, which others may wait for.
             reason = f"{now.doing} went on for {self._limits.grace_s:g} s after its caller had gone"
-            return Stop(reason, now, kind=Kind.OVERTIME)
+            return StopRequest(reason, now, kind=ExitKind.OVERTIME)
         return None
 
-    def _look_at_compilations(self, now: list[Command], passed_s: float) -> Stop | None:
+    def _look_at_compilations(self, now: list[Command], passed_s: float) -> StopRequest | None:
         self._compiling = {command: self._compiling.get(command, -passed_s) + passed_s for command in now}
         for command, took_s in self._compiling.items():
             limit_s = _limit_s(command, self._limits.compile_s)
             if took_s > limit_s:
-                return Stop(
+                return StopRequest(
                     f"{command.doing} took over {limit_s:g} s",
                     command,
                     _too_long_a_compilation(limit_s),
-                    is_blamed=not command.is_known_answer,  # a slow compiler is none that compiles wrongly
-                    kind=Kind.OVERTIME,
+                    is_program_fault=not command.is_known_answer,  # a slow compiler is none that compiles wrongly
+                    kind=ExitKind.OVERTIME,
                 )
         return None
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from shardcall.v1 import kernel_pb2
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
-from shardcall_server.frontend.workers.ends import Stop
+from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_worker.v1 import link_pb2
 
 
@@ -19,7 +19,7 @@ class WorkerLink(Protocol):
     def readable(self) -> bool:
         """Whether something has come that `frames` has not read yet."""
 
-    def has_room(self, nbytes: int) -> bool:
+    def has_capacity(self, nbytes: int) -> bool:
         """Whether so much more is kept for a worker that does not read."""
 
     def send(self, body: bytes, fd: int | None = None) -> None:
@@ -74,7 +74,7 @@ class Worker(Protocol):
     host: str
     link: WorkerLink
     data_link: DataLink | None
-    lost: Stop | None
+    lost: StopRequest | None
 
     @property
     def pid(self) -> int:
@@ -91,7 +91,7 @@ class Worker(Protocol):
     def wait(self, timeout_s: float) -> bool:
         """Whether it has ended, after waiting for that."""
 
-    def end(self) -> int:
+    def terminate(self) -> int:
         """Ends a process that has closed its link; returns its exit status, or minus the signal that ended it."""
 
     def kill(self) -> None:

@@ -80,7 +80,7 @@ class Workers:
         self._starter.shutdown(cancel_futures=True)
         if (spare := _made(self._spare)) is not None:
             spare.kill()
-            spare.end()
+            spare.terminate()
 
 
 def _made(asked: Future[WorkerProcess] | None) -> WorkerProcess | None:

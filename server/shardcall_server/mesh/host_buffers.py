@@ -10,9 +10,9 @@ import numpy as np
 
 from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.mesh.placement import Copier, gather, gather_blocks, gathered_bytes, place, place_blocks
+from shardcall_server.mesh.placement import ParallelCopier, gather, gather_blocks, gathered_bytes, place, place_blocks
 
-Tell = Callable[[int], None]
+OnGathered = Callable[[int], None]
 """Told how many bytes of an array, from its first, are in place."""
 
 
@@ -30,7 +30,7 @@ class Source:
     memory: np.ndarray
     is_whole: bool = True
 
-    def place(self, placement: Placement, copier: Copier, *, may_alias: bool) -> jax.Array:
+    def place(self, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
         """Puts it on the devices; see `placement.place`."""
         if self.is_whole:
             return place(self.memory, placement, copier, may_alias=may_alias)
@@ -51,7 +51,7 @@ class Target:
     memory: np.ndarray
     is_whole: bool = True
 
-    def gather(self, array: jax.Array, copier: Copier, tell: Tell) -> None:
+    def gather(self, array: jax.Array, copier: ParallelCopier, tell: OnGathered) -> None:
         """Copies there what this process has to give of an array; see `placement.gather`."""
         if self.is_whole:
             gather(array, self.memory, copier, tell)
@@ -59,7 +59,7 @@ class Target:
             gather_blocks(array, self.kind, self.memory, copier)
 
 
-def in_answer(array: jax.Array, kind: ArrayType, copier: Copier, *, is_whole: bool) -> bytes:
+def in_answer(array: jax.Array, kind: ArrayType, copier: ParallelCopier, *, is_whole: bool) -> bytes:
     """The bytes of a result that go into the answer."""
     if is_whole and array.shape == kind.shape and len(array.sharding.device_set) == 1:
         return np.asarray(array).tobytes()

@@ -16,7 +16,7 @@ from shardcall_worker.v1 import link_pb2
 _ATTACH_BYTES = 64 << 10  # what naming memory files takes before a command
 
 
-class Member:
+class WorkerConnection:
     """One worker of a session.
 
     Args:
@@ -32,7 +32,7 @@ class Member:
         self.worker = worker
         self.index = index
         self.was_killed = False
-        self.told = link_pb2.Heartbeat()
+        self.heartbeat = link_pb2.Heartbeat()
         self._messages = 0
         self._attached: set[int] = set()
 
@@ -54,9 +54,9 @@ class Member:
             self._messages += 1
             yield message
 
-    def check_room(self, nbytes: int) -> None:
+    def check_capacity(self, nbytes: int) -> None:
         """Raises CallError if it has not read its link for so long that no message of this size is kept for it."""
-        if not self.worker.link.has_room(nbytes + _ATTACH_BYTES):
+        if not self.worker.link.has_capacity(nbytes + _ATTACH_BYTES):
             raise CallError(Reason.SERVER_BUSY, "the mesh does not take commands at present; repeat the call later")
 
     def send(
@@ -98,9 +98,9 @@ class Member:
         """Makes it let go of a memory file."""
         if memory_id in self._attached:
             self._attached.remove(memory_id)
-            self.tell(link_pb2.FrontEndMessage(detach_memory=link_pb2.DetachMemory(memory_id=memory_id)))
+            self.notify(link_pb2.FrontEndMessage(detach_memory=link_pb2.DetachMemory(memory_id=memory_id)))
 
-    def tell(self, message: link_pb2.FrontEndMessage) -> None:
+    def notify(self, message: link_pb2.FrontEndMessage) -> None:
         """Sends what is for it alone; if it is gone or does not read, others will see."""
         with contextlib.suppress(LinkClosedError, LinkFullError):
             self.worker.link.send(message.SerializeToString())

@@ -15,7 +15,7 @@ from shardcall_worker.v1 import link_pb2
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
 
-class Kind(enum.StrEnum):
+class ExitKind(enum.StrEnum):
     """How a worker ended, in one word."""
 
     OVERTIME = "overtime"
@@ -28,40 +28,40 @@ class Kind(enum.StrEnum):
     """It ended by a fault of its own."""
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What callers are told: nothing of the calls of others, or of the server's own names."""
-        return _TOLD[self]
+        return _DESCRIPTIONS[self]
 
 
-_TOLD = {
-    Kind.OVERTIME: "a call took longer than it may",
-    Kind.UNRESPONSIVE: "a worker left, did not answer, or did otherwise than the others",
-    Kind.KILLED: "a worker was ended from outside",
-    Kind.CRASHED: "a worker ended by a fault of its own",
+_DESCRIPTIONS = {
+    ExitKind.OVERTIME: "a call took longer than it may",
+    ExitKind.UNRESPONSIVE: "a worker left, did not answer, or did otherwise than the others",
+    ExitKind.KILLED: "a worker was ended from outside",
+    ExitKind.CRASHED: "a worker ended by a fault of its own",
 }
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopRequest:
     """Why the front end stopped a worker.
 
     Attributes:
         reason: why, in words.
         culprit: the command because of which; None where no command is the reason.
         error: what that command's caller is told; None for what all others are told.
-        is_blamed: whether it counts against the culprit's key.
+        is_program_fault: whether it counts against the culprit's key.
         kind: the same in one word.
     """
 
     reason: str
     culprit: Command | None = None
     error: CallError | None = None
-    is_blamed: bool = False
-    kind: Kind = Kind.UNRESPONSIVE
+    is_program_fault: bool = False
+    kind: ExitKind = ExitKind.UNRESPONSIVE
 
 
 @dataclass(frozen=True)
-class End:
+class ExitReason:
     """How a worker ended.
 
     Attributes:
@@ -74,10 +74,10 @@ class End:
     reason: str
     suspects: tuple[Command, ...] = ()
     is_fault: bool = True
-    kind: Kind = Kind.CRASHED
+    kind: ExitKind = ExitKind.CRASHED
 
     @property
-    def blamed(self) -> tuple[str, ...]:
+    def quarantined_keys(self) -> tuple[str, ...]:
         """The keys that it counts against."""
         return self._suspect_keys if self.is_fault else ()
 
@@ -99,7 +99,9 @@ def oom_kills() -> int:
     return next((int(row.split()[1]) for row in rows if row.startswith("oom_kill ")), 0)
 
 
-def end_of(status: int, stop: Stop | None, suspects: Sequence[Command], *, oom_killed: bool = False) -> End:
+def exit_reason_of(
+    status: int, stop: StopRequest | None, suspects: Sequence[Command], *, oom_killed: bool = False
+) -> ExitReason:
     """How a worker ended.
 
     Args:
@@ -109,24 +111,24 @@ def end_of(status: int, stop: Stop | None, suspects: Sequence[Command], *, oom_k
         oom_killed: whether the kernel of this host has killed any process because memory ran out, while it ran.
     """
     if stop is not None:
-        culprit = stop.culprit if stop.is_blamed else None
+        culprit = stop.culprit if stop.is_program_fault else None
         # One that was answered at the last moment is not to blame.
         blamed = (culprit,) if culprit is not None and not culprit.answer.done() else ()
-        return End(stop.reason, blamed, kind=stop.kind)
+        return ExitReason(stop.reason, blamed, kind=stop.kind)
     if status == 0:
-        return End("it closed its link")
+        return ExitReason("it closed its link")
     if status < 0 and -status not in _CRASHES:
         told = f"ended by {_signal(-status)}"
         if not (oom_killed and -status == signal.SIGKILL):
-            return End(told, is_fault=False, kind=Kind.KILLED)
+            return ExitReason(told, is_fault=False, kind=ExitKind.KILLED)
         # What ran may have taken the memory, or another process of the host.
-        return End(f"{told}, perhaps because the host's memory ran out", tuple(suspects), False, Kind.KILLED)
+        return ExitReason(f"{told}, perhaps because the host's memory ran out", tuple(suspects), False, ExitKind.KILLED)
     told = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
     doing = " or ".join(dict.fromkeys(command.doing for command in suspects))
-    return End(f"{told} while {doing}" if doing else told, tuple(suspects))
+    return ExitReason(f"{told} while {doing}" if doing else told, tuple(suspects))
 
 
-def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None = None) -> Stop:
+def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None = None) -> StopRequest:
     """Why workers are stopped that did not do the same.
 
     Args:
@@ -136,9 +138,13 @@ def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None
             nothing of the program, and its caller is told what all others are told.
     """
     if failure is None:
-        return Stop(reason, culprit, is_blamed=True)
+        return StopRequest(reason, culprit, is_program_fault=True)
     error = error_of(failure)
-    return Stop(reason, culprit) if error.reason is Reason.INTERNAL else Stop(reason, culprit, error, is_blamed=True)
+    return (
+        StopRequest(reason, culprit)
+        if error.reason is Reason.INTERNAL
+        else StopRequest(reason, culprit, error, is_program_fault=True)
+    )
 
 
 def error_of(failure: link_pb2.Failure) -> CallError:

@@ -12,7 +12,7 @@ import numpy as np
 from shardcall_server.compilation.program import Placement
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.mesh.placement import Copier, gather, place
+from shardcall_server.mesh.placement import ParallelCopier, gather, place
 from shardcall_server.mesh.processes import sum_of_processes
 
 
@@ -29,7 +29,7 @@ class Resident:
     array: jax.Array
 
 
-class Residents:
+class ResidentArrays:
     """The arrays that stay, by the ids that commands use.
 
     An array is there for every command that was sent after the one that made it had been answered, and for
@@ -39,7 +39,7 @@ class Residents:
         copier: copies.
     """
 
-    def __init__(self, copier: Copier) -> None:
+    def __init__(self, copier: ParallelCopier) -> None:
         self._copier = copier
         self._arrays: dict[int, Resident] = {}
         self._lock = threading.Lock()
