@@ -45,101 +45,101 @@ def present(region) -> None:
 
 
 def test_a_region_goes_back_to_the_pool_warm_and_the_next_call_gets_it(arena):
-    first = arena.take("a", 5 * MIB)
+    first = arena.acquire("a", 5 * MIB)
     present(first)
     memory_id = first.memory_id
     assert arena.budget.used_bytes == first.nbytes == 6 * MIB
-    first.close()
+    first.release()
     assert (arena.budget.used_bytes, arena.idle_bytes, arena.in_use) == (0, 6 * MIB, 0)
-    second = arena.take("b", 5 * MIB + 1)
+    second = arena.acquire("b", 5 * MIB + 1)
     assert second.memory_id == memory_id
     assert (arena.budget.used_bytes, arena.idle_bytes, arena.in_use) == (6 * MIB, 0, 1)
-    second.close()
+    second.release()
 
 
 def test_a_region_lasts_until_its_last_user_closes_it(arena):
-    region = arena.take("a", 1)
+    region = arena.acquire("a", 1)
     present(region)
-    region.hold()
-    region.close()
-    other = arena.take("b", 1)
+    region.acquire()
+    region.release()
+    other = arena.acquire("b", 1)
     assert other.memory_id != region.memory_id
-    region.close()
+    region.release()
     assert arena.in_use == 1
-    other.close()
+    other.release()
     assert arena.in_use == 0
 
 
 def test_a_region_that_was_closed_shows_nothing_of_the_call_that_has_its_memory_now(arena):
-    stale = arena.take("a", 1)
+    stale = arena.acquire("a", 1)
     present(stale)
-    stale.close()
+    stale.release()
     with pytest.raises(RuntimeError):
         stale.view(0, 1)
-    fresh = arena.take("b", 1)
+    fresh = arena.acquire("b", 1)
     assert fresh.memory_id == stale.memory_id
     with pytest.raises(RuntimeError):
         stale.view(0, 1)
     fresh.view(0, 1)[0] = 7
-    fresh.close()
+    fresh.release()
 
 
 def test_what_is_only_claimed_costs_nothing(arena):
-    region = arena.take("a", 100 * MIB)
+    region = arena.acquire("a", 100 * MIB)
     assert arena.budget.used_bytes == 0
     region.reserve(1, no_check)
     assert arena.budget.used_bytes == 32 * MIB
-    region.close()
+    region.release()
     assert (arena.budget.used_bytes, arena.idle_bytes) == (0, 32 * MIB)
 
 
 def test_idle_regions_go_before_anybody_is_refused(arena, gone):
-    region = arena.take("a", 128 * MIB)
+    region = arena.acquire("a", 128 * MIB)
     present(region)
-    region.close()
-    larger = arena.take("a", 160 * MIB)
+    region.release()
+    larger = arena.acquire("a", 160 * MIB)
     present(larger)
     assert gone == [region.memory_id]
     assert (arena.budget.used_bytes, arena.idle_bytes) == (160 * MIB, 0)
-    larger.close()
+    larger.release()
 
 
 def test_one_connection_cannot_take_all(arena):
-    mine = arena.take("a", 128 * MIB)
+    mine = arena.acquire("a", 128 * MIB)
     present(mine)
-    more = arena.take("a", 128 * MIB)
+    more = arena.acquire("a", 128 * MIB)
     with pytest.raises(CallError) as caught:
         present(more)
     assert caught.value.reason is Reason.QUOTA_EXCEEDED
     assert caught.value.metadata["limit"] == "max_bytes_per_client"
-    theirs = arena.take("b", 8 * MIB)
+    theirs = arena.acquire("b", 8 * MIB)
     present(theirs)
     for region in (mine, more, theirs):
-        region.close()
+        region.release()
     assert arena.budget.used_bytes == 0
     assert arena.budget.high_water_bytes == (128 + 64 + 8) * MIB
 
 
 def test_a_refused_region_goes_back_whole(arena):
-    warm = arena.take("a", 128 * MIB)
+    warm = arena.acquire("a", 128 * MIB)
     present(warm)
-    warm.close()
-    blocker = arena.take("b", 96 * MIB)
+    warm.release()
+    blocker = arena.acquire("b", 96 * MIB)
     present(blocker)
-    other = arena.take("b", 80 * MIB)
+    other = arena.acquire("b", 80 * MIB)
     present(other)
     with pytest.raises(CallError):
-        arena.take("b", 128 * MIB).reserve(128 * MIB, no_check)
-    blocker.close()
-    other.close()
+        arena.acquire("b", 128 * MIB).reserve(128 * MIB, no_check)
+    blocker.release()
+    other.release()
     assert arena.budget.used_bytes == 0
 
 
 def test_what_was_not_used_for_a_while_is_given_back(arena, gone):
     before = set(os.listdir("/proc/self/fd"))
-    region = arena.take("a", 1)
+    region = arena.acquire("a", 1)
     present(region)
-    region.close()
+    region.release()
     arena.drop_unused_since(0.0)
     assert not gone
     arena.drop_unused_since(float("inf"))
@@ -148,20 +148,20 @@ def test_what_was_not_used_for_a_while_is_given_back(arena, gone):
 
 
 def test_the_file_of_a_region_can_be_neither_shrunk_nor_grown(arena):
-    region = arena.take("a", 1)
+    region = arena.acquire("a", 1)
     for size in (0, region.nbytes * 2):
         with pytest.raises(PermissionError):
             os.ftruncate(region.fd, size)
-    region.close()
+    region.release()
 
 
 def test_regions_are_of_huge_pages_where_the_kernel_has_them(arena):
-    region = arena.take("a", 32 * MIB)
+    region = arena.acquire("a", 32 * MIB)
     present(region)
     view = region.view(0, region.nbytes)
     assert view.ctypes.data % HUGE_PAGE_BYTES == 0
     huge_kib = _shmem_pmd_mapped_kib(view.ctypes.data)
-    region.close()
+    region.release()
     if not huge_kib:
         pytest.skip("this kernel makes no huge pages of shared memory")
     assert huge_kib == region.nbytes // 1024
@@ -180,11 +180,11 @@ def _shmem_pmd_mapped_kib(address: int) -> int:
 
 
 def test_a_view_keeps_the_memory_that_its_region_has_let_go_of(arena):
-    region = arena.take("a", 1)
+    region = arena.acquire("a", 1)
     present(region)
     view = region.view(0, 4)
     view[:] = [1, 2, 3, 4]
-    region.close()
+    region.release()
     arena.drop(arena.idle_bytes)
     np.testing.assert_array_equal(view, [1, 2, 3, 4])
 
@@ -200,7 +200,7 @@ def test_a_size_class_wastes_at_most_an_eighth_or_a_huge_page(nbytes):
 def test_a_call_counts_once_it_has_given_its_room_back(arena):
     """What was free while it was at work is not all there is to give back to the system afterwards."""
     call: Any = SimpleNamespace(owner="a", sent_bytes=0)
-    stores = BufferAllocator(arena, cast(Any, None))
-    with stores.allocate(call, [], [ArrayType((MIB,), np.dtype(np.uint8))]):
-        assert (stores.calls, arena.in_use) == (0, 1)
-    assert (stores.calls, arena.in_use) == (1, 0)
+    buffer_allocator = BufferAllocator(arena, cast(Any, None))
+    with buffer_allocator.allocate(call, [], [ArrayType((MIB,), np.dtype(np.uint8))]):
+        assert (buffer_allocator.calls, arena.in_use) == (0, 1)
+    assert (buffer_allocator.calls, arena.in_use) == (1, 0)

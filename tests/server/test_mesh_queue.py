@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
-from shardcall_server.frontend.rpc.waiting_line import WaitingLine
+from shardcall_server.frontend.rpc.fair_queue import FairQueue
 
 
 @dataclass(eq=False)
@@ -80,26 +80,26 @@ def refusal(caller: Caller) -> CallError:
     return error
 
 
-def served(line: WaitingLine[Waiting]) -> list[Waiting]:
-    return [line.serve() for _ in range(len(line))]
+def served(line: FairQueue[Waiting]) -> list[Waiting]:
+    return [line.pop() for _ in range(len(line))]
 
 
 def test_owners_take_turns_however_many_one_of_them_has():
-    line: WaitingLine[Waiting] = WaitingLine()
+    line: FairQueue[Waiting] = FairQueue()
     for owner in "aaaaaabbc":
         line.add(Waiting(owner))
     assert "".join(waiting.owner for waiting in served(line)) == "abcabaaaa"
 
 
 def test_connections_of_one_owner_take_turns_within_its_turns():
-    line: WaitingLine[Waiting] = WaitingLine()
+    line: FairQueue[Waiting] = FairQueue()
     for owner, connection in ("a1", "a1", "a1", "a2", "b3", "b3"):
         line.add(Waiting(owner, connection))
     assert [f"{one.owner}{one.connection}" for one in served(line)] == ["a1", "b3", "a2", "b3", "a1", "a1"]
 
 
 def test_of_one_connection_the_nearest_deadline_comes_first_and_equal_ones_as_they_came():
-    line: WaitingLine[Waiting] = WaitingLine()
+    line: FairQueue[Waiting] = FairQueue()
     waiting = [Waiting(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
     for one in waiting:
         line.add(one)
@@ -107,7 +107,7 @@ def test_of_one_connection_the_nearest_deadline_comes_first_and_equal_ones_as_th
 
 
 def test_who_leaves_is_gone_and_takes_nobodys_turn():
-    line: WaitingLine[Waiting] = WaitingLine()
+    line: FairQueue[Waiting] = FairQueue()
     first, second, other = Waiting("a", deadline=1.0), Waiting("a", deadline=2.0), Waiting("b")
     for one in (first, second, other):
         line.add(one)
@@ -115,9 +115,9 @@ def test_who_leaves_is_gone_and_takes_nobodys_turn():
     assert not line.remove(first)
     assert line.count("a") == 1
     assert served(line) == [second, other]
-    assert line.first() is None
+    assert line.peek() is None
     with pytest.raises(KeyError):
-        line.serve()
+        line.pop()
 
 
 @given(
@@ -132,7 +132,7 @@ def test_who_leaves_is_gone_and_takes_nobodys_turn():
     )
 )
 def test_nobody_is_lost_nobody_is_served_twice_and_no_owner_waits_for_more_than_one_turn_of_each_other(steps):
-    line: WaitingLine[Waiting] = WaitingLine()
+    line: FairQueue[Waiting] = FairQueue()
     there: list[Waiting] = []
     since: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # an owner's wait: turns of the others
     for step in steps:
@@ -141,8 +141,8 @@ def test_nobody_is_lost_nobody_is_served_twice_and_no_owner_waits_for_more_than_
             line.add(waiting)
             there.append(waiting)
         elif step is None and there:
-            first = line.first()
-            waiting = line.serve()
+            first = line.peek()
+            waiting = line.pop()
             assert waiting is first
             peers = [one for one in there if (one.owner, one.connection) == (waiting.owner, waiting.connection)]
             assert waiting.deadline == min(one.deadline for one in peers)

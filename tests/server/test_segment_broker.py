@@ -25,7 +25,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import SEALS
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.segment_broker import SegmentBroker, make_segment_broker
-from shardcall_server.frontend.memory.segments import Segment, Segments
+from shardcall_server.frontend.memory.segments import SegmentTable, ServerSegment
 
 _MIB = 1 << 20
 _PATIENCE_S = 20.0  # for what comes at once; a test that waits so long has failed
@@ -38,12 +38,12 @@ class Host:
     def __init__(self, parent: str, ticket_s: float) -> None:
         self.budget = MemoryBudget(64 * _MIB, 64 * _MIB)
         self.gone: queue.Queue[int] = queue.Queue()
-        self.segments = Segments(self.budget, 32 * _MIB, itertools.count(1).__next__, self.gone.put)
+        self.segments = SegmentTable(self.budget, 32 * _MIB, itertools.count(1).__next__, self.gone.put)
         segment_broker = make_segment_broker([parent], ticket_s)
         assert segment_broker
         self.segment_broker = segment_broker
 
-    def open(self) -> tuple[Segment, bytes]:
+    def open(self) -> tuple[ServerSegment, bytes]:
         segment = self.segments.open("one", 2 * _MIB, lambda: None)
         return segment, self.segment_broker.offer(segment)
 
@@ -53,7 +53,7 @@ class Host:
         connection.connect(self.segment_broker.socket_path)
         return connection
 
-    def wait_gone(self, segment: Segment) -> None:
+    def wait_gone(self, segment: ServerSegment) -> None:
         assert self.gone.get(timeout=_PATIENCE_S) == segment.memory_id
         assert segment.fd == -1
 
@@ -145,8 +145,8 @@ def test_a_ticket_is_good_once(host: Host):
     segment, ticket = host.open()
     with redeemed(host, ticket):
         assert yields_nothing(host, ticket)
-        assert host.segments.hold(segment.segment_id, 0, 64) is segment  # the lease that there is goes on
-        segment.close()
+        assert host.segments.acquire(segment.segment_id, 0, 64) is segment  # the lease that there is goes on
+        segment.release()
 
 
 def test_a_wrong_ticket_yields_nothing_and_spoils_no_other(host: Host):
@@ -231,14 +231,14 @@ def test_the_lease_ends_when_its_process_is_killed(host: Host):
 def test_an_execution_keeps_a_segment_whose_client_is_gone(host: Host):
     segment, ticket = host.open()
     with redeemed(host, ticket):
-        used = host.segments.hold(segment.segment_id, 0, 64)
+        used = host.segments.acquire(segment.segment_id, 0, 64)
     other, other_ticket = host.open()
     with redeemed(host, other_ticket):
         pass
     host.wait_gone(other)  # the one before it has been seen to by then
     assert os.fstat(used.fd).st_size == segment.nbytes
     assert (host.segments.count, host.segments.leases) == (1, 0)
-    used.close()
+    used.release()
     host.wait_gone(segment)
     assert host.is_empty()
 

@@ -21,7 +21,7 @@ from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.segment_broker import SegmentBroker, make_segment_broker
-from shardcall_server.frontend.memory.segments import Segments
+from shardcall_server.frontend.memory.segments import SegmentTable
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.rpc.admission import Admission
@@ -46,7 +46,7 @@ class Server:
     """
 
     stub: segment_service_pb2_grpc.SegmentServiceStub
-    segments: Segments
+    segments: SegmentTable
     segment_broker: SegmentBroker | None
     gone: queue.Queue[int]
 
@@ -66,7 +66,7 @@ def start() -> Iterator[Callable[[bool], Server]]:
         def started(share: bool) -> Server:
             gone: queue.Queue[int] = queue.Queue()
             budget = MemoryBudget(64 * _MIB, 64 * _MIB)
-            segments = Segments(budget, 32 * _MIB, itertools.count(1).__next__, gone.put)
+            segments = SegmentTable(budget, 32 * _MIB, itertools.count(1).__next__, gone.put)
             stack.callback(segments.close)
             segment_broker = None
             if share:
@@ -109,11 +109,11 @@ def test_open_segment_tells_all_that_is_needed_to_get_it(start: Callable[[bool],
         lease.connect(opened.socket_path)
         lease.sendall(opened.ticket)
         data, (descriptor,), _, _ = socket.recv_fds(lease, 16, 1, socket.MSG_CMSG_CLOEXEC)
-        used = server.segments.hold(opened.segment_id, 0, opened.size_bytes)
+        used = server.segments.acquire(opened.segment_id, 0, opened.size_bytes)
         assert data == b"\x01"
         assert os.fstat(descriptor).st_ino == os.fstat(used.fd).st_ino
         assert used.owner.startswith("ipv4:127.0.0.1:")
-        used.close()
+        used.release()
         os.close(descriptor)
     assert server.gone.get(timeout=_PATIENCE_S) == used.memory_id
     assert server.segments.count == 0

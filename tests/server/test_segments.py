@@ -17,7 +17,7 @@ import pytest
 from shardcall._src.wire.shared_memory import HUGE_PAGE_BYTES, map_file
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.budget import MemoryBudget
-from shardcall_server.frontend.memory.segments import MAX_OWNER_SEGMENTS, MAX_SEGMENTS, Segment, Segments
+from shardcall_server.frontend.memory.segments import MAX_OWNER_SEGMENTS, MAX_SEGMENTS, SegmentTable, ServerSegment
 
 _MIB = 1 << 20
 _MADV_COLLAPSE = 25
@@ -35,9 +35,9 @@ class Registry:
     def __init__(self, max_bytes: int = 16 * _MIB, limit_bytes: int = 64 * _MIB) -> None:
         self.budget = MemoryBudget(limit_bytes, limit_bytes)
         self.gone: list[int] = []
-        self.segments = Segments(self.budget, max_bytes, itertools.count(7).__next__, self.gone.append)
+        self.segments = SegmentTable(self.budget, max_bytes, itertools.count(7).__next__, self.gone.append)
 
-    def open(self, owner: str = "one", nbytes: int = 2 * _MIB) -> Segment:
+    def open(self, owner: str = "one", nbytes: int = 2 * _MIB) -> ServerSegment:
         return self.segments.open(owner, nbytes, on)
 
     def is_empty(self) -> bool:
@@ -113,7 +113,7 @@ def test_a_segment_takes_no_more_seals(registry: Registry, seal: int):
 def test_a_new_segment_shows_nothing_of_an_earlier_one(registry: Registry):
     first = registry.open()
     map_file(first.fd, first.nbytes, populate=True)[:] = 0xA5
-    first.end_lease()
+    first.release_lease()
     second = registry.open("two")
     assert not map_file(second.fd, second.nbytes, populate=True).any()
 
@@ -128,7 +128,7 @@ def test_no_two_segments_share_an_id(registry: Registry):
 def test_the_end_of_the_lease_gives_all_back(registry: Registry):
     before = segment_files()
     segment = registry.open()
-    segment.end_lease()
+    segment.release_lease()
     assert registry.is_empty()
     assert registry.gone == [segment.memory_id]
     assert segment_files() == before
@@ -136,49 +136,49 @@ def test_the_end_of_the_lease_gives_all_back(registry: Registry):
 
 def test_a_lease_ends_once_however_often_that_is_told(registry: Registry):
     segment = registry.open()
-    used = registry.segments.hold(segment.segment_id, 0, 64)
-    segment.end_lease()
-    segment.end_lease()
+    used = registry.segments.acquire(segment.segment_id, 0, 64)
+    segment.release_lease()
+    segment.release_lease()
     assert os.fstat(used.fd).st_size == 2 * _MIB
-    used.close()
+    used.release()
     assert registry.gone == [segment.memory_id]
 
 
 def test_an_execution_keeps_its_segment_until_it_is_done(registry: Registry):
     segment = registry.open()
-    used = registry.segments.hold(segment.segment_id, 64, 64)
-    used.hold()
-    segment.end_lease()
-    used.close()
+    used = registry.segments.acquire(segment.segment_id, 64, 64)
+    used.acquire()
+    segment.release_lease()
+    used.release()
     assert os.fstat(used.fd).st_size == 2 * _MIB
     assert (registry.segments.count, registry.segments.leases, registry.gone) == (1, 0, [])
-    used.close()
+    used.release()
     assert registry.is_empty()
     assert registry.gone == [segment.memory_id]
     with pytest.raises(RuntimeError, match="last user"):
-        used.hold()
+        used.acquire()
 
 
 def test_calls_do_not_find_a_segment_whose_lease_has_ended(registry: Registry):
     segment = registry.open()
-    used = registry.segments.hold(segment.segment_id, 0, 64)
-    segment.end_lease()
-    error = refusal(lambda: registry.segments.hold(segment.segment_id, 0, 64, "operand 1"))
+    used = registry.segments.acquire(segment.segment_id, 0, 64)
+    segment.release_lease()
+    error = refusal(lambda: registry.segments.acquire(segment.segment_id, 0, 64, "operand 1"))
     assert (error.reason, error.field) == (Reason.SEGMENT_NOT_FOUND, "operand 1")
     assert "as a stream" in error.message
     assert segment.segment_id.hex() not in error.message
-    used.close()
+    used.release()
 
 
 def test_an_unknown_segment_is_not_found(registry: Registry):
     registry.open()
-    error = refusal(lambda: registry.segments.hold(secrets.token_bytes(16), 0, 64))
+    error = refusal(lambda: registry.segments.acquire(secrets.token_bytes(16), 0, 64))
     assert error.reason is Reason.SEGMENT_NOT_FOUND
 
 
 @pytest.mark.parametrize("segment_id", [b"", b"a" * 15, b"a" * 17])
 def test_an_id_of_another_length_is_malformed(registry: Registry, segment_id: bytes):
-    error = refusal(lambda: registry.segments.hold(segment_id, 0, 64, "result_space"))
+    error = refusal(lambda: registry.segments.acquire(segment_id, 0, 64, "result_space"))
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_space")
 
 
@@ -188,16 +188,16 @@ def test_an_id_of_another_length_is_malformed(registry: Registry, segment_id: by
 )
 def test_an_array_must_begin_at_64_bytes_and_lie_inside(registry: Registry, offset: int, nbytes: int):
     segment = registry.open()
-    error = refusal(lambda: registry.segments.hold(segment.segment_id, offset, nbytes, "operand 0"))
+    error = refusal(lambda: registry.segments.acquire(segment.segment_id, offset, nbytes, "operand 0"))
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 0")
-    segment.end_lease()
+    segment.release_lease()
     assert registry.is_empty()  # what was refused holds nothing
 
 
 @pytest.mark.parametrize(("offset", "nbytes"), [(0, 2 * _MIB), (2 * _MIB - 64, 64), (2 * _MIB, 0), (64, 1)])
 def test_an_array_may_lie_anywhere_inside(registry: Registry, offset: int, nbytes: int):
     segment = registry.open()
-    assert registry.segments.hold(segment.segment_id, offset, nbytes) is segment
+    assert registry.segments.acquire(segment.segment_id, offset, nbytes) is segment
 
 
 def test_each_owner_has_a_limit_of_its_own():
@@ -206,7 +206,7 @@ def test_each_owner_has_a_limit_of_its_own():
     first = registry.open("one", 4 * _MIB)
     assert refusal(lambda: registry.open("one", 1)).reason is Reason.QUOTA_EXCEEDED
     registry.open("two", 4 * _MIB)
-    first.end_lease()
+    first.release_lease()
     registry.open("one", 1)
 
 
@@ -220,7 +220,7 @@ def test_a_segment_over_its_owners_limit_is_too_large_for_ever():
 
 def test_a_segment_over_the_budget_takes_nothing():
     registry = Registry(limit_bytes=4 * _MIB)
-    registry.open("one", 4 * _MIB).end_lease()
+    registry.open("one", 4 * _MIB).release_lease()
     kept = registry.open("one")
     assert refusal(lambda: registry.open("two", 4 * _MIB)).reason is Reason.SERVER_BUSY
     assert registry.segments.nbytes == registry.budget.used_bytes == kept.nbytes
@@ -232,7 +232,7 @@ def test_the_number_of_segments_is_bounded_by_owner_and_in_all():
     assert refusal(registry.open).reason is Reason.QUOTA_EXCEEDED
     opened += [registry.open(f"of {n}") for n in range(MAX_SEGMENTS - MAX_OWNER_SEGMENTS)]
     assert refusal(lambda: registry.open("another")).reason is Reason.SERVER_BUSY
-    opened.pop().end_lease()
+    opened.pop().release_lease()
     opened.append(registry.open("another"))
     registry.segments.close()
     assert registry.is_empty()
@@ -267,18 +267,18 @@ def test_a_hole_in_one_segment_is_seen_in_no_other(registry: Registry):
     expected[4096:12288] = 0
     assert np.array_equal(harmed_memory, expected)
     assert registry.budget.used_bytes == 4 * _MIB
-    harmed.end_lease()
-    other.end_lease()
+    harmed.release_lease()
+    other.release_lease()
     assert registry.is_empty()
 
 
 def test_a_closed_registry_ends_all_leases_and_makes_no_more(registry: Registry):
     segment = registry.open()
-    used = registry.segments.hold(segment.segment_id, 0, 64)
+    used = registry.segments.acquire(segment.segment_id, 0, 64)
     registry.open("two")
     registry.segments.close()
     assert registry.segments.count == 1
-    used.close()
+    used.release()
     assert registry.is_empty()
     assert refusal(registry.open).reason is Reason.SERVER_DRAINING
 

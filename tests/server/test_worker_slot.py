@@ -213,7 +213,7 @@ def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch,
         raise CallError(Reason.OUT_OF_HOST_MEMORY, "no memory")
 
     if when == "taken":
-        monkeypatch.setattr(host.slot._arena, "take", refuse)
+        monkeypatch.setattr(host.slot._arena, "acquire", refuse)
     else:
         monkeypatch.setattr(host.slot._arena, "extend", refuse)
     host.command(1, b"x" * 10)

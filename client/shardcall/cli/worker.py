@@ -24,8 +24,8 @@ from shardcall_server.agent.own_address import address_towards
 from shardcall_server.compilation.program_store import own_program_dir
 from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAMES
 from shardcall_server.launcher import ensure_environment
+from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import LogLevel, usual_cache_dir
-from shardcall_server.telemetry import configure_logging
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
 

@@ -119,7 +119,7 @@ class WorkerSlot:
             for offset in range(0, nbytes, CHUNK_BYTES):
                 size = min(CHUNK_BYTES, nbytes - offset)
                 self._say(encode_chunk(_REQUEST, 0, offset, region.view(begin + offset, size)))
-        region.close()
+        region.release()
         if self._closed:
             self._arena.drop_unused_since(math.inf)
 
@@ -151,11 +151,11 @@ class WorkerSlot:
         """Memory for a command; where there is none, the mesh cannot go on, for others may have begun with it."""
         region = None
         try:
-            region = self._arena.take("", nbytes)
+            region = self._arena.acquire("", nbytes)
             region.reserve(nbytes, lambda: None)
         except CallError as error:
             if region is not None:
-                region.close()
+                region.release()
             failure = link_pb2.Failure(reason=Reason.INTERNAL.value, message=error.message)
             answer = link_pb2.WorkerMessage(failure=failure).SerializeToString()
             self._say(host_service_pb2.JoinRequest(worker_message=answer).SerializeToString())
@@ -210,7 +210,7 @@ class WorkerSlot:
         self._closed = True
         while self._regions:
             with contextlib.suppress(KeyError):  # the thread that gives results had it first
-                self._regions.popitem()[1][0].close()
+                self._regions.popitem()[1][0].release()
         self._arena.drop_unused_since(math.inf)
 
 

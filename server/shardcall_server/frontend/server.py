@@ -39,7 +39,7 @@ from shardcall_server.frontend.dispatch.mesh_queue import make_queue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
-from shardcall_server.frontend.observability.observation import Observation
+from shardcall_server.frontend.observability.telemetry import Telemetry
 from shardcall_server.frontend.programs.autotuner import Autotuner
 from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.programs.disk_use import DiskUse
@@ -97,11 +97,11 @@ class FrontEnd:
         self._warmer = WarmUp(settings)
         self._tokens = open_tokens(settings)
         self._health = health.HealthServicer()
-        self._observation = Observation(settings)
+        self._telemetry = Telemetry(settings)
         self._admission = Admission(
             settings.max_concurrent_calls, settings.calls_per_client, settings.calls_per_connection
         )
-        self._floods = FloodGuard(self._observation.call_recorder.flooded)
+        self._floods = FloodGuard(self._telemetry.call_recorder.flooded)
         threads = CallThreads(self._admission.most_at_once)
         self._interceptor = CallInterceptor(
             settings.max_call_s,
@@ -109,7 +109,7 @@ class FrontEnd:
             Gate(self._tokens),
             self._admission,
             threads,
-            self._observation.call_recorder,
+            self._telemetry.call_recorder,
             self._floods,
         )
         self._server = grpc.server(
@@ -128,7 +128,7 @@ class FrontEnd:
         self._idempotency = IdempotencyTable()
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None
-        self._queue = make_queue(settings, lambda: self._supervisor.session, self._host_resources.residents)
+        self._queue = make_queue(settings, lambda: self._supervisor.session, self._host_resources.array_table)
         self._hosts = Hosts(settings, self._announce_host) if settings.hosts else None
         self._host_server = HostServer(settings, self._hosts, self._tokens, self._floods) if self._hosts else None
         self._supervisor = MeshSupervisor(
@@ -142,31 +142,40 @@ class FrontEnd:
             self._hosts,
         )
         info = self._register()
-        self._observation.expose(
-            info.usage, self._supervisor.ends, self._disk_use, self._autotuner, self._host_resources.residents.max_bytes
+        self._telemetry.expose(
+            info.usage,
+            self._supervisor.ends,
+            self._disk_use,
+            self._autotuner,
+            self._host_resources.array_table.max_bytes,
         )
         self._server.start()
         self._floods.watch(int(address.rpartition(":")[2]) for address in (self.address, self.hosts_address) if address)
 
     def _end_epoch(self, epoch: int) -> None:
-        self._host_resources.residents.end_epoch(epoch)
-        self._profiles.end_epoch()
+        self._host_resources.array_table.remove_epoch(epoch)
+        self._profiles.discard_stale()
 
     def _register(self) -> ServerInfoServicer:
         host_resources, settings = self._host_resources, self._settings
         queue = self._queue
         execution = Execution(self._supervisor, queue, self._known_answers, settings)
-        # Our servicers take a Call where the generated base classes take gRPC's context: the interceptor
+        # Our servicers take a ServerCall where the generated base classes take gRPC's context: the interceptor
         # makes the one of the other.
         idempotency = self._idempotency
         kernels = KernelServicer(
-            self._supervisor, execution, host_resources.stores, host_resources.residents, idempotency, settings
+            self._supervisor,
+            execution,
+            host_resources.buffer_allocator,
+            host_resources.array_table,
+            idempotency,
+            settings,
         )
         kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
             cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), self._server
         )
         arrays = ArrayServicer(
-            self._supervisor, host_resources.stores, host_resources.residents, queue, idempotency, settings
+            self._supervisor, host_resources.buffer_allocator, host_resources.array_table, queue, idempotency, settings
         )
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
@@ -206,14 +215,14 @@ class FrontEnd:
             limits.max_device_bytes,
             self._warmer.hot,
             self._disk_use,
-            self._observation.programs,
+            self._telemetry.programs,
         )
         self._known_answers.begin(session)
         return self._programs
 
     def _announce(self, ready: bool) -> None:
         status = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        self._observation.programs.serving = ready
+        self._telemetry.programs.serving = ready
         for service in ("", *_SERVICES):
             self._health.set(service, status)
 
@@ -288,7 +297,7 @@ class FrontEnd:
         for optional in (self._host_server, self._tokens, self._autotuner):
             if optional is not None:
                 optional.close()
-        for part in (self._floods, self._known_answers, self._warmer, self._host_resources, self._observation):
+        for part in (self._floods, self._known_answers, self._warmer, self._host_resources, self._telemetry):
             part.close()
 
 

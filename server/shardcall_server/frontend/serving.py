@@ -21,8 +21,8 @@ from shardcall_server.errors import CallError
 from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.server import FrontEnd
+from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import Settings, SettingsError
-from shardcall_server.telemetry import configure_logging
 
 _SERVING = ("grpc._server", "_serve")
 _LOOK_S = 0.5  # where another thread than the main one takes a signal, Python notes it and a wait sleeps on

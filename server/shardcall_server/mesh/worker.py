@@ -19,13 +19,13 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.launcher import gpu_platforms
 from shardcall_server.link.framing import Link, LinkClosedError
+from shardcall_server.log_setup import configure_logging
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.failures import failure_of
 from shardcall_server.mesh.heartbeat import beat, keep_beating
 from shardcall_server.mesh.plans import describe_kernel
 from shardcall_server.mesh.processes import join_processes
 from shardcall_server.mesh.sizes import device_bytes
-from shardcall_server.telemetry import configure_logging
 from shardcall_worker.v1 import link_pb2
 
 

@@ -14,10 +14,10 @@ from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
-from shardcall_server.frontend.memory.residents import Resident, array_lost
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.known_answers import KnownAnswers
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, format_spec
@@ -97,7 +97,7 @@ class Execution:
 
     def prepare(
         self,
-        call: Call,
+        call: ServerCall,
         kernel_call: kernel_pb2.KernelCall,
         operands: Sequence[OperandSource],
         *,
@@ -119,11 +119,11 @@ class Execution:
         """
         self._check_size(operands)
         kinds = tuple(operand.type for operand in operands)
-        residents = [operand.resident for operand in operands if operand.resident is not None]
-        stays = keeps or bool(residents)
+        resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
+        stays = keeps or bool(resident_arrays)
         words = (kernel_call.SerializeToString(), kinds, stays)
         mesh = self._supervisor.mesh(call)
-        if not residents and (recalled := mesh.programs.recall(words)) is not None:
+        if not resident_arrays and (recalled := mesh.programs.recall(words)) is not None:
             call.set_program(recalled[1].plan, recalled[1].program.key, recalled[1].answer)
             self._known_answers.check(recalled[1].program)
             self._check_size(operands, () if keeps else recalled[1].program.results)
@@ -134,7 +134,7 @@ class Execution:
         types = [encode_array_type(kind) for kind in _without_trailing(kinds)]
         while True:
             mesh = self._supervisor.mesh(call)
-            _check_epoch(residents, mesh)
+            _check_epoch(resident_arrays, mesh)
             completed = self._complete(kernel_call, operands, mesh)
             call.check("looking for the program")
             try:
@@ -144,7 +144,7 @@ class Execution:
             if isinstance(found, Future):
                 with call.phase("compile"):
                     found = call.wait(found, "compiling the kernel")
-            if not residents:
+            if not resident_arrays:
                 mesh.programs.remember(words, completed, types)
             call.set_program(found.plan, found.program.key, found.answer)
             self._known_answers.check(found.program)
@@ -153,7 +153,9 @@ class Execution:
                 check_no_transfers(found.plan, operands, mesh.ready)
             return Prepared(completed, tuple(operands), mesh, found, refuse_transfers, keeps)
 
-    def start(self, call: Call, prepared: Prepared, storage: CallBuffers, *, report_gathered: bool = False) -> Running:
+    def start(
+        self, call: ServerCall, prepared: Prepared, buffers: CallBuffers, *, report_gathered: bool = False
+    ) -> Running:
         """Hands a call whose operands are in place to the mesh.
 
         If the mesh ended before that, the next one takes it.
@@ -161,26 +163,26 @@ class Execution:
         Args:
             call: whose it is.
             prepared: what runs.
-            storage: where operands are and results go; held until the worker has answered.
+            buffers: where operands are and results go; held until the worker has answered.
             report_gathered: whether the results are wanted piece by piece.
 
         Raises:
             CallError: no memory for the results, or as `prepare`.
         """
-        if storage.region is not None:
-            storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the results"))
+        if buffers.region is not None:
+            buffers.region.reserve(buffers.region_bytes, lambda: call.check("making room for the results"))
         again = False
         while True:
             grant = self._queue.acquire(call, _device_bytes(prepared), again=again)
             running = Running(call)
             command = link_pb2.Execute(
                 key_digest=prepared.found.program.key,
-                operands=storage.operands,
-                results=storage.results,
+                operands=buffers.operands,
+                results=buffers.results,
                 report_gathered=report_gathered,
             )
             try:
-                _send(prepared, link_pb2.FrontEndMessage(execute=command), storage, running, grant)
+                _send(prepared, link_pb2.FrontEndMessage(execute=command), buffers, running, grant)
             except _ProgramGoneError:
                 again = True
                 refuse = prepared.refuse_transfers
@@ -190,7 +192,7 @@ class Execution:
                 continue
             return running
 
-    def admit(self, call: Call, prepared: Prepared) -> None:
+    def admit(self, call: ServerCall, prepared: Prepared) -> None:
         """Refuses a call that the devices cannot have beside the arrays that stay, before it is given any memory.
 
         So is one whose program the mesh died of again and again. Waits for the known-answer tests of a program.
@@ -202,7 +204,7 @@ class Execution:
         prepared.mesh.session.quarantine.check(prepared.found.program.key)
         self._queue.check(_device_bytes(prepared))
 
-    def compiled_text(self, call: Call, prepared: Prepared, limit_bytes: int) -> str:
+    def compiled_text(self, call: ServerCall, prepared: Prepared, limit_bytes: int) -> str:
         """The text of a call's compiled program, cut at a number of bytes."""
         while True:
             running = Running(call)
@@ -295,7 +297,7 @@ def _check_same_devices(operands: Sequence[OperandSource]) -> None:
         )
 
 
-def _where(resident: Resident) -> str:
+def _where(resident: ResidentArray) -> str:
     spec = format_spec(tuple(tuple(entry.axis_names) for entry in resident.placement.spec.entries))
     told = f"{decode_mesh(resident.mesh)} of devices {device_label(tuple(resident.mesh.device_ids))} as {spec}"
     return shorten(told, _MOST_TOLD)
@@ -309,8 +311,8 @@ def _bytes_of(operands: Sequence[OperandSource]) -> int:
     return sum(operand.type.nbytes for operand in operands if operand.type)
 
 
-def _check_epoch(residents: Sequence[Resident], mesh: ReadyMesh) -> None:
-    for resident in residents:
+def _check_epoch(resident_arrays: Sequence[ResidentArray], mesh: ReadyMesh) -> None:
+    for resident in resident_arrays:
         if resident.epoch != mesh.session.epoch:
             raise array_lost(resident.handle)
 
@@ -339,7 +341,7 @@ def _device_bytes(prepared: Prepared) -> int:
 def _send(
     prepared: Prepared,
     message: link_pb2.FrontEndMessage,
-    storage: CallBuffers,
+    buffers: CallBuffers,
     running: Running,
     grant: LaunchGrant | None = None,
 ) -> None:
@@ -350,7 +352,7 @@ def _send(
             if program.evicted:
                 raise _ProgramGoneError
             plan = prepared.found.plan if message.HasField("execute") else None
-            hand_over(session, message, storage, running, grant, plan)
+            hand_over(session, message, buffers, running, grant, plan)
     except SessionEndedError:
         raise _ProgramGoneError from None
     except _ProgramGoneError:
@@ -362,7 +364,7 @@ def _send(
 def hand_over(
     session: MeshSession,
     message: link_pb2.FrontEndMessage,
-    storage: CallBuffers,
+    buffers: CallBuffers,
     running: Running,
     grant: LaunchGrant | None = None,
     plan: kernel_pb2.Plan | None = None,
@@ -373,17 +375,17 @@ def hand_over(
         SessionEndedError: the mesh ended before.
     """
     message.request_id = running.request_id
-    storage.hold()
+    buffers.acquire()
 
     def answered(_: object = None) -> None:
         try:
-            storage.close()
+            buffers.release()
         finally:
             if grant is not None:
                 grant.release()
 
     try:
-        answer = session.command(message, storage.memory, running.advance, running.is_wanted, plan)
+        answer = session.command(message, buffers.memory, running.advance, running.is_wanted, plan)
     except BaseException:
         answered()
         raise

@@ -12,9 +12,9 @@ from functools import partial
 from shardcall_server.frontend.memory.arena import Arena
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator
-from shardcall_server.frontend.memory.residents import LeaseTimer, Resident, Residents
+from shardcall_server.frontend.memory.resident_array_table import LeaseTimer, ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.memory.segment_broker import make_segment_broker
-from shardcall_server.frontend.memory.segments import Segments
+from shardcall_server.frontend.memory.segments import SegmentTable
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.settings import Settings
@@ -33,8 +33,8 @@ class HostResources:
         arena: memory of calls.
         segments: memory that clients share.
         segment_broker: hands segments to their clients; None where they are off.
-        residents: arrays on the mesh.
-        stores: makes room for a call's arrays.
+        array_table: arrays on the mesh.
+        buffer_allocator: makes room for a call's arrays.
     """
 
     def __init__(self, settings: Settings, session: Callable[[], MeshSession | None]) -> None:
@@ -45,17 +45,17 @@ class HostResources:
         memory_ids = itertools.count(1).__next__
         self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_client)
         self.arena = Arena(self.budget, memory_ids, self._detach)
-        self.segments = Segments(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
+        self.segments = SegmentTable(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
         self.segment_broker = make_segment_broker() if settings.segments else None
-        self.residents = Residents(
+        self.array_table = ResidentArrayTable(
             partial(_most_resident_bytes, settings, session),
             settings.max_resident_bytes_per_lease,
             settings.lease_s,
             self._delete,
             max_client_bytes=settings.max_resident_bytes_per_client,
         )
-        self.stores = BufferAllocator(self.arena, self.segments)
-        self._lease_timer = LeaseTimer(self.residents)
+        self.buffer_allocator = BufferAllocator(self.arena, self.segments)
+        self._lease_timer = LeaseTimer(self.array_table)
         self._trimmer = threading.Thread(target=self._trim, name="trim", daemon=True)
         self._trimmer.start()
 
@@ -72,11 +72,11 @@ class HostResources:
         if (session := self._session()) is not None:
             session.detach(memory_id)
 
-    def _delete(self, residents: Sequence[Resident]) -> None:
+    def _delete(self, resident_arrays: Sequence[ResidentArray]) -> None:
         self._deletions += 1
         session = self._session()
         if session is not None:
-            array_ids = [resident.array_id for resident in residents if resident.epoch == session.epoch]
+            array_ids = [resident.array_id for resident in resident_arrays if resident.epoch == session.epoch]
             session.notify(link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids)))
 
     def _trim(self) -> None:
@@ -84,7 +84,7 @@ class HostResources:
         seen, trimmed_at = 0, 0
         while not self._ended.wait(self._trim_after_s):
             self.arena.drop_unused_since(time.monotonic() - self._trim_after_s)
-            happened = self.stores.calls + self._deletions
+            happened = self.buffer_allocator.calls + self._deletions
             if happened == seen != trimmed_at:
                 trimmed_at = happened
                 ctypes.CDLL(None).malloc_trim(0)

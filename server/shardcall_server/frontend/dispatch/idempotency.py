@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from shardcall._src.wire.chunk_codec import Chunk
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.rpc.call import REQUEST_ID_KEY, Call
+from shardcall_server.frontend.rpc.server_call import REQUEST_ID_KEY, ServerCall
 
 Answer = TypeVar("Answer", bound=Message | bytes | Sequence[Message | bytes])
 
@@ -107,7 +107,7 @@ class IdempotencyTable:
         self._bytes: Counter[str] = Counter()
 
     def once(
-        self, call: Call, request: Message, run: Callable[[], Answer], chunks: HashedChunks | None = None
+        self, call: ServerCall, request: Message, run: Callable[[], Answer], chunks: HashedChunks | None = None
     ) -> Answer:
         """The answer of a call: of its first sending, if this is another.
 
@@ -179,7 +179,7 @@ class IdempotencyTable:
             del self._counts[key.principal], self._bytes[key.principal]
 
 
-def _are_same(chunks: HashedChunks, first: HashedChunks, call: Call) -> bool:
+def _are_same(chunks: HashedChunks, first: HashedChunks, call: ServerCall) -> bool:
     """Reads the chunks; returns whether they hold the bytes of an earlier call's."""
     for message in chunks:
         call.check("comparing the operands with those that came before")

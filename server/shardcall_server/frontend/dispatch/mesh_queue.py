@@ -8,9 +8,9 @@ from concurrent.futures import Future
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
-from shardcall_server.frontend.memory.residents import Residents
-from shardcall_server.frontend.rpc.call import Call
-from shardcall_server.frontend.rpc.waiting_line import WaitingLine
+from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
+from shardcall_server.frontend.rpc.fair_queue import FairQueue
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.settings import Settings
@@ -52,7 +52,7 @@ class _Waiter:
 
     __slots__ = ("connection", "deadline", "device_bytes", "grant", "owner", "refusal", "told")
 
-    def __init__(self, call: Call, device_bytes: int) -> None:
+    def __init__(self, call: ServerCall, device_bytes: int) -> None:
         self.owner = call.owner
         self.connection = call.connection
         self.deadline = call.deadline
@@ -62,13 +62,15 @@ class _Waiter:
         self.told: Future[None] = Future()
 
 
-def make_queue(settings: Settings, session: Callable[[], MeshSession | None], residents: Residents) -> MeshQueue:
+def make_queue(
+    settings: Settings, session: Callable[[], MeshSession | None], array_table: ResidentArrayTable
+) -> MeshQueue:
     """The queue of a server, whose devices have the memory that was set, or that the platform or the host has.
 
     Args:
         settings: the server's.
         session: the mesh's present session; None while there is none.
-        residents: the arrays that stay.
+        array_table: the arrays that stay.
     """
     found_bytes = memory_bytes()
 
@@ -78,7 +80,7 @@ def make_queue(settings: Settings, session: Callable[[], MeshSession | None], re
         found_bytes = (present.device_bytes if present else 0) or found_bytes  # one that starts does not know yet
         return settings.max_device_bytes or found_bytes
 
-    budget = DeviceBudget(limit_bytes, lambda: residents.device_bytes)
+    budget = DeviceBudget(limit_bytes, lambda: array_table.device_bytes)
     return MeshQueue(settings.max_launched_calls, settings.queued_calls, settings.queued_calls_per_client, budget)
 
 
@@ -101,7 +103,7 @@ class MeshQueue:
         self._max_queued = max_queued
         self._max_queued_per_client = max_queued_per_client
         self.budget = budget
-        self._line: WaitingLine[_Waiter] = WaitingLine()
+        self._line: FairQueue[_Waiter] = FairQueue()
         self._lock = threading.Lock()
         self.launched = 0
 
@@ -118,7 +120,7 @@ class MeshQueue:
         """
         self.budget.check(device_bytes)
 
-    def acquire(self, call: Call, device_bytes: int = 0, *, again: bool = False) -> LaunchGrant:
+    def acquire(self, call: ServerCall, device_bytes: int = 0, *, again: bool = False) -> LaunchGrant:
         """Waits for a grant; whoever gets one ends it. The wait is the phase "queue".
 
         Args:
@@ -175,7 +177,7 @@ class MeshQueue:
     def _advance(self) -> list[_Waiter]:
         """Gives turns to those who can have one; returns who is to be told. Nobody overtakes who waits for memory."""
         told: list[_Waiter] = []
-        while (waiter := self._line.first()) is not None:
+        while (waiter := self._line.peek()) is not None:
             try:
                 self.budget.check(waiter.device_bytes)
             except CallError as error:  # arrays that stay have come meanwhile
@@ -184,7 +186,7 @@ class MeshQueue:
                 if not self._is_free(waiter.device_bytes):
                     break
                 waiter.grant = self._launch(waiter.device_bytes)
-            told.append(self._line.serve())
+            told.append(self._line.pop())
         return told
 
     def _check_room(self, owner: str) -> None:

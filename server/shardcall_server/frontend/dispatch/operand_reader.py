@@ -13,8 +13,8 @@ from shardcall._src.wire.chunk_codec import Chunk
 from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
-from shardcall_server.frontend.memory.residents import Residents
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.link.wire import MAX_OPERANDS, check_counts, decode_array_type, decode_operand_types
 
@@ -27,13 +27,13 @@ _ALLOWED_BYTES = {
 
 
 def check_operands(
-    operands: Sequence[kernel_service_pb2.Operand], residents: Residents, owner: str, *, may_stream: bool
+    operands: Sequence[kernel_service_pb2.Operand], array_table: ResidentArrayTable, owner: str, *, may_stream: bool
 ) -> tuple[OperandSource, ...]:
     """The operands as they were given. Inline bytes are checked, streamed ones when they come.
 
     Args:
         operands: as sent.
-        residents: the arrays on the mesh.
+        array_table: the arrays on the mesh.
         owner: whose of these may be meant.
         may_stream: whether chunks can follow.
 
@@ -43,19 +43,20 @@ def check_operands(
     if len(operands) > MAX_OPERANDS:
         check_counts(kernel_pb2.KernelCall(), len(operands))
     return tuple(
-        check_operand(item, f"operand {i}", residents, owner, may_stream=may_stream) for i, item in enumerate(operands)
+        check_operand(item, f"operand {i}", array_table, owner, may_stream=may_stream)
+        for i, item in enumerate(operands)
     )
 
 
 def check_types(
-    types: Sequence[array_pb2.ArrayType], handles: Sequence[bytes], residents: Residents, owner: str
+    types: Sequence[array_pb2.ArrayType], handles: Sequence[bytes], array_table: ResidentArrayTable, owner: str
 ) -> tuple[OperandSource, ...]:
     """The operands of a call without its values.
 
     Args:
         types: theirs, as sent.
         handles: of those that are on the mesh, at their indices; empty for the others.
-        residents: the arrays on the mesh.
+        array_table: the arrays on the mesh.
         owner: whose of these may be meant.
 
     Raises:
@@ -73,17 +74,17 @@ def check_types(
         if handle:
             resident = kernel_service_pb2.ResidentArray(handle=handle)
             operand = kernel_service_pb2.Operand(type=types[i] if kinds[i] else None, resident=resident)
-            given[i] = _resident(operand, f"operand {i}", residents, owner)
+            given[i] = _resident(operand, f"operand {i}", array_table, owner)
     return tuple(given)
 
 
 def check_operand(
-    operand: kernel_service_pb2.Operand, field: str, residents: Residents, owner: str, *, may_stream: bool
+    operand: kernel_service_pb2.Operand, field: str, array_table: ResidentArrayTable, owner: str, *, may_stream: bool
 ) -> OperandSource:
     """One operand as it was given; see `check_operands`."""
     source = operand.WhichOneof("source")
     if source == "resident":
-        return _resident(operand, field, residents, owner)
+        return _resident(operand, field, array_table, owner)
     if not operand.HasField("type"):
         if source is None:
             return OperandSource(None)
@@ -115,8 +116,10 @@ def check_operand(
     return OperandSource(array)
 
 
-def _resident(operand: kernel_service_pb2.Operand, field: str, residents: Residents, owner: str) -> OperandSource:
-    resident = residents.find(operand.resident.handle, owner, field)
+def _resident(
+    operand: kernel_service_pb2.Operand, field: str, array_table: ResidentArrayTable, owner: str
+) -> OperandSource:
+    resident = array_table.find(operand.resident.handle, owner, field)
     if operand.HasField("type") and decode_array_type(operand.type, field) != resident.type:
         raise CallError(
             Reason.INVALID_OPERAND,
@@ -172,16 +175,16 @@ class OperandReader:
 
     Args:
         operands: as given.
-        storage: where they go.
+        buffers: where they go.
         call: whose they are.
         max_chunk_bytes: the most data bytes in one chunk.
     """
 
     def __init__(
-        self, operands: Sequence[OperandSource], storage: CallBuffers, call: Call, max_chunk_bytes: int
+        self, operands: Sequence[OperandSource], buffers: CallBuffers, call: ServerCall, max_chunk_bytes: int
     ) -> None:
         self._operands = operands
-        self._storage = storage
+        self._buffers = buffers
         self._call = call
         self._max_chunk_bytes = max_chunk_bytes
 
@@ -214,11 +217,11 @@ class OperandReader:
 
     def _put(self, index: int, position: int, data: np.ndarray) -> None:
         """Puts bytes of an operand, which come in ascending order, where they belong."""
-        place = self._storage.operands[index]
+        place = self._buffers.operands[index]
         if not place.HasField("span"):
             place.inline += data.tobytes()
             return
-        region = self._storage.region
+        region = self._buffers.region
         assert region is not None
         begin = place.span.offset + position
         region.reserve(begin + data.size, lambda: self._call.check("receiving the operands"))

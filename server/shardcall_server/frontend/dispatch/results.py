@@ -13,7 +13,7 @@ import numpy as np
 from shardcall._src.wire.chunk_codec import CarrierClass, encode_chunk
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
-from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.link.wire import decode_operand_types, encode_array_type
@@ -26,21 +26,21 @@ class Results:
 
     Attributes:
         types: of the results.
-        storage: where they go.
+        buffers: where they go.
     """
 
     types: Sequence[ArrayType]
-    storage: CallBuffers
+    buffers: CallBuffers
 
     @property
     def travelling_bytes(self) -> int:
         """The bytes of them that go in messages."""
-        in_messages = not self.storage.segment_id and not any(to.HasField("array_id") for to in self.storage.results)
+        in_messages = not self.buffers.segment_id and not any(to.HasField("array_id") for to in self.buffers.results)
         return sum(kind.nbytes for kind in self.types) if in_messages else 0
 
     def inline(self, executed: link_pb2.Executed) -> list[kernel_service_pb2.Result]:
         """The results as parts of one message."""
-        if self.storage.segment_id:
+        if self.buffers.segment_id:
             return self.announced()
         return [
             kernel_service_pb2.Result(
@@ -52,23 +52,23 @@ class Results:
 
     def announced(self) -> list[kernel_service_pb2.Result]:
         """The results without their bytes: they are in the segment, or come as chunks."""
-        if not self.storage.segment_id:
+        if not self.buffers.segment_id:
             streamed = kernel_service_pb2.StreamedTensor()
             return [kernel_service_pb2.Result(type=encode_array_type(kind), streamed=streamed) for kind in self.types]
         return [
             kernel_service_pb2.Result(
                 type=encode_array_type(kind),
-                segment=kernel_service_pb2.SegmentRegion(segment_id=self.storage.segment_id, offset=to.span.offset),
+                segment=kernel_service_pb2.SegmentRegion(segment_id=self.buffers.segment_id, offset=to.span.offset),
             )
-            for kind, to in zip(self.types, self.storage.results, strict=True)
+            for kind, to in zip(self.types, self.buffers.results, strict=True)
         ]
 
     def chunks(self, carrier: CarrierClass, running: Running, chunk_bytes: int) -> Iterator[bytes]:
         """Yields the bytes of the messages that hold the results, as soon as those are in place."""
-        if self.storage.segment_id:
+        if self.buffers.segment_id:
             return
         before = 0
-        for index, (kind, to) in enumerate(zip(self.types, self.storage.results, strict=True)):
+        for index, (kind, to) in enumerate(zip(self.types, self.buffers.results, strict=True)):
             if not to.HasField("span"):
                 data = self._bytes(index, running.finish().executed)
                 yield from _pieces(partial(encode_chunk, carrier, index), data, chunk_bytes)
@@ -76,14 +76,14 @@ class Results:
             for offset in range(0, kind.nbytes, chunk_bytes):
                 size = min(chunk_bytes, kind.nbytes - offset)
                 running.wait_for(before + offset + size)
-                piece = self.storage.view(to.span, kind.nbytes)[offset : offset + size]
+                piece = self.buffers.view(to.span, kind.nbytes)[offset : offset + size]
                 yield encode_chunk(carrier, index, offset, piece)
             before += kind.nbytes
 
     def _bytes(self, index: int, executed: link_pb2.Executed) -> np.ndarray:
-        to = self.storage.results[index]
+        to = self.buffers.results[index]
         if to.HasField("span"):
-            return self.storage.view(to.span, self.types[index].nbytes)
+            return self.buffers.view(to.span, self.types[index].nbytes)
         return np.frombuffer(executed.inline_results[index], np.uint8)
 
 
@@ -94,7 +94,7 @@ def _pieces(encode: Any, data: np.ndarray, chunk_bytes: int) -> Iterator[bytes]:
 
 @contextmanager
 def reserved(
-    residents: Residents, lease_id: bytes, plan: kernel_pb2.Plan, owner: str, *, keep: bool
+    array_table: ResidentArrayTable, lease_id: bytes, plan: kernel_pb2.Plan, owner: str, *, keep: bool
 ) -> Iterator[list[Reservation]]:
     """Room for the results that are to stay: one reservation each; those not committed in the body are cancelled."""
     if not keep:
@@ -102,7 +102,7 @@ def reserved(
         return
     with ExitStack() as stack:
         yield [
-            stack.enter_context(residents.reserve(lease_id, placed_bytes(result, plan), owner))
+            stack.enter_context(array_table.reserve(lease_id, placed_bytes(result, plan), owner))
             for result in plan.results
         ]
 
@@ -114,7 +114,7 @@ def commit(
     kinds = decode_operand_types([result.type for result in plan.results])
     with running.forgotten_unless_done([reservation.array_id for reservation in reservations]):
         running.finish()
-        kept: list[Resident] = [
+        kept: list[ResidentArray] = [
             reservation.commit(running.epoch, kind, plan.mesh, placement, placed_bytes(placement, plan))
             for reservation, kind, placement in zip(reservations, kinds, plan.results, strict=True)
             if kind is not None

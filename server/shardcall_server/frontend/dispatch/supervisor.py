@@ -14,7 +14,7 @@ import structlog
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.cache import ProgramCache
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.exit_reason import ExitReason, StopRequest
 from shardcall_server.frontend.workers.mesh_history import MeshHistory
 from shardcall_server.frontend.workers.session import MeshSession
@@ -118,7 +118,7 @@ class MeshSupervisor:
         """How often the mesh ended, by kind."""
         return {kind.value: count for kind, count in self._mesh_history.ends.items()}
 
-    def mesh(self, call: Call) -> ReadyMesh:
+    def mesh(self, call: ServerCall) -> ReadyMesh:
         """The mesh, once it answers.
 
         Raises:
@@ -141,7 +141,7 @@ class MeshSupervisor:
             self._wait(call, current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
         return current.result()
 
-    def last_mesh(self, call: Call) -> ReadyMesh:
+    def last_mesh(self, call: ServerCall) -> ReadyMesh:
         """The last mesh that answered, whether it does still or not; before there was any, the first.
 
         Raises:
@@ -173,7 +173,7 @@ class MeshSupervisor:
         made.add_done_callback(self._tell_waiting)
         return made
 
-    def _wait(self, call: Call, current: Future[ReadyMesh], doing: str) -> None:
+    def _wait(self, call: ServerCall, current: Future[ReadyMesh], doing: str) -> None:
         """Waits for a mesh that may not come for days; of a call that has left meanwhile nothing stays."""
         ours: Future[None] = Future()
         with self._lock:

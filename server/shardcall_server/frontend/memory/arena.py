@@ -107,18 +107,18 @@ class Region:
             check()
             self._arena.extend(self._block, self._owner)
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         """Adds a user; each user closes the region once."""
         with self._lock:
             self._users += 1
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Lets go of it; with its last user it goes back to the pool."""
         with self._lock:
             self._users -= 1
             if self._users:
                 return
-        self._arena.take_back(self._block, self._owner)
+        self._arena.release(self._block, self._owner)
 
 
 @dataclass
@@ -143,7 +143,7 @@ class Arena:
         self.budget.idle_bytes = lambda: self.idle_bytes
         self.budget.drop_idle = self.drop
 
-    def take(self, owner: str, nbytes: int) -> Region:
+    def acquire(self, owner: str, nbytes: int) -> Region:
         """A region of at least so many bytes, 1 or more.
 
         What it holds is left over from other calls: its user writes every byte that it reads.
@@ -157,7 +157,7 @@ class Arena:
             with memory_errors(nbytes):
                 block = self._make(size)
         try:
-            self.budget.take(owner, block.present_bytes)
+            self.budget.reserve(owner, block.present_bytes)
         except BaseException:
             self._push(block)
             raise
@@ -170,18 +170,18 @@ class Arena:
         """Makes the next step of a block present."""
         begin = block.present_bytes
         end = min(begin + _STEP_BYTES, block.nbytes)
-        self.budget.take(owner, end - begin)
+        self.budget.reserve(owner, end - begin)
         try:
             with memory_errors(block.nbytes):
                 make_present(block.memory, block.fd, begin, end)
         except BaseException:
-            self.budget.give_back(owner, end - begin)
+            self.budget.release(owner, end - begin)
             raise
         block.present_bytes = end
 
-    def take_back(self, block: _Block, owner: str) -> None:
+    def release(self, block: _Block, owner: str) -> None:
         """Puts a block back into the pool."""
-        self.budget.give_back(owner, block.present_bytes)
+        self.budget.release(owner, block.present_bytes)
         with self._lock:
             self.in_use -= 1
         self._push(block)

@@ -32,7 +32,7 @@ class MemoryBudget:
         self._by_owner: Counter[str] = Counter()
         self._lock = threading.RLock()
 
-    def take(self, owner: str, nbytes: int) -> None:
+    def reserve(self, owner: str, nbytes: int) -> None:
         """Takes bytes for an owner.
 
         Raises:
@@ -63,7 +63,7 @@ class MemoryBudget:
     def _of_owner(self, owner: str) -> tuple[str, int, int, str]:
         return "this client's calls and segments", self._by_owner[owner], self.owner_limit_bytes, _BY_OWNER
 
-    def give_back(self, owner: str, nbytes: int) -> None:
+    def release(self, owner: str, nbytes: int) -> None:
         """Gives bytes back that were taken for an owner."""
         with self._lock:
             self.used_bytes -= nbytes

@@ -22,7 +22,7 @@ _LEASE_ID_BYTES = range(16, 65)
 
 
 @dataclass(frozen=True, eq=False)
-class Resident:
+class ResidentArray:
     """An array that stays.
 
     Attributes:
@@ -39,7 +39,7 @@ class Resident:
     handle: bytes
     array_id: int
     epoch: int
-    lease: Lease
+    lease: ArrayLease
     type: ArrayType
     mesh: mesh_pb2.Mesh
     placement: kernel_pb2.ArrayPlacement
@@ -62,7 +62,7 @@ class Resident:
         )
 
 
-class Room:
+class Quota:
     """The arrays that may stay together, by number and by bytes on the devices.
 
     Args:
@@ -70,22 +70,22 @@ class Room:
         max_arrays: how many of them.
         limit_bytes: the most bytes; of one client it may depend on what others hold.
         setting: what sets the bytes.
-        held: tells what holds the memory beside them; empty for nothing.
+        describe_others: tells what holds the memory beside them; empty for nothing.
     """
 
     def __init__(
         self,
         whose: str,
         max_arrays: int,
-        limit_bytes: Callable[[Room], float],
+        limit_bytes: Callable[[Quota], float],
         setting: str,
-        held: Callable[[Room], str] = lambda _: "",
+        describe_others: Callable[[Quota], str] = lambda _: "",
     ) -> None:
         self._whose = whose
         self._max_arrays = max_arrays
         self._limit_bytes = limit_bytes
         self._setting = setting
-        self._held = held
+        self._describe_others = describe_others
         self.arrays = 0
         self.nbytes = 0
 
@@ -111,8 +111,8 @@ class Room:
             raise CallError(
                 Reason.RESIDENT_LIMIT,
                 f"the array takes {nbytes} bytes on the devices, and {self._whose} hold {self.nbytes} of the "
-                f"{limit_bytes} that they may{self._held(self)}; delete arrays that are not needed, or start the "
-                f"server with a larger --{self._setting.replace('_', '-')}",
+                f"{limit_bytes} that they may{self._describe_others(self)}; delete arrays that are not needed, or "
+                f"start the server with a larger --{self._setting.replace('_', '-')}",
                 metadata={
                     "limit": self._setting,
                     "bytes": str(nbytes),
@@ -123,32 +123,32 @@ class Room:
 
 
 @dataclass(eq=False)
-class Lease:
+class ArrayLease:
     """What keeps the arrays of one client.
 
     Attributes:
         owner: the principal whose it is; empty where nobody is asked who they are.
         lease_id: what its client calls it.
-        room: counts its arrays, and those on their way.
-        client: counts those of all leases of its owner; None where nobody is asked who they are.
+        quota: counts its arrays, and those on their way.
+        client_quota: counts those of all leases of its owner; None where nobody is asked who they are.
         arrays: its arrays by handle, oldest first.
-        ends: when it is over, by the clock.
+        expires_at: when it is over, by the clock.
     """
 
     owner: str
     lease_id: bytes
-    room: Room
-    client: Room | None = None
-    arrays: dict[bytes, Resident] = field(default_factory=dict)
-    ends: float = 0.0
+    quota: Quota
+    client_quota: Quota | None = None
+    arrays: dict[bytes, ResidentArray] = field(default_factory=dict)
+    expires_at: float = 0.0
 
     @property
-    def rooms(self) -> tuple[Room, ...]:
+    def quotas(self) -> tuple[Quota, ...]:
         """All that count its arrays, but for the server's own."""
-        return (self.room,) if self.client is None else (self.room, self.client)
+        return (self.quota,) if self.client_quota is None else (self.quota, self.client_quota)
 
 
-class Leases:
+class LeaseTable:
     """The leases that keep something, or are to.
 
     Args:
@@ -158,7 +158,7 @@ class Leases:
         max_client_bytes: the most of one client: of all leases of one owner, or of one lease where nobody is asked who
             they are; 0 for `left_bytes`.
         left_bytes: what others leave to a client.
-        held: tells what others hold.
+        describe_others: tells what others hold.
     """
 
     def __init__(
@@ -167,83 +167,83 @@ class Leases:
         max_bytes: int,
         clock: Callable[[], float],
         max_client_bytes: float,
-        left_bytes: Callable[[Room], int],
-        held: Callable[[Room], str],
+        left_bytes: Callable[[Quota], int],
+        describe_others: Callable[[Quota], str],
     ) -> None:
         self._left_bytes = left_bytes
-        self._held = held
+        self._describe_others = describe_others
         self.lease_s = lease_s
         self._max_bytes = max_bytes
         self._max_client_bytes = max_client_bytes
-        self._clients: dict[str, Room] = {}  # of principals: as many as there are tokens
+        self._clients: dict[str, Quota] = {}  # of principals: as many as there are tokens
         self._clock = clock
         # By owner and id. All last equally long: the first ends first.
-        self._leases: OrderedDict[tuple[str, bytes], Lease] = OrderedDict()
+        self._leases: OrderedDict[tuple[str, bytes], ArrayLease] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def find(self, owner: str, lease_id: bytes) -> Lease | None:
+    def get(self, owner: str, lease_id: bytes) -> ArrayLease | None:
         """An owner's lease that is there, renewed."""
         lease = self._leases.get((owner, lease_id))
         if lease is not None:
             self.renew(lease)
         return lease
 
-    def find_or_begin(self, owner: str, lease_id: bytes) -> Lease:
+    def get_or_create(self, owner: str, lease_id: bytes) -> ArrayLease:
         """An owner's lease, renewed; it begins if it is not there."""
         key = (owner, lease_id)
         if key not in self._leases:
             whose, most = "the arrays of this lease", self._max_bytes
             if most or owner:
-                room = Room(whose, MAX_LEASE_ARRAYS, lambda _: most or math.inf, "max_resident_bytes_per_lease")
+                quota = Quota(whose, MAX_LEASE_ARRAYS, lambda _: most or math.inf, "max_resident_bytes_per_lease")
             else:
-                room = self._room_of_client(whose, MAX_LEASE_ARRAYS)
-            self._leases[key] = Lease(owner, lease_id, room, self._client(owner))
+                quota = self._client_quota(whose, MAX_LEASE_ARRAYS)
+            self._leases[key] = ArrayLease(owner, lease_id, quota, self._client(owner))
         lease = self._leases[key]
         self.renew(lease)
         return lease
 
-    def _client(self, owner: str) -> Room | None:
+    def _client(self, owner: str) -> Quota | None:
         if owner and owner not in self._clients:
             whose = f"the arrays of {shorten(owner)}, through all of its connections,"
-            self._clients[owner] = self._room_of_client(whose, MAX_CLIENT_ARRAYS)
+            self._clients[owner] = self._client_quota(whose, MAX_CLIENT_ARRAYS)
         return self._clients.get(owner)
 
-    def _room_of_client(self, whose: str, max_arrays: int) -> Room:
+    def _client_quota(self, whose: str, max_arrays: int) -> Quota:
         if most := self._max_client_bytes:
-            return Room(whose, max_arrays, lambda _: most, "max_resident_bytes_per_client")
-        return Room(whose, max_arrays, self._left_bytes, "max_resident_bytes", self._held)
+            return Quota(whose, max_arrays, lambda _: most, "max_resident_bytes_per_client")
+        return Quota(whose, max_arrays, self._left_bytes, "max_resident_bytes", self._describe_others)
 
-    def renew(self, lease: Lease) -> None:
+    def renew(self, lease: ArrayLease) -> None:
         """Makes a lease that is there last its full time from now."""
-        lease.ends = self._clock() + self.lease_s
+        lease.expires_at = self._clock() + self.lease_s
         self._leases.move_to_end((lease.owner, lease.lease_id))
 
-    def hold(self, lease: Lease) -> bool:
+    def is_current(self, lease: ArrayLease) -> bool:
         """Whether it is this lease that is there, not one that took its name when it had ended."""
         return self._leases.get((lease.owner, lease.lease_id)) is lease
 
-    def drop_if_empty(self, lease: Lease) -> None:
+    def remove_if_empty(self, lease: ArrayLease) -> None:
         """Ends a lease that keeps nothing."""
-        if not lease.room.arrays and self.hold(lease):
+        if not lease.quota.arrays and self.is_current(lease):
             del self._leases[lease.owner, lease.lease_id]
 
-    def pop_over(self) -> Lease | None:
+    def pop_expired(self) -> ArrayLease | None:
         """Takes out a lease that is over; None if there is none.
 
         None is while an array is on its way: its call shows that its client is there, and has an end of its own.
         """
-        while (first := next(iter(self._leases.values()), None)) is not None and first.ends <= self._clock():
-            if first.room.arrays == len(first.arrays):
+        while (first := next(iter(self._leases.values()), None)) is not None and first.expires_at <= self._clock():
+            if first.quota.arrays == len(first.arrays):
                 return self._leases.pop((first.owner, first.lease_id))
             self.renew(first)
         return None
 
-    def next_end_s(self) -> float:
+    def next_expiry_s(self) -> float:
         """Seconds until any lease can be over; one that begins meanwhile is not over sooner."""
         first = next(iter(self._leases.values()), None)
-        return self.lease_s if first is None else max(0.0, first.ends - self._clock())
+        return self.lease_s if first is None else max(0.0, first.expires_at - self._clock())
 
 
 def check_lease_id(lease_id: bytes) -> None:

@@ -23,7 +23,7 @@ import structlog
 from shardcall._src.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.files.private_directory import PrivateDirectory, remove_stale
-from shardcall_server.frontend.memory.segments import MAX_SEGMENTS, Segment
+from shardcall_server.frontend.memory.segments import MAX_SEGMENTS, ServerSegment
 
 TICKET_BYTES = 32
 GRANTED = b"\x01"
@@ -40,7 +40,7 @@ class _Offer:
         ends: when the ticket is worth nothing more, on the monotonic clock.
     """
 
-    segment: Segment
+    segment: ServerSegment
     ends: float
 
 
@@ -64,7 +64,7 @@ class _Holder:
     """A connection that is the lease of a segment."""
 
     socket: socket.socket
-    segment: Segment
+    segment: ServerSegment
 
 
 class SegmentBroker:
@@ -110,7 +110,7 @@ class SegmentBroker:
             self._directory = directory
             self._undo = undo.pop_all()
 
-    def offer(self, segment: Segment) -> bytes:
+    def offer(self, segment: ServerSegment) -> bytes:
         """Makes the ticket of a segment, and takes its lease over: it ends with the ticket or the connection.
 
         Raises:
@@ -139,7 +139,7 @@ class SegmentBroker:
         for holder in list(self._holders.values()):
             self._end(holder)
         for offer in self._offers.values():
-            offer.segment.end_lease()
+            offer.segment.release_lease()
         self._offers.clear()
         self._undo.close()
         self._directory.remove()
@@ -180,7 +180,7 @@ class SegmentBroker:
     def _expire(self) -> None:
         now = time.monotonic()
         while (offer := self._take_expired(now)) is not None:
-            offer.segment.end_lease()
+            offer.segment.release_lease()
         while (visitor := next(iter(self._visitors.values()), None)) is not None and visitor.ends <= now:
             self._dismiss(visitor)
         if self._accepts_again and self._accepts_again <= now:
@@ -252,7 +252,7 @@ class SegmentBroker:
         """Ends a lease, whether its client has gone or has sent what it should not."""
         del self._holders[holder.socket.fileno()]
         self._close(holder.socket)
-        holder.segment.end_lease()
+        holder.segment.release_lease()
 
     def _close(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)

@@ -26,10 +26,10 @@ MAX_SEGMENTS = 256
 
 MAX_OWNER_SEGMENTS = 128
 _STEP_BYTES = 32 << 20
-_TOLD_DIGITS = 8  # who knows a segment's id may use it, so no message tells all of it
+_SHOWN_DIGITS = 8  # who knows a segment's id may use it, so no message tells all of it
 
 
-class Segment:
+class ServerSegment:
     """A memory file that one client has too, and that no peer can shrink, grow or unseal.
 
     Its users are its lease and the executions that read or write it. The lease's end takes it out of the registry,
@@ -45,7 +45,9 @@ class Segment:
         on_used: called when a call uses it, and when its lease ends.
     """
 
-    def __init__(self, registry: Segments, memory_id: int, fd: int, nbytes: int, owner: str, principal: str) -> None:
+    def __init__(
+        self, registry: SegmentTable, memory_id: int, fd: int, nbytes: int, owner: str, principal: str
+    ) -> None:
         self.segment_id = secrets.token_bytes(SEGMENT_ID_BYTES)
         self.memory_id = memory_id
         self.fd = fd
@@ -63,20 +65,20 @@ class Segment:
             self._memory = map_file(self.fd, self.nbytes, populate=False)
         return self._memory[begin : begin + nbytes]
 
-    def hold(self) -> None:
+    def acquire(self) -> None:
         """Adds a user, beside one that there is already."""
         self._registry.add_user(self)
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Ends one use."""
-        self._registry.end_use(self)
+        self._registry.remove_user(self)
 
-    def end_lease(self) -> None:
+    def release_lease(self) -> None:
         """Ends the lease, if it has not ended: calls find the segment no more."""
-        self._registry.end_lease(self)
+        self._registry.release_lease(self)
 
 
-class Segments:
+class SegmentTable:
     """The segments that there are, bounded in number and by owner.
 
     Args:
@@ -101,7 +103,7 @@ class Segments:
         self._next_id = next_id
         self._on_gone = on_gone
         self._lock = threading.Lock()
-        self._leased: dict[bytes, Segment] = {}
+        self._leased: dict[bytes, ServerSegment] = {}
         self._owner_bytes: Counter[str] = Counter()
         self._owner_count: Counter[str] = Counter()
         self._closed = False
@@ -111,7 +113,7 @@ class Segments:
         """How many segments are leased."""
         return len(self._leased)
 
-    def open(self, owner: str, nbytes: int, check: Callable[[], None], principal: str = "") -> Segment:
+    def open(self, owner: str, nbytes: int, check: Callable[[], None], principal: str = "") -> ServerSegment:
         """Makes a segment; whoever asked for it holds its lease.
 
         Args:
@@ -126,26 +128,28 @@ class Segments:
         size = round_up(nbytes)
         self._count_in(owner, size)
         try:
-            self._budget.take(owner, size)
+            self._budget.reserve(owner, size)
             try:
                 with memory_errors(size):
                     fd = _sealed_file(size, check)
             except BaseException:
-                self._budget.give_back(owner, size)
+                self._budget.release(owner, size)
                 raise
         except BaseException:
             self._count_out(owner, size)
             raise
-        segment = Segment(self, self._next_id(), fd, size, owner, principal)
+        segment = ServerSegment(self, self._next_id(), fd, size, owner, principal)
         with self._lock:
             closed = self._closed
             self._leased[segment.segment_id] = segment
         if closed:  # while it was made
-            segment.end_lease()
-            raise _drain()
+            segment.release_lease()
+            raise _draining_error()
         return segment
 
-    def hold(self, segment_id: bytes, offset: int, nbytes: int, field: str = "segment", principal: str = "") -> Segment:
+    def acquire(
+        self, segment_id: bytes, offset: int, nbytes: int, field: str = "segment", principal: str = ""
+    ) -> ServerSegment:
         """Finds the segment of an array and adds a user, who closes it once.
 
         Args:
@@ -170,7 +174,7 @@ class Segments:
             if segment is None or segment.principal != principal:
                 raise CallError(
                     Reason.SEGMENT_NOT_FOUND,
-                    f"{field} names segment {segment_id.hex()[:_TOLD_DIGITS]}…, which the server does not have, or no "
+                    f"{field} names segment {segment_id.hex()[:_SHOWN_DIGITS]}…, which the server does not have, or no "
                     "more; send the arrays as a stream, or open another segment",
                     field=field,
                 )
@@ -185,39 +189,39 @@ class Segments:
             self._closed = True
             leased = list(self._leased.values())
         for segment in leased:
-            segment.end_lease()
+            segment.release_lease()
 
-    def add_user(self, segment: Segment) -> None:
-        """Adds a user; see `Segment.hold`."""
+    def add_user(self, segment: ServerSegment) -> None:
+        """Adds a user; see `ServerSegment.acquire`."""
         with self._lock:
             if not segment.users:
                 raise RuntimeError("a segment was used after its last user had closed it")
             segment.users += 1
 
-    def end_lease(self, segment: Segment) -> None:
-        """Ends the lease; see `Segment.end_lease`."""
+    def release_lease(self, segment: ServerSegment) -> None:
+        """Ends the lease; see `ServerSegment.release_lease`."""
         with self._lock:
             ended = self._leased.pop(segment.segment_id, None) is None
         if not ended:
             segment.on_used()
-            self.end_use(segment)
+            self.remove_user(segment)
 
-    def end_use(self, segment: Segment) -> None:
-        """Ends one use; see `Segment.close`."""
+    def remove_user(self, segment: ServerSegment) -> None:
+        """Ends one use; see `ServerSegment.release`."""
         with self._lock:
             segment.users -= 1
             if segment.users:
                 return
             fd, segment.fd = segment.fd, -1
         os.close(fd)
-        self._budget.give_back(segment.owner, segment.nbytes)
+        self._budget.release(segment.owner, segment.nbytes)
         self._count_out(segment.owner, segment.nbytes)
         self._on_gone(segment.memory_id)
 
     def _count_in(self, owner: str, size: int) -> None:
         with self._lock:
             if self._closed:
-                raise _drain()
+                raise _draining_error()
             if size > self.max_bytes:
                 raise CallError(
                     Reason.CALL_TOO_LARGE,
@@ -271,7 +275,7 @@ def _sealed_file(nbytes: int, check: Callable[[], None]) -> int:
     return fd
 
 
-def _check_range(segment: Segment, offset: int, nbytes: int, field: str) -> None:
+def _check_range(segment: ServerSegment, offset: int, nbytes: int, field: str) -> None:
     if offset % ALIGNMENT_BYTES:
         raise CallError(
             Reason.MALFORMED_REQUEST,
@@ -289,5 +293,5 @@ def _check_range(segment: Segment, offset: int, nbytes: int, field: str) -> None
         )
 
 
-def _drain() -> CallError:
+def _draining_error() -> CallError:
     return CallError(Reason.SERVER_DRAINING, "the server is shutting down and makes no more segments; use another")

@@ -11,7 +11,7 @@ import structlog
 from shardcall_server.errors import Reason, shorten
 from shardcall_server.frontend.observability.metrics import Metrics, known_method
 from shardcall_server.frontend.observability.sparse_warning import SparseWarning
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 
 _WORTH_A_WARNING = frozenset(
     {
@@ -35,7 +35,7 @@ _WORTH_A_WARNING = frozenset(
 class Tracer(Protocol):
     """Makes a span of a call."""
 
-    def record(self, method: str, call: Call, code: grpc.StatusCode, reason: Reason | None) -> None:
+    def record(self, method: str, call: ServerCall, code: grpc.StatusCode, reason: Reason | None) -> None:
         """Records a call that has just ended."""
 
 
@@ -57,7 +57,7 @@ class CallRecorder:
         self._floods = SparseWarning("connections that sent too much and made no admitted call were closed")
         self._log = structlog.get_logger().bind()
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: ServerCall) -> None:
         """Has every line that is logged until the call's end say which call it is."""
         structlog.contextvars.bind_contextvars(request_id=call.request_id)
 
@@ -87,7 +87,7 @@ class CallRecorder:
     def end(
         self,
         method: str,
-        call: Call | None,
+        call: ServerCall | None,
         code: grpc.StatusCode = grpc.StatusCode.OK,
         reason: Reason | None = None,
     ) -> None:
@@ -113,7 +113,7 @@ class CallRecorder:
             self._log.debug("call", **_facts(method, call), received_bytes=call.received_bytes, key=call.key[:12])
 
 
-def _facts(method: str, call: Call) -> dict[str, object]:
+def _facts(method: str, call: ServerCall) -> dict[str, object]:
     # A socket's address would be a path of the client's.
     owner = "unix" if call.owner.startswith("unix:") else shorten(call.owner)
     total_s = round(call.timing.total_seconds, 6)

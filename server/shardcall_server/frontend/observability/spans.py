@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from shardcall_server.errors import Reason
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Spans:
         self._tracer = self._provider.get_tracer("shardcall_server", version("shardcall"))
         self._propagator = TraceContextTextMapPropagator()
 
-    def record(self, method: str, call: Call, code: grpc.StatusCode, reason: Reason | None) -> None:
+    def record(self, method: str, call: ServerCall, code: grpc.StatusCode, reason: Reason | None) -> None:
         """Records a call that has just ended; what goes wrong here is nothing to the call."""
         log = structlog.get_logger()
         try:
@@ -59,7 +59,7 @@ class Spans:
         self._provider.force_flush(round(_EXPORT_S * 1000))
         self._provider.shutdown()
 
-    def _record(self, method: str, call: Call, code: grpc.StatusCode, reason: Reason | None) -> None:
+    def _record(self, method: str, call: ServerCall, code: grpc.StatusCode, reason: Reason | None) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context  # noqa: PLC0415
 
         ended, now_ns = time.monotonic(), time.time_ns()
@@ -115,7 +115,7 @@ def _traces_url(endpoint: str) -> str | None:
     return endpoint.rstrip("/") + _TRACES_PATH
 
 
-def _attributes(method: str, call: Call, code: grpc.StatusCode) -> dict[str, str | int | bool]:
+def _attributes(method: str, call: ServerCall, code: grpc.StatusCode) -> dict[str, str | int | bool]:
     found: dict[str, str | int | bool] = {
         "rpc.system": "grpc",
         "rpc.method": method,

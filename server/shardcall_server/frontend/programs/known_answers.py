@@ -13,7 +13,7 @@ from shardcall.v1 import server_info_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.command import known_answer_key
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
@@ -98,7 +98,7 @@ class KnownAnswers:
             self._report(verdict)
         return test
 
-    def require(self, call: Call, program: CachedProgram) -> None:
+    def require(self, call: ServerCall, program: CachedProgram) -> None:
         """Waits until what vouches for a program has run.
 
         Raises:

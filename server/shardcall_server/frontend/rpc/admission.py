@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import client_share
 
 RESERVED_SLOTS = 16
@@ -48,7 +48,7 @@ class Slots:
         self._per_connection = per_connection
         self._by_owner: Counter[str] = Counter()
         self._by_connection: Counter[tuple[str, str]] = Counter()
-        self._waiting: deque[tuple[Call, Future[None]]] = deque()
+        self._waiting: deque[tuple[ServerCall, Future[None]]] = deque()
         self._lock = threading.Lock()
         self.taken = 0
         self.most = in_all + RESERVED_SLOTS
@@ -61,7 +61,7 @@ class Slots:
             metadata={"limit": self._limit, "allowed": str(self._in_all)},
         )
 
-    def take(self, call: Call) -> None:
+    def take(self, call: ServerCall) -> None:
         """Takes a slot.
 
         Raises:
@@ -72,7 +72,7 @@ class Slots:
                 raise refusal
             self._count(call, 1)
 
-    def wait(self, call: Call) -> None:
+    def wait(self, call: ServerCall) -> None:
         """Takes a slot as soon as there is one, in the order of coming.
 
         Raises:
@@ -95,7 +95,7 @@ class Slots:
                 self.give_back(call)
             raise
 
-    def give_back(self, call: Call) -> None:
+    def give_back(self, call: ServerCall) -> None:
         """Gives a slot back that was taken for a call."""
         with self._lock:
             self._count(call, -1)
@@ -104,13 +104,13 @@ class Slots:
                 self._waiting.remove(waiter)
                 waiter[1].set_result(None)
 
-    def _given(self, call: Call) -> bool:
+    def _given(self, call: ServerCall) -> bool:
         if self._refusal(call) is not None:
             return False
         self._count(call, 1)
         return True
 
-    def _count(self, call: Call, number: int) -> None:
+    def _count(self, call: ServerCall, number: int) -> None:
         self.taken += number
         owner, connection = call.owner, (call.owner, call.connection)
         self._by_owner[owner] += number
@@ -121,7 +121,7 @@ class Slots:
             if not self._by_connection[connection]:
                 del self._by_connection[connection]
 
-    def _refusal(self, call: Call) -> CallError | None:
+    def _refusal(self, call: ServerCall) -> CallError | None:
         own = self._by_owner.get(call.owner, 0)
         if self.taken >= (self._in_all if own else self.most):
             return self.busy()
@@ -173,7 +173,7 @@ class Admission:
         return self._calls.taken + self._uploads.taken
 
     @contextmanager
-    def entered(self, call: Call, *, works: bool) -> Iterator[Advance]:
+    def entered(self, call: ServerCall, *, works: bool) -> Iterator[Advance]:
         """Has a slot for a call that arrives, and a call slot once that is over, during the body.
 
         Args:

@@ -14,8 +14,13 @@ from shardcall_server.frontend.dispatch.operand_reader import OperandReader, che
 from shardcall_server.frontend.dispatch.results import Results
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
-from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents, array_lost
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.memory.resident_array_table import (
+    Reservation,
+    ResidentArray,
+    ResidentArrayTable,
+    array_lost,
+)
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.kernels.layout import ArrayType, block_shape, padded_shape
@@ -33,12 +38,12 @@ from shardcall_worker.v1 import link_pb2
 
 
 class ArrayServicer:
-    """`shardcall.v1.ArrayService`; methods take a `Call` where gRPC's own take a context.
+    """`shardcall.v1.ArrayService`; methods take a `ServerCall` where gRPC's own take a context.
 
     Args:
         supervisor: keeps the mesh.
-        stores: makes room for arrays on their way.
-        residents: the arrays on the mesh.
+        buffer_allocator: makes room for arrays on their way.
+        array_table: the arrays on the mesh.
         queue: gives calls the mesh.
         idempotency: of calls that change something.
         settings: the server's.
@@ -47,8 +52,8 @@ class ArrayServicer:
     def __init__(
         self,
         supervisor: MeshSupervisor,
-        stores: BufferAllocator,
-        residents: Residents,
+        buffer_allocator: BufferAllocator,
+        array_table: ResidentArrayTable,
         queue: MeshQueue,
         idempotency: IdempotencyTable,
         settings: Settings,
@@ -56,12 +61,12 @@ class ArrayServicer:
         self._supervisor = supervisor
         self._idempotency = idempotency
         self._queue = queue
-        self._stores = stores
-        self._residents = residents
+        self._buffer_allocator = buffer_allocator
+        self._array_table = array_table
         self._settings = settings
 
     def PutArray(  # noqa: N802  # the contract's name
-        self, requests: Iterator[Chunk | array_service_pb2.PutArrayRequest], call: Call
+        self, requests: Iterator[Chunk | array_service_pb2.PutArrayRequest], call: ServerCall
     ) -> array_service_pb2.PutArrayResponse:
         """Puts an array on the mesh."""
         header: array_service_pb2.PutArrayHeader = read_header(requests)
@@ -72,7 +77,7 @@ class ArrayServicer:
         self,
         header: array_service_pb2.PutArrayHeader,
         requests: Iterator[Chunk | array_service_pb2.PutArrayRequest],
-        call: Call,
+        call: ServerCall,
     ) -> array_service_pb2.PutArrayResponse:
         given = self._check_put(header, call.principal_name)
         mesh = self._supervisor.mesh(call)
@@ -82,34 +87,34 @@ class ArrayServicer:
         device_bytes = _device_bytes(given.type, _plan(given.type, header, len(mesh.ready.devices)))
         self._queue.check(device_bytes)
         with (
-            self._residents.reserve(header.lease_id, device_bytes, call.principal_name) as reservation,
-            self._stores.allocate(call, [given], []) as storage,
+            self._array_table.reserve(header.lease_id, device_bytes, call.principal_name) as reservation,
+            self._buffer_allocator.allocate(call, [given], []) as buffers,
         ):
-            operand_reader = OperandReader([given], storage, call, self._settings.max_chunk_bytes)
+            operand_reader = OperandReader([given], buffers, call, self._settings.max_chunk_bytes)
             with call.phase("receive"):
                 operand_reader.take_inline([header.array])
                 operand_reader.take_chunks([header.array], requests)
-            resident = self._put(call, header, reservation, storage)
+            resident = self._put(call, header, reservation, buffers)
         return array_service_pb2.PutArrayResponse(array=resident.describe(), timing=call.finish())
 
     def GetArray(  # noqa: N802
-        self, request: array_service_pb2.GetArrayRequest, call: Call
+        self, request: array_service_pb2.GetArrayRequest, call: ServerCall
     ) -> Iterator[array_service_pb2.GetArrayResponse | bytes]:
         """Copies an array from the mesh."""
-        resident = self._residents.find(request.handle, call.principal_name)
+        resident = self._array_table.find(request.handle, call.principal_name)
         mesh = self._supervisor.mesh(call)
         if resident.epoch != mesh.session.epoch:
             raise array_lost(resident.handle)
         space = request.result_space if request.HasField("result_space") else None
-        with self._stores.allocate(call, [], [resident.type], space=space) as storage:
-            if storage.region is not None:
-                storage.region.reserve(storage.region_bytes, lambda: call.check("making room for the array"))
-            command = link_pb2.GetArray(array_id=resident.array_id, result=storage.results[0], report_gathered=True)
+        with self._buffer_allocator.allocate(call, [], [resident.type], space=space) as buffers:
+            if buffers.region is not None:
+                buffers.region.reserve(buffers.region_bytes, lambda: call.check("making room for the array"))
+            command = link_pb2.GetArray(array_id=resident.array_id, result=buffers.results[0], report_gathered=True)
             grant = self._queue.acquire(call)
             running = Running(call)
-            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), storage, running, grant)
+            _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), buffers, running, grant)
             running.wait_for(1)
-            results = Results([resident.type], storage)
+            results = Results([resident.type], buffers)
             with call.phase("send"):
                 header = array_service_pb2.GetArrayHeader(array=results.announced()[0])
                 yield array_service_pb2.GetArrayResponse(header=header)
@@ -119,17 +124,17 @@ class ArrayServicer:
         yield array_service_pb2.GetArrayResponse(timing=call.finish())
 
     def DescribeArray(  # noqa: N802
-        self, request: array_service_pb2.DescribeArrayRequest, call: Call
+        self, request: array_service_pb2.DescribeArrayRequest, call: ServerCall
     ) -> array_service_pb2.DescribeArrayResponse:
         """Tells about an array."""
-        resident = self._residents.find(request.handle, call.principal_name)
+        resident = self._array_table.find(request.handle, call.principal_name)
         return array_service_pb2.DescribeArrayResponse(array=resident.describe())
 
     def ListArrays(  # noqa: N802
-        self, request: array_service_pb2.ListArraysRequest, call: Call
+        self, request: array_service_pb2.ListArraysRequest, call: ServerCall
     ) -> array_service_pb2.ListArraysResponse:
         """Tells of all arrays of a lease."""
-        arrays = [resident.describe() for resident in self._residents.of_lease(request.lease_id, call.principal_name)]
+        arrays = [resident.describe() for resident in self._array_table.of_lease(request.lease_id, call.principal_name)]
         response = array_service_pb2.ListArraysResponse(arrays=arrays)
         nbytes, limit = response.ByteSize(), self._settings.max_message_bytes
         if nbytes > limit:
@@ -142,22 +147,22 @@ class ArrayServicer:
         return response
 
     def DeleteArrays(  # noqa: N802
-        self, request: array_service_pb2.DeleteArraysRequest, call: Call
+        self, request: array_service_pb2.DeleteArraysRequest, call: ServerCall
     ) -> array_service_pb2.DeleteArraysResponse:
         """Deletes arrays."""
 
         def delete() -> array_service_pb2.DeleteArraysResponse:
-            deleted = self._residents.delete(request.handles, call.principal_name)
+            deleted = self._array_table.delete(request.handles, call.principal_name)
             return array_service_pb2.DeleteArraysResponse(deleted_count=len(deleted))
 
         return self._idempotency.once(call, request, delete)
 
     def RenewLease(  # noqa: N802
-        self, request: array_service_pb2.RenewLeaseRequest, call: Call
+        self, request: array_service_pb2.RenewLeaseRequest, call: ServerCall
     ) -> array_service_pb2.RenewLeaseResponse:
         """Makes a lease last longer."""
         return array_service_pb2.RenewLeaseResponse(
-            holds_arrays=self._residents.renew(request.lease_id, call.principal_name)
+            holds_arrays=self._array_table.renew(request.lease_id, call.principal_name)
         )
 
     def _check_put(self, header: array_service_pb2.PutArrayHeader, owner: str) -> OperandSource:
@@ -165,7 +170,7 @@ class ArrayServicer:
         check_counts(kernel_pb2.KernelCall(mesh=header.mesh, in_specs=[header.spec]), 1)
         if header.array.WhichOneof("source") == "resident":
             raise CallError(Reason.MALFORMED_REQUEST, "the array is on the mesh already; use its handle", field="array")
-        given = check_operand(header.array, "operand 0", self._residents, owner, may_stream=True)
+        given = check_operand(header.array, "operand 0", self._array_table, owner, may_stream=True)
         if given.type is None:
             raise CallError(Reason.MALFORMED_REQUEST, "the array has no type; set its type and data", field="array")
         if given.type.nbytes > self._settings.max_call_bytes:
@@ -178,10 +183,10 @@ class ArrayServicer:
         return given
 
     def _put(
-        self, call: Call, header: array_service_pb2.PutArrayHeader, reservation: Reservation, storage: CallBuffers
-    ) -> Resident:
+        self, call: ServerCall, header: array_service_pb2.PutArrayHeader, reservation: Reservation, buffers: CallBuffers
+    ) -> ResidentArray:
         """Hands the array to the mesh that is there now; if that ended before, to the next."""
-        kind = check_operand(header.array, "operand 0", self._residents, call.principal_name, may_stream=True).type
+        kind = check_operand(header.array, "operand 0", self._array_table, call.principal_name, may_stream=True).type
         assert kind is not None
         again = False
         while True:
@@ -191,13 +196,13 @@ class ArrayServicer:
                 type=encode_array_type(kind),
                 mesh=header.mesh,
                 spec=header.spec,
-                data=storage.operands[0],
+                data=buffers.operands[0],
             )
             plan = _plan(kind, header, len(mesh.ready.devices))
             grant = self._queue.acquire(call, reservation.device_bytes, again=again)
             running = Running(call)
             try:
-                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), storage, running, grant, plan)
+                hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), buffers, running, grant, plan)
             except SessionEndedError:
                 again = True
                 continue
@@ -208,17 +213,17 @@ class ArrayServicer:
 
 
 def _send_to_holder(
-    resident: Resident,
+    resident: ResidentArray,
     mesh: ReadyMesh,
     message: link_pb2.FrontEndMessage,
-    storage: CallBuffers,
+    buffers: CallBuffers,
     running: Running,
     grant: LaunchGrant,
 ) -> None:
     """Sends a command about an array to the mesh that holds it."""
     try:
         plan = kernel_pb2.Plan(mesh=resident.mesh, results=[resident.placement])
-        hand_over(mesh.session, message, storage, running, grant, plan)
+        hand_over(mesh.session, message, buffers, running, grant, plan)
     except SessionEndedError:
         raise array_lost(resident.handle) from None
 

@@ -11,7 +11,7 @@ from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.rpc.admission import Admission
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.kernels.layout import MAX_RANK
 from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings
@@ -51,7 +51,7 @@ class ServerInfoServicer:
         self._known_answers = known_answers
 
     def GetUsage(  # noqa: N802
-        self, request: server_info_service_pb2.GetUsageRequest, call: Call
+        self, request: server_info_service_pb2.GetUsageRequest, call: ServerCall
     ) -> server_info_service_pb2.GetUsageResponse:
         """Tells what the server holds."""
         return self.usage()
@@ -65,9 +65,9 @@ class ServerInfoServicer:
             bytes_high_water=host_resources.budget.high_water_bytes,
             bytes_idle=host_resources.arena.idle_bytes,
             segments=host_resources.segments.count,
-            leases=host_resources.residents.leases,
-            arrays=host_resources.residents.count,
-            array_bytes=host_resources.residents.device_bytes,
+            leases=host_resources.array_table.leases,
+            arrays=host_resources.array_table.count,
+            array_bytes=host_resources.array_table.device_bytes,
             descriptors=len(os.listdir("/proc/self/fd")),
             mesh=self._supervisor.state(),
             calls=self._admission.calls,
@@ -78,7 +78,7 @@ class ServerInfoServicer:
         )
 
     def GetServerInfo(  # noqa: N802
-        self, request: server_info_service_pb2.GetServerInfoRequest, call: Call
+        self, request: server_info_service_pb2.GetServerInfoRequest, call: ServerCall
     ) -> server_info_service_pb2.GetServerInfoResponse:
         """Tells the devices, limits and versions."""
         self._supervisor.last_mesh(call)  # waits for the first
@@ -101,7 +101,7 @@ class ServerInfoServicer:
                 max_segment_bytes=self._host_resources.segments.max_bytes if self._host_resources.segment_broker else 0,
                 min_segment_bytes=_MIN_SEGMENT_BYTES,
                 lease_seconds=settings.lease_s,
-                max_resident_bytes=self._host_resources.residents.lone_client_bytes,
+                max_resident_bytes=self._host_resources.array_table.lone_client_bytes,
                 max_execute_seconds=settings.max_execute_s,
                 max_compile_seconds=settings.max_compile_s,
                 max_concurrent_calls_per_client=settings.calls_per_client,

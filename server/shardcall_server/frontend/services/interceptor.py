@@ -1,4 +1,4 @@
-"""Where every call of our services begins and ends: its `Call` is made here, its error translated."""
+"""Where every call of our services begins and ends: its `ServerCall` is made here, its error translated."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.admission import Admission, Advance
-from shardcall_server.frontend.rpc.call import Call
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
 
 T = TypeVar("T")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Begin: TypeAlias = Callable[[grpc.ServicerContext], Call]
+Begin: TypeAlias = Callable[[grpc.ServicerContext], ServerCall]
 _OURS = "/shardcall.v1."
 _WORKING = frozenset({"Plan", "Compile", "Execute", "ExecuteStream", "PutArray", "GetArray", "OpenSegment"})
 _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
@@ -41,7 +41,7 @@ _GRACE_S = 0.5  # for a handler that sees its deadline by itself, and can say wh
 
 
 class CallInterceptor(grpc.ServerInterceptor):
-    """Hands servicers a `Call` instead of gRPC's context, and makes a status of whatever they raise.
+    """Hands servicers a `ServerCall` instead of gRPC's context, and makes a status of whatever they raise.
 
     An exception that nobody meant becomes INTERNAL with a fixed sentence and an id that is in the log:
     names, paths and tracebacks of the server never leave it.
@@ -119,21 +119,21 @@ class CallInterceptor(grpc.ServerInterceptor):
         unary = self._unary(implementation, begin, kind)
         return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
 
-    def _begin(self, name: str, context: grpc.ServicerContext) -> Call:
+    def _begin(self, name: str, context: grpc.ServicerContext) -> ServerCall:
         principal = self._gate.admit(name, context.invocation_metadata())
-        call = Call(context, self._max_call_s, principal)
+        call = ServerCall(context, self._max_call_s, principal)
         self._floods.admit(call.connection)
         self._call_recorder.begin(call)
         return call
 
-    def _failed(self, name: str, error: Exception, call: Call | None) -> CallStatus:
+    def _failed(self, name: str, error: Exception, call: ServerCall | None) -> CallStatus:
         told = _told((call.cut_off_by if call else None) or error)
         status = CallStatus(told, call.finish() if call else timing_pb2.Timing())
         self._call_recorder.end(name, call, status.code, told.reason)
         return status
 
     def _unary(
-        self, method: Callable[[Any, Call], Any], begin: Begin, kind: _Kind
+        self, method: Callable[[Any, ServerCall], Any], begin: Begin, kind: _Kind
     ) -> Callable[[Any, grpc.ServicerContext], Any]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Any:
             call = None
@@ -149,7 +149,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         return behaviour
 
     def _streaming(
-        self, method: Callable[[Any, Call], Generator[Any]], begin: Begin, kind: _Kind
+        self, method: Callable[[Any, ServerCall], Generator[Any]], begin: Begin, kind: _Kind
     ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
         def behaviour(requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             call = None
@@ -174,7 +174,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         return behaviour
 
     @contextmanager
-    def _admitted(self, call: Call, requests: Iterator[Any], kind: _Kind) -> Iterator[Iterator[Any]]:
+    def _admitted(self, call: ServerCall, requests: Iterator[Any], kind: _Kind) -> Iterator[Iterator[Any]]:
         """The requests of a call that has its slots, and an end soon after its deadline, during the body.
 
         A sender or reader that stalls holds the handler's thread in gRPC, from where only an end of the RPC wakes it.
@@ -190,7 +190,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         ):
             yield self._arriving(call, requests, kind, advance)
 
-    def _arriving(self, call: Call, requests: Iterator[Any], kind: _Kind, advance: Advance) -> Iterator[Any]:
+    def _arriving(self, call: ServerCall, requests: Iterator[Any], kind: _Kind, advance: Advance) -> Iterator[Any]:
         """The requests of a call, each of which is due in time; after the last the call's arrival ends.
 
         A method of one request is read as one of a stream of them, which on the wire is the same: gRPC would read the
@@ -210,7 +210,7 @@ class CallInterceptor(grpc.ServerInterceptor):
                 return
             yield _parsed(request)
 
-    def _idle_limit(self, call: Call, what: str) -> AbstractContextManager[None]:
+    def _idle_limit(self, call: ServerCall, what: str) -> AbstractContextManager[None]:
         """Ends a call whose next message neither comes nor is taken during the body."""
 
         def end() -> None:

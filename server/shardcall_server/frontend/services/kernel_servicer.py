@@ -16,21 +16,21 @@ from shardcall_server.frontend.dispatch.operand_reader import OperandReader, che
 from shardcall_server.frontend.dispatch.results import Results, commit, reserved
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
-from shardcall_server.frontend.memory.residents import Reservation, Residents
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArrayTable
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import Settings
 
 _TEXT_RESERVE_BYTES = 64 << 10
 
 
 class KernelServicer:
-    """`shardcall.v1.KernelService`; methods take a `Call` where gRPC's own take a context.
+    """`shardcall.v1.KernelService`; methods take a `ServerCall` where gRPC's own take a context.
 
     Args:
         supervisor: keeps the mesh.
         execution: finds and runs programs.
-        stores: makes room for arrays.
-        residents: the arrays on the mesh.
+        buffer_allocator: makes room for arrays.
+        array_table: the arrays on the mesh.
         idempotency: of calls that leave arrays on the mesh.
         settings: the server's.
     """
@@ -39,26 +39,26 @@ class KernelServicer:
         self,
         supervisor: MeshSupervisor,
         execution: Execution,
-        stores: BufferAllocator,
-        residents: Residents,
+        buffer_allocator: BufferAllocator,
+        array_table: ResidentArrayTable,
         idempotency: IdempotencyTable,
         settings: Settings,
     ) -> None:
         self._supervisor = supervisor
         self._execution = execution
-        self._stores = stores
-        self._residents = residents
+        self._buffer_allocator = buffer_allocator
+        self._array_table = array_table
         self._idempotency = idempotency
         self._settings = settings
 
     def ListKernels(  # noqa: N802  # the contract's name
-        self, request: kernel_service_pb2.ListKernelsRequest, call: Call
+        self, request: kernel_service_pb2.ListKernelsRequest, call: ServerCall
     ) -> kernel_service_pb2.ListKernelsResponse:
         """Tells which kernels there are."""
         return kernel_service_pb2.ListKernelsResponse(kernels=self._supervisor.last_mesh(call).ready.kernels)
 
     def DescribeKernel(  # noqa: N802
-        self, request: kernel_service_pb2.DescribeKernelRequest, call: Call
+        self, request: kernel_service_pb2.DescribeKernelRequest, call: ServerCall
     ) -> kernel_service_pb2.DescribeKernelResponse:
         """Tells all about one kernel."""
         kernels = self._supervisor.last_mesh(call).kernels
@@ -71,18 +71,18 @@ class KernelServicer:
         return kernel_service_pb2.DescribeKernelResponse(kernel=kernels[request.kernel])
 
     def Plan(  # noqa: N802
-        self, request: kernel_service_pb2.PlanRequest, call: Call
+        self, request: kernel_service_pb2.PlanRequest, call: ServerCall
     ) -> kernel_service_pb2.PlanResponse:
         """Tells what a call would do."""
-        operands = check_types(request.operands, request.handles, self._residents, call.principal_name)
+        operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
         prepared = self._execution.prepare(call, request.call, operands)
         return kernel_service_pb2.PlanResponse(plan=prepared.plan, cache=prepared.found.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
-        self, request: kernel_service_pb2.CompileRequest, call: Call
+        self, request: kernel_service_pb2.CompileRequest, call: ServerCall
     ) -> kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time."""
-        operands = check_types(request.operands, request.handles, self._residents, call.principal_name)
+        operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
         prepared = self._execution.prepare(call, request.call, operands)
         text = ""
         if request.include_text:
@@ -96,7 +96,7 @@ class KernelServicer:
         )
 
     def Execute(  # noqa: N802
-        self, request: kernel_service_pb2.ExecuteRequest, call: Call
+        self, request: kernel_service_pb2.ExecuteRequest, call: ServerCall
     ) -> bytes:
         """Runs a kernel on small arrays, or on such as do not travel; the answer is serialized."""
         _check_keeps(request, call)
@@ -104,9 +104,9 @@ class KernelServicer:
             return self._idempotency.once(call, request, lambda: self._execute(request, call))
         return self._execute(request, call)
 
-    def _execute(self, request: kernel_service_pb2.ExecuteRequest, call: Call) -> bytes:
+    def _execute(self, request: kernel_service_pb2.ExecuteRequest, call: ServerCall) -> bytes:
         with call.phase("receive"):
-            operands = check_operands(request.operands, self._residents, call.principal_name, may_stream=False)
+            operands = check_operands(request.operands, self._array_table, call.principal_name, may_stream=False)
         self._refuse_large("operands", sum(operand.travelling_bytes for operand in operands))
         refuse, keeps = request.refuse_transfers, request.keep_results
         prepared = self._execution.prepare(call, request.call, operands, refuse_transfers=refuse, keeps=keeps)
@@ -114,14 +114,14 @@ class KernelServicer:
         with self._running(call, request, prepared) as (results, kept):
             self._refuse_large("results", results.travelling_bytes)
             with call.phase("receive"):
-                self._operand_reader(call, operands, results.storage).take_inline(request.operands)
-            running = self._execution.start(call, prepared, results.storage)
+                self._operand_reader(call, operands, results.buffers).take_inline(request.operands)
+            running = self._execution.start(call, prepared, results.buffers)
             sent = commit(running, kept, plan) if kept else results.inline(running.finish().executed)
         answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.found.answer, timing=call.finish())
         return answer.SerializeToString() + prepared.plan_field
 
     def ExecuteStream(  # noqa: N802
-        self, requests: Iterator[Chunk | kernel_service_pb2.ExecuteStreamRequest], call: Call
+        self, requests: Iterator[Chunk | kernel_service_pb2.ExecuteStreamRequest], call: ServerCall
     ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
         """Runs a kernel on arrays of any size."""
         header: kernel_service_pb2.ExecuteRequest = read_header(requests)
@@ -138,17 +138,17 @@ class KernelServicer:
         self,
         header: kernel_service_pb2.ExecuteRequest,
         requests: Iterator[Chunk | kernel_service_pb2.ExecuteStreamRequest],
-        call: Call,
+        call: ServerCall,
     ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
-        operands = check_operands(header.operands, self._residents, call.principal_name, may_stream=True)
+        operands = check_operands(header.operands, self._array_table, call.principal_name, may_stream=True)
         refuse, keeps = header.refuse_transfers, header.keep_results
         prepared = self._execution.prepare(call, header.call, operands, refuse_transfers=refuse, keeps=keeps)
         with self._running(call, header, prepared) as (results, kept):
-            operand_reader = self._operand_reader(call, operands, results.storage)
+            operand_reader = self._operand_reader(call, operands, results.buffers)
             with call.phase("receive"):
                 operand_reader.take_inline(header.operands)
                 operand_reader.take_chunks(header.operands, requests)
-            running = self._execution.start(call, prepared, results.storage, report_gathered=True)
+            running = self._execution.start(call, prepared, results.buffers, report_gathered=True)
             # What goes wrong in the kernel is said instead of the header.
             running.wait_for(1)
             sent = commit(running, kept, prepared.found.plan) if kept else results.announced()
@@ -164,22 +164,24 @@ class KernelServicer:
 
     @contextmanager
     def _running(
-        self, call: Call, request: kernel_service_pb2.ExecuteRequest, prepared: Prepared
+        self, call: ServerCall, request: kernel_service_pb2.ExecuteRequest, prepared: Prepared
     ) -> Iterator[tuple[Results, list[Reservation]]]:
         """Makes room for a call's operands and results while its body takes them in and hands them back."""
         self._execution.admit(call, prepared)
         plan, types = prepared.found.plan, prepared.found.program.results
         space = request.result_space if request.HasField("result_space") else None
         with (
-            reserved(self._residents, request.lease_id, plan, call.principal_name, keep=request.keep_results) as kept,
-            self._stores.allocate(
+            reserved(self._array_table, request.lease_id, plan, call.principal_name, keep=request.keep_results) as kept,
+            self._buffer_allocator.allocate(
                 call, prepared.operands, types, space=space, kept=[item.array_id for item in kept]
-            ) as storage,
+            ) as buffers,
         ):
-            yield Results(types, storage), kept
+            yield Results(types, buffers), kept
 
-    def _operand_reader(self, call: Call, operands: Sequence[OperandSource], storage: CallBuffers) -> OperandReader:
-        return OperandReader(operands, storage, call, self._settings.max_chunk_bytes)
+    def _operand_reader(
+        self, call: ServerCall, operands: Sequence[OperandSource], buffers: CallBuffers
+    ) -> OperandReader:
+        return OperandReader(operands, buffers, call, self._settings.max_chunk_bytes)
 
     def _refuse_large(self, what: str, nbytes: int) -> None:
         if nbytes > self._settings.max_inline_bytes:
@@ -192,7 +194,7 @@ class KernelServicer:
             )
 
 
-def _check_keeps(request: kernel_service_pb2.ExecuteRequest, call: Call) -> None:
+def _check_keeps(request: kernel_service_pb2.ExecuteRequest, call: ServerCall) -> None:
     """Refuses to leave results on the mesh for who may only run kernels."""
     if request.keep_results:
         check_scope(call.principal, Scope.ARRAYS, "keep_results")

@@ -17,7 +17,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.files.profile_folder import ProfileFolder, remove_abandoned
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2, profile_pb2
@@ -104,7 +104,7 @@ class Recording:
 
 
 class ProfileServicer:
-    """`shardcall.v1.ProfileService`; methods take a `Call` where gRPC's own take a context.
+    """`shardcall.v1.ProfileService`; methods take a `ServerCall` where gRPC's own take a context.
 
     Args:
         supervisor: keeps the mesh; asked for when calls come, which is after it was made.
@@ -125,13 +125,13 @@ class ProfileServicer:
         remove_abandoned()
 
     def StartProfile(  # noqa: N802  # the contract's name
-        self, request: profile_service_pb2.StartProfileRequest, call: Call
+        self, request: profile_service_pb2.StartProfileRequest, call: ServerCall
     ) -> profile_service_pb2.StartProfileResponse:
         """Begins to record."""
         return self._idempotency.once(call, request, lambda: self._start(request, call))
 
     def _start(
-        self, request: profile_service_pb2.StartProfileRequest, call: Call
+        self, request: profile_service_pb2.StartProfileRequest, call: ServerCall
     ) -> profile_service_pb2.StartProfileResponse:
         max_s = self._check_seconds(request.max_seconds)
         recording = self._begin(self._supervisor().mesh(call).session, call.owner, max_s)
@@ -147,7 +147,7 @@ class ProfileServicer:
         return profile_service_pb2.StartProfileResponse()
 
     def StopProfile(  # noqa: N802
-        self, request: profile_service_pb2.StopProfileRequest, call: Call
+        self, request: profile_service_pb2.StopProfileRequest, call: ServerCall
     ) -> Iterator[profile_service_pb2.StopProfileResponse]:
         """Ends the recording and sends its files."""
         recording = self._take()
@@ -164,7 +164,7 @@ class ProfileServicer:
         finally:
             recording.remove()
 
-    def end_epoch(self) -> None:
+    def discard_stale(self) -> None:
         """Throws away what a mesh recorded that has ended."""
         with self._lock:
             recording = self._recording

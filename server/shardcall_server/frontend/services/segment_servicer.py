@@ -7,13 +7,13 @@ from functools import partial
 from shardcall.v1 import segment_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.segment_broker import SegmentBroker
-from shardcall_server.frontend.memory.segments import Segments
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.memory.segments import SegmentTable
 from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.rpc.server_call import ServerCall
 
 
 class SegmentServicer:
-    """`shardcall.v1.SegmentService`; its method takes a `Call` where gRPC's own takes a context.
+    """`shardcall.v1.SegmentService`; its method takes a `ServerCall` where gRPC's own takes a context.
 
     Args:
         segments: makes them.
@@ -21,13 +21,13 @@ class SegmentServicer:
         drain: waits for the calls that segments are opened for.
     """
 
-    def __init__(self, segments: Segments, segment_broker: SegmentBroker | None, drain: Drain) -> None:
+    def __init__(self, segments: SegmentTable, segment_broker: SegmentBroker | None, drain: Drain) -> None:
         self._drain = drain
         self._segments = segments
         self._segment_broker = segment_broker
 
     def OpenSegment(  # noqa: N802  # the contract's name
-        self, request: segment_service_pb2.OpenSegmentRequest, call: Call
+        self, request: segment_service_pb2.OpenSegmentRequest, call: ServerCall
     ) -> segment_service_pb2.OpenSegmentResponse:
         """Makes a segment and a ticket for it."""
         segment_broker = self._segment_broker
@@ -48,7 +48,7 @@ class SegmentServicer:
             call.check("a segment was made")
             ticket = segment_broker.offer(segment)
         except BaseException:
-            segment.end_lease()
+            segment.release_lease()
             raise
         return segment_service_pb2.OpenSegmentResponse(
             segment_id=segment.segment_id,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.command import head
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
@@ -25,7 +25,7 @@ class Running:
         call: whose it is; the worker's phases are added to its timing.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ServerCall) -> None:
         self._call = call
         self._began = time.monotonic()
         self._answered = math.inf

@@ -26,7 +26,7 @@ W = TypeVar("W", bound=Waiter)
 
 
 @dataclass(order=True)
-class _Place(Generic[W]):
+class _QueueEntry(Generic[W]):
     """A waiter among those of its connection: by deadline, then by when it came."""
 
     deadline: float
@@ -34,7 +34,7 @@ class _Place(Generic[W]):
     waiter: W = field(compare=False)
 
 
-class WaitingLine(Generic[W]):
+class FairQueue(Generic[W]):
     """Waiters in the order in which they are served.
 
     Owners take turns; the connections of one owner take turns within its turns; of one connection's waiters the one
@@ -42,40 +42,40 @@ class WaitingLine(Generic[W]):
     """
 
     def __init__(self) -> None:
-        self._owners: OrderedDict[str, OrderedDict[str, list[_Place[W]]]] = OrderedDict()
-        self._places: dict[int, _Place[W]] = {}
+        self._owners: OrderedDict[str, OrderedDict[str, list[_QueueEntry[W]]]] = OrderedDict()
+        self._entries: dict[int, _QueueEntry[W]] = {}
         self._counts: dict[str, int] = {}
-        self._came = 0
+        self._added = 0
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     def count(self, owner: str) -> int:
         """How many of an owner's wait."""
         return self._counts.get(owner, 0)
 
     def add(self, waiter: W) -> None:
-        """Puts a waiter into its place."""
-        self._came += 1
-        place = self._places[id(waiter)] = _Place(waiter.deadline, self._came, waiter)
+        """Puts a waiter into its entry."""
+        self._added += 1
+        entry = self._entries[id(waiter)] = _QueueEntry(waiter.deadline, self._added, waiter)
         connections = self._owners.setdefault(waiter.owner, OrderedDict())
-        insort(connections.setdefault(waiter.connection, []), place)
+        insort(connections.setdefault(waiter.connection, []), entry)
         self._counts[waiter.owner] = self.count(waiter.owner) + 1
 
-    def first(self) -> W | None:
+    def peek(self) -> W | None:
         """Who is next; it stays in the line. None where nobody waits."""
         for connections in self._owners.values():
-            for places in connections.values():
-                return places[0].waiter
+            for entries in connections.values():
+                return entries[0].waiter
         return None
 
-    def serve(self) -> W:
+    def pop(self) -> W:
         """Takes out who is next, and gives the next turn to others.
 
         Raises:
             KeyError: nobody waits.
         """
-        waiter = self.first()
+        waiter = self.peek()
         if waiter is None:
             raise KeyError("nobody waits")
         self.remove(waiter)
@@ -87,14 +87,14 @@ class WaitingLine(Generic[W]):
 
     def remove(self, waiter: W) -> bool:
         """Takes out a waiter that does not wait any longer; returns whether it was there. Nobody's turn changes."""
-        place = self._places.pop(id(waiter), None)
-        if place is None:
+        entry = self._entries.pop(id(waiter), None)
+        if entry is None:
             return False
         connections = self._owners[waiter.owner]
-        places = connections[waiter.connection]
-        del places[bisect_left(places, place)]
+        entries = connections[waiter.connection]
+        del entries[bisect_left(entries, entry)]
         self._counts[waiter.owner] -= 1
-        if not places:
+        if not entries:
             del connections[waiter.connection]
         if not connections:
             del self._owners[waiter.owner], self._counts[waiter.owner]

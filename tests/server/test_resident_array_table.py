@@ -12,8 +12,13 @@ import pytest
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.memory import leases, residents
-from shardcall_server.frontend.memory.residents import LeaseTimer, Reservation, Resident, Residents
+from shardcall_server.frontend.memory import leases, resident_array_table
+from shardcall_server.frontend.memory.resident_array_table import (
+    LeaseTimer,
+    Reservation,
+    ResidentArray,
+    ResidentArrayTable,
+)
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape, split
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 
@@ -38,19 +43,19 @@ class Table:
 
     def __init__(self, **limits: float) -> None:
         self.now = 0.0
-        self.told: list[Resident] = []
+        self.told: list[ResidentArray] = []
         limits = {"max_bytes": lambda: MAX_BYTES, "max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, **limits}
-        self.residents = Residents(**limits, on_delete=self.told.extend, clock=lambda: self.now)
+        self.array_table = ResidentArrayTable(**limits, on_delete=self.told.extend, clock=lambda: self.now)
 
-    def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH) -> Resident:
-        return commit(self.residents.reserve(lease_id, nbytes), nbytes, epoch)
+    def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH) -> ResidentArray:
+        return commit(self.array_table.reserve(lease_id, nbytes), nbytes, epoch)
 
     def gauges(self) -> tuple[int, int, int, int]:
-        table = self.residents
+        table = self.array_table
         return table.count, table.device_bytes, table.reserved_bytes, table.leases
 
 
-def commit(reservation: Reservation, nbytes: int | None = None, epoch: int = EPOCH) -> Resident:
+def commit(reservation: Reservation, nbytes: int | None = None, epoch: int = EPOCH) -> ResidentArray:
     return reservation.commit(epoch, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
 
 
@@ -60,14 +65,14 @@ def refusal(do, *arguments, **named) -> CallError:
     return caught.value
 
 
-def handles(found: Sequence[Resident]) -> list[bytes]:
+def handles(found: Sequence[ResidentArray]) -> list[bytes]:
     return [resident.handle for resident in found]
 
 
 def test_an_array_is_found_and_told_as_it_was_put():
     table = Table()
     resident = table.put(nbytes=16)
-    assert table.residents.find(resident.handle) is resident
+    assert table.array_table.find(resident.handle) is resident
     assert (resident.epoch, resident.lease_id, resident.type) == (EPOCH, OURS, TYPE)
     told = resident.describe()
     assert len(told.handle) == 16
@@ -79,17 +84,17 @@ def test_leases_see_their_own_arrays_oldest_first():
     table = Table()
     ours = [table.put(OURS, 1), table.put(OURS, 2)]
     theirs = [table.put(THEIRS, 3)]
-    early, late = table.residents.reserve(OURS, 4), table.residents.reserve(OURS, 5)
+    early, late = table.array_table.reserve(OURS, 4), table.array_table.reserve(OURS, 5)
     ours += [commit(late), commit(early)]
-    assert table.residents.of_lease(OURS) == ours
-    assert table.residents.of_lease(THEIRS) == theirs
-    assert table.residents.of_lease(b"u" * 16) == []
+    assert table.array_table.of_lease(OURS) == ours
+    assert table.array_table.of_lease(THEIRS) == theirs
+    assert table.array_table.of_lease(b"u" * 16) == []
     assert len({resident.array_id for resident in ours + theirs}) == 5
 
 
 @pytest.mark.parametrize("length", [0, 15, 65])
 def test_a_lease_id_of_the_wrong_length_is_refused(length):
-    table = Table().residents
+    table = Table().array_table
     for do in (lambda name: table.reserve(name, 1), table.of_lease, table.renew):
         error = refusal(do, b"x" * length)
         assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "lease_id")
@@ -101,26 +106,26 @@ def test_a_lease_id_of_the_wrong_length_is_refused(length):
 def test_a_handle_of_the_wrong_length_is_refused_and_nothing_deleted(length):
     table = Table()
     kept = table.put()
-    error = refusal(table.residents.find, b"x" * length, field="operand 1")
+    error = refusal(table.array_table.find, b"x" * length, field="operand 1")
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 1")
-    error = refusal(table.residents.delete, [kept.handle, b"x" * length])
+    error = refusal(table.array_table.delete, [kept.handle, b"x" * length])
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "handles")
-    assert table.residents.find(kept.handle) is kept
+    assert table.array_table.find(kept.handle) is kept
 
 
 def test_at_most_1024_arrays_are_deleted_at_once():
     table = Table()
     kept = table.put()
-    assert refusal(table.residents.delete, [kept.handle] * 1025).reason is Reason.MALFORMED_REQUEST
-    assert table.residents.delete([kept.handle] * 1024) == [kept]
+    assert refusal(table.array_table.delete, [kept.handle] * 1025).reason is Reason.MALFORMED_REQUEST
+    assert table.array_table.delete([kept.handle] * 1024) == [kept]
     assert table.told == [kept]
 
 
 def test_a_lost_array_is_told_in_one_sentence_without_its_whole_handle():
     table = Table()
     gone = table.put()
-    table.residents.delete([gone.handle])
-    error = refusal(table.residents.find, gone.handle, field="operand 0")
+    table.array_table.delete([gone.handle])
+    error = refusal(table.array_table.find, gone.handle, field="operand 0")
     assert (error.reason, error.field) == (Reason.ARRAY_LOST, "operand 0")
     assert error.message == (
         f"no array on the mesh has the handle {gone.handle.hex()[:8]}…: it was deleted, its lease ended, or the mesh "
@@ -138,10 +143,10 @@ def test_a_lost_array_is_told_in_one_sentence_without_its_whole_handle():
 def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, limit):
     table = Table()
     table.put(OURS, 30)
-    table.residents.reserve(OURS, 10)
+    table.array_table.reserve(OURS, 10)
     table.put(THEIRS, 40)
     before = table.gauges()
-    error = refusal(table.residents.reserve, lease_id, nbytes)
+    error = refusal(table.array_table.reserve, lease_id, nbytes)
     assert error.reason is Reason.RESIDENT_LIMIT
     for word in (f"{nbytes} bytes", f"{held} of the {limit}", f"--{setting.replace('_', '-')}", "delete arrays"):
         assert word in error.message
@@ -152,23 +157,23 @@ def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, 
         "limit_bytes": str(limit),
     }
     assert table.gauges() == before
-    table.residents.reserve(lease_id, min(nbytes - 1, 20))
+    table.array_table.reserve(lease_id, min(nbytes - 1, 20))
 
 
 def test_the_number_of_arrays_is_bounded_by_lease_and_in_all(monkeypatch):
-    assert (leases.MAX_LEASE_ARRAYS, residents.MAX_ARRAYS) == (4096, 16384)
+    assert (leases.MAX_LEASE_ARRAYS, resident_array_table.MAX_ARRAYS) == (4096, 16384)
     monkeypatch.setattr(leases, "MAX_LEASE_ARRAYS", 3)
-    monkeypatch.setattr(residents, "MAX_ARRAYS", 5)
+    monkeypatch.setattr(resident_array_table, "MAX_ARRAYS", 5)
     table = Table()
     ours = [table.put(OURS, 0), table.put(OURS, 0)]
-    table.residents.reserve(OURS, 0)
+    table.array_table.reserve(OURS, 0)
     assert "the arrays of this lease are 3" in refusal(table.put, OURS, 0).message
     for _ in range(2):
         table.put(THEIRS, 0)
     error = refusal(table.put, THEIRS, 0)
     assert error.reason is Reason.RESIDENT_LIMIT
     assert "the arrays of all leases are 5" in error.message
-    table.residents.delete(handles(ours))
+    table.array_table.delete(handles(ours))
     table.put(THEIRS, 0)
 
 
@@ -180,14 +185,14 @@ def test_a_refused_first_array_begins_no_lease():
 
 def test_a_reservation_that_is_left_uncommitted_gives_its_room_back():
     table = Table()
-    with suppress(KeyError), table.residents.reserve(OURS, 50):
+    with suppress(KeyError), table.array_table.reserve(OURS, 50):
         assert table.gauges() == (0, 0, 50, 1)
         raise KeyError
     assert table.gauges() == (0, 0, 0, 0)
-    with table.residents.reserve(OURS, 50) as reservation:
+    with table.array_table.reserve(OURS, 50) as reservation:
         kept = commit(reservation, 20)
     assert table.gauges() == (1, 20, 0, 1)
-    assert table.residents.find(kept.handle) is kept
+    assert table.array_table.find(kept.handle) is kept
     with pytest.raises(RuntimeError):
         commit(reservation)
     assert table.gauges() == (1, 20, 0, 1)
@@ -197,27 +202,27 @@ def test_a_reservation_that_is_left_uncommitted_gives_its_room_back():
 def test_whatever_names_a_lease_renews_it(name):
     table = Table()
     kept = table.put()
-    pending = table.residents.reserve(OURS, 1)
+    pending = table.array_table.reserve(OURS, 1)
     table.now = 9.0
     {
-        "find": lambda: table.residents.find(kept.handle),
-        "of_lease": lambda: table.residents.of_lease(OURS),
-        "renew": lambda: table.residents.renew(OURS),
-        "reserve": lambda: table.residents.reserve(OURS, 1).cancel(),
+        "find": lambda: table.array_table.find(kept.handle),
+        "of_lease": lambda: table.array_table.of_lease(OURS),
+        "renew": lambda: table.array_table.renew(OURS),
+        "reserve": lambda: table.array_table.reserve(OURS, 1).cancel(),
         "commit": lambda: commit(pending),
     }[name]()
     pending.cancel()
     table.now = 18.9
-    assert table.residents.expire() == []
+    assert table.array_table.expire() == []
     table.now = 19.0
-    assert kept in table.residents.expire()
+    assert kept in table.array_table.expire()
 
 
 def test_a_lease_that_is_over_is_over_before_the_timer_comes():
     table = Table()
     gone = table.put(OURS, 60)
     table.now = LEASE_S
-    assert refusal(table.residents.find, gone.handle).reason is Reason.ARRAY_LOST
+    assert refusal(table.array_table.find, gone.handle).reason is Reason.ARRAY_LOST
     assert table.told == [gone]
     table.put(OURS, 70)
     assert table.told == [gone]
@@ -225,36 +230,36 @@ def test_a_lease_that_is_over_is_over_before_the_timer_comes():
 
 def test_only_a_lease_that_holds_an_array_is_found_by_renewing_it():
     table = Table()
-    assert not table.residents.renew(OURS)
-    pending = table.residents.reserve(OURS, 1)
+    assert not table.array_table.renew(OURS)
+    pending = table.array_table.reserve(OURS, 1)
     table.now = 9.0
-    assert not table.residents.renew(OURS)
+    assert not table.array_table.renew(OURS)
     table.now = 18.0
     commit(pending)
-    assert table.residents.renew(OURS)
+    assert table.array_table.renew(OURS)
 
 
 def test_a_lease_does_not_end_while_an_array_is_on_its_way():
     table = Table()
-    kept, pending = table.put(OURS, 5), table.residents.reserve(OURS, 10)
+    kept, pending = table.put(OURS, 5), table.array_table.reserve(OURS, 10)
     gone = table.put(THEIRS, 1)
     table.now = 5 * LEASE_S
-    assert table.residents.expire() == [gone]
-    assert table.residents.of_lease(OURS) == [kept]
+    assert table.array_table.expire() == [gone]
+    assert table.array_table.of_lease(OURS) == [kept]
     table.now = 10 * LEASE_S
     came = commit(pending)
-    assert table.residents.of_lease(OURS) == [kept, came]
+    assert table.array_table.of_lease(OURS) == [kept, came]
     table.now = 11 * LEASE_S
-    assert table.residents.expire() == [kept, came]
+    assert table.array_table.expire() == [kept, came]
 
 
 def test_an_epoch_that_ended_takes_its_arrays_and_no_others_and_no_mesh_is_told():
     table = Table()
-    pending = table.residents.reserve(OURS, 10)
+    pending = table.array_table.reserve(OURS, 10)
     lost, kept = table.put(OURS, 5, epoch=1), table.put(OURS, 6, epoch=2)
-    table.residents.end_epoch(1)
-    assert refusal(table.residents.find, lost.handle).reason is Reason.ARRAY_LOST
-    assert table.residents.of_lease(OURS) == [kept]
+    table.array_table.remove_epoch(1)
+    assert refusal(table.array_table.find, lost.handle).reason is Reason.ARRAY_LOST
+    assert table.array_table.of_lease(OURS) == [kept]
     assert refusal(commit, pending, 10, 1).reason is Reason.ARRAY_LOST
     assert table.gauges() == (1, 6, 0, 1)
     assert table.told == []
@@ -262,7 +267,7 @@ def test_an_epoch_that_ended_takes_its_arrays_and_no_others_and_no_mesh_is_told(
 
 def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
     table = Table()
-    pending = table.residents.reserve(OURS, 10)
+    pending = table.array_table.reserve(OURS, 10)
     assert refusal(commit, pending, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
     assert [resident.array_id for resident in table.told] == [pending.array_id]
     assert table.gauges() == (0, 0, 0, 0)
@@ -270,27 +275,27 @@ def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
 
 def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
     table = Table()
-    assert table.residents.next_expiry_s() == LEASE_S
+    assert table.array_table.next_expiry_s() == LEASE_S
     table.put(OURS)
     table.now = 4.0
     table.put(THEIRS)
-    assert table.residents.next_expiry_s() == 6.0
+    assert table.array_table.next_expiry_s() == 6.0
     table.now = 5.0
-    table.residents.renew(OURS)
-    assert table.residents.next_expiry_s() == 9.0
+    table.array_table.renew(OURS)
+    assert table.array_table.next_expiry_s() == 9.0
     table.now = 14.0
-    assert table.residents.next_expiry_s() == 0.0
-    assert [resident.lease_id for resident in table.residents.expire()] == [THEIRS]
-    assert table.residents.next_expiry_s() == 1.0
+    assert table.array_table.next_expiry_s() == 0.0
+    assert [resident.lease_id for resident in table.array_table.expire()] == [THEIRS]
+    assert table.array_table.next_expiry_s() == 1.0
 
 
 def test_the_table_may_be_used_by_whoever_is_told():
     seen: list[int] = []
 
-    def look(gone: Sequence[Resident]) -> None:
+    def look(gone: Sequence[ResidentArray]) -> None:
         seen.append(len(table.of_lease(OURS)))
 
-    table = Residents(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, look)
+    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, look)
     resident = commit(table.reserve(OURS, 1))
     deleting = threading.Thread(target=table.delete, args=[[resident.handle]], daemon=True)
     deleting.start()
@@ -302,11 +307,11 @@ def test_a_timer_ends_leases_by_itself_and_goes_on_when_the_mesh_cannot_be_told(
     now = 0.0
     told = threading.Semaphore(0)
 
-    def fail(gone: Sequence[Resident]) -> None:
+    def fail(gone: Sequence[ResidentArray]) -> None:
         told.release()
         raise OSError("the link is gone")
 
-    table = Residents(lambda: MAX_BYTES, MAX_LEASE_BYTES, 0.01, fail, clock=lambda: now)
+    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, 0.01, fail, clock=lambda: now)
     others = set(threading.enumerate())
     timer = LeaseTimer(table)
     try:
@@ -321,7 +326,7 @@ def test_a_timer_ends_leases_by_itself_and_goes_on_when_the_mesh_cannot_be_told(
 
 
 def test_threads_together_take_no_more_than_there_is():
-    table = Residents(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, lambda gone: None)
+    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, lambda gone: None)
     held: list[None] = []  # of what the table counts as held, never more than that
     most: list[int] = []
 
@@ -353,7 +358,7 @@ def test_threads_together_take_no_more_than_there_is():
 
 
 def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have_theirs():
-    table = Residents(lambda: 1 << 30, 1 << 30, 60.0, lambda gone: None, max_client_bytes=100)
+    table = ResidentArrayTable(lambda: 1 << 30, 1 << 30, 60.0, lambda gone: None, max_client_bytes=100)
     first, second = bytes(16), bytes(15) + b"1"
     with table.reserve(first, 60, "somebody"):
         with pytest.raises(CallError, match="somebody, through all of its connections, hold 60 of the 100") as caught:
@@ -365,7 +370,7 @@ def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have
 
 
 def test_one_client_may_have_three_quarters_of_what_others_leave():
-    table = Residents(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
+    table = ResidentArrayTable(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
     assert table.lone_client_bytes == 120
     lone = commit(table.reserve(OURS, 120, "one"))
     error = refusal(table.reserve, THEIRS, 31, "other")
@@ -384,7 +389,7 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
 
 
 def test_where_nobody_is_asked_who_they_are_each_lease_is_a_client():
-    table = Residents(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
+    table = ResidentArrayTable(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
     table.reserve(OURS, 120)
     assert "this lease hold 0 of the 30" in refusal(table.reserve, THEIRS, 31).message
     table.reserve(THEIRS, 30)

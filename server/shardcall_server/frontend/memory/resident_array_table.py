@@ -21,19 +21,26 @@ import structlog
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.memory.leases import MAX_ARRAYS, Lease, Leases, Resident, Room, check_lease_id
+from shardcall_server.frontend.memory.leases import (
+    MAX_ARRAYS,
+    ArrayLease,
+    LeaseTable,
+    Quota,
+    ResidentArray,
+    check_lease_id,
+)
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.settings import client_share
 
-__all__ = ["LeaseTimer", "Reservation", "Resident", "Residents", "array_lost"]
+__all__ = ["LeaseTimer", "Reservation", "ResidentArray", "ResidentArrayTable", "array_lost"]
 
 HANDLE_BYTES = 16
 MAX_DELETED = 1024
-_TOLD_DIGITS = 8  # who has a handle may use it, so no message tells all of it
-_MAX_ENDED_EPOCHS = 1024  # no call lasts through so many restarts
+_SHOWN_DIGITS = 8  # who has a handle may use it, so no message tells all of it
+_MAX_PAST_EPOCHS = 1024  # no call lasts through so many restarts
 
 
-class Residents:
+class ResidentArrayTable:
     """The arrays that stay, bounded in all and by lease.
 
     Every owner, a principal of the server, sees its own arrays and leases alone; owner "" is everybody, where nobody is
@@ -59,32 +66,32 @@ class Residents:
         max_bytes: Callable[[], int],
         max_lease_bytes: int,
         lease_s: float,
-        on_delete: Callable[[Sequence[Resident]], None],
+        on_delete: Callable[[Sequence[ResidentArray]], None],
         clock: Callable[[], float] = time.monotonic,
         max_client_bytes: float = math.inf,
     ) -> None:
         self._on_delete = on_delete
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
-        self._by_handle: dict[bytes, Resident] = {}
+        self._by_handle: dict[bytes, ResidentArray] = {}
         self.max_bytes = max_bytes
         self._max_client_bytes = min(max_lease_bytes or max_client_bytes, max_client_bytes or max_lease_bytes)
-        self._room = Room("the arrays of all leases", MAX_ARRAYS, lambda _: max_bytes(), "max_resident_bytes")
-        self._leases = Leases(lease_s, max_lease_bytes, clock, max_client_bytes, self._left_bytes, self._held)
+        self._quota = Quota("the arrays of all leases", MAX_ARRAYS, lambda _: max_bytes(), "max_resident_bytes")
+        self._leases = LeaseTable(lease_s, max_lease_bytes, clock, max_client_bytes, self._left_bytes, self._held)
         self._device_bytes = 0
-        self._ended_epochs: deque[int] = deque(maxlen=_MAX_ENDED_EPOCHS)
+        self._past_epochs: deque[int] = deque(maxlen=_MAX_PAST_EPOCHS)
 
     @property
     def lone_client_bytes(self) -> int:
         """The most that one client may hold where no other holds anything."""
         return int(min(self._max_client_bytes or math.inf, client_share(self.max_bytes())))
 
-    def _left_bytes(self, room: Room) -> int:
-        return client_share(max(0, self.max_bytes() - (self._room.nbytes - room.nbytes)))
+    def _left_bytes(self, quota: Quota) -> int:
+        return client_share(max(0, self.max_bytes() - (self._quota.nbytes - quota.nbytes)))
 
-    def _held(self, room: Room) -> str:
+    def _held(self, quota: Quota) -> str:
         return (
-            f", three quarters of what others, who hold {self._room.nbytes - room.nbytes}, leave of the "
+            f", three quarters of what others, who hold {self._quota.nbytes - quota.nbytes}, leave of the "
             f"{self.max_bytes()} for all"
         )
 
@@ -102,7 +109,7 @@ class Residents:
     def reserved_bytes(self) -> int:
         """The bytes of those that are on their way."""
         with self._lock:
-            return self._room.nbytes - self._device_bytes
+            return self._quota.nbytes - self._device_bytes
 
     @property
     def leases(self) -> int:
@@ -122,14 +129,14 @@ class Residents:
         """
         check_lease_id(lease_id)
         with self._changing():
-            lease = self._leases.find_or_begin(owner, lease_id)
+            lease = self._leases.get_or_create(owner, lease_id)
             try:
-                self._take_room(lease, device_bytes)
+                self._reserve(lease, device_bytes)
             finally:
-                self._leases.drop_if_empty(lease)
+                self._leases.remove_if_empty(lease)
             return Reservation(self, lease, next(self._ids), device_bytes)
 
-    def find(self, handle: bytes, owner: str = "", field: str = "handle") -> Resident:
+    def find(self, handle: bytes, owner: str = "", field: str = "handle") -> ResidentArray:
         """The array of a handle.
 
         Args:
@@ -148,7 +155,7 @@ class Residents:
             self._leases.renew(resident.lease)
             return resident
 
-    def of_lease(self, lease_id: bytes, owner: str = "") -> list[Resident]:
+    def of_lease(self, lease_id: bytes, owner: str = "") -> list[ResidentArray]:
         """The arrays of an owner's lease, oldest first; none for one that is unknown.
 
         Raises:
@@ -156,7 +163,7 @@ class Residents:
         """
         check_lease_id(lease_id)
         with self._changing():
-            lease = self._leases.find(owner, lease_id)
+            lease = self._leases.get(owner, lease_id)
             return list(lease.arrays.values()) if lease is not None else []
 
     def renew(self, lease_id: bytes, owner: str = "") -> bool:
@@ -167,10 +174,10 @@ class Residents:
         """
         check_lease_id(lease_id)
         with self._changing():
-            lease = self._leases.find(owner, lease_id)
+            lease = self._leases.get(owner, lease_id)
             return lease is not None and bool(lease.arrays)
 
-    def delete(self, handles: Sequence[bytes], owner: str = "") -> list[Resident]:
+    def delete(self, handles: Sequence[bytes], owner: str = "") -> list[ResidentArray]:
         """Deletes an owner's arrays; returns those that were there.
 
         Raises:
@@ -192,7 +199,7 @@ class Residents:
             gone.extend(there)
         return there
 
-    def expire(self) -> list[Resident]:
+    def expire(self) -> list[ResidentArray]:
         """Ends the leases that are over; returns their arrays."""
         with self._changing() as gone:
             pass  # as every method does
@@ -201,15 +208,15 @@ class Residents:
     def next_expiry_s(self) -> float:
         """Seconds until `expire` is to be called next."""
         with self._lock:
-            return self._leases.next_end_s()
+            return self._leases.next_expiry_s()
 
-    def end_epoch(self, epoch: int) -> None:
+    def remove_epoch(self, epoch: int) -> None:
         """Forgets the arrays of a session that ended, and refuses those that are yet to be committed."""
         with self._lock:
-            self._ended_epochs.append(epoch)
+            self._past_epochs.append(epoch)
             self._remove([resident for resident in self._by_handle.values() if resident.epoch == epoch])
 
-    def settle(self, reservation: Reservation, resident: Resident | None) -> None:
+    def settle(self, reservation: Reservation, resident: ResidentArray | None) -> None:
         """Ends a reservation, for the reservation itself: an array takes its place, or nothing."""
         lease = reservation.lease
         with self._changing() as gone:
@@ -218,20 +225,20 @@ class Residents:
             if reservation.settled:
                 raise RuntimeError("a reservation was committed after it had ended")
             reservation.settled = True
-            self._give_room(lease, reservation.device_bytes)
+            self._release(lease, reservation.device_bytes)
             try:
                 if resident is not None:
                     self._add(lease, resident, gone)
             finally:
-                self._leases.drop_if_empty(lease)
+                self._leases.remove_if_empty(lease)
 
-    def _add(self, lease: Lease, resident: Resident, gone: list[Resident]) -> None:
-        if resident.epoch in self._ended_epochs:
+    def _add(self, lease: ArrayLease, resident: ResidentArray, gone: list[ResidentArray]) -> None:
+        if resident.epoch in self._past_epochs:
             raise CallError(
                 Reason.ARRAY_LOST, "the mesh restarted while the array was put there, and it is lost; put it anew"
             )
         try:
-            self._take_room(lease, resident.device_bytes)
+            self._reserve(lease, resident.device_bytes)
         except CallError:
             gone.append(resident)  # the mesh holds it, and nobody else tells it
             raise
@@ -239,31 +246,31 @@ class Residents:
         self._by_handle[resident.handle] = lease.arrays[resident.handle] = resident
         self._leases.renew(lease)
 
-    def _remove(self, residents: Sequence[Resident]) -> None:
-        for resident in residents:
+    def _remove(self, resident_arrays: Sequence[ResidentArray]) -> None:
+        for resident in resident_arrays:
             lease = resident.lease
             del self._by_handle[resident.handle], lease.arrays[resident.handle]
             self._device_bytes -= resident.device_bytes
-            self._give_room(lease, resident.device_bytes)
-            self._leases.drop_if_empty(lease)
+            self._release(lease, resident.device_bytes)
+            self._leases.remove_if_empty(lease)
 
-    def _take_room(self, lease: Lease, nbytes: int) -> None:
-        for room in (*lease.rooms, self._room):
-            room.check(nbytes)
-        for room in (*lease.rooms, self._room):
-            room.count(1, nbytes)
+    def _reserve(self, lease: ArrayLease, nbytes: int) -> None:
+        for quota in (*lease.quotas, self._quota):
+            quota.check(nbytes)
+        for quota in (*lease.quotas, self._quota):
+            quota.count(1, nbytes)
 
-    def _give_room(self, lease: Lease, nbytes: int) -> None:
-        for room in (*lease.rooms, self._room):
-            room.count(-1, -nbytes)
+    def _release(self, lease: ArrayLease, nbytes: int) -> None:
+        for quota in (*lease.quotas, self._quota):
+            quota.count(-1, -nbytes)
 
     @contextmanager
-    def _changing(self) -> Iterator[list[Resident]]:
+    def _changing(self) -> Iterator[list[ResidentArray]]:
         """Holds the lock, with no lease in the table that is over; what is in the list at the end was deleted."""
-        gone: list[Resident] = []
+        gone: list[ResidentArray] = []
         try:
             with self._lock:
-                while (lease := self._leases.pop_over()) is not None:
+                while (lease := self._leases.pop_expired()) is not None:
                     gone.extend(lease.arrays.values())
                     self._remove(list(lease.arrays.values()))
                 yield gone
@@ -279,8 +286,8 @@ class Reservation:
     array was sent tells the mesh to delete it; where `commit` refuses, the table's `on_delete` is told.
     """
 
-    def __init__(self, residents: Residents, lease: Lease, array_id: int, device_bytes: int) -> None:
-        self._residents = residents
+    def __init__(self, table: ResidentArrayTable, lease: ArrayLease, array_id: int, device_bytes: int) -> None:
+        self._table = table
         self.lease = lease
         self.array_id = array_id
         self.device_bytes = device_bytes
@@ -293,14 +300,14 @@ class Reservation:
         mesh: mesh_pb2.Mesh,
         placement: kernel_pb2.ArrayPlacement,
         device_bytes: int,
-    ) -> Resident:
+    ) -> ResidentArray:
         """Puts the array into the table, with a handle of its own.
 
         Raises:
             CallError: ARRAY_LOST: its epoch ended meanwhile; RESIDENT_LIMIT: it is larger than was reserved and there
                 is no room. The reservation has ended then, too.
         """
-        resident = Resident(
+        resident = ResidentArray(
             handle=secrets.token_bytes(HANDLE_BYTES),
             array_id=self.array_id,
             epoch=epoch,
@@ -310,12 +317,12 @@ class Reservation:
             placement=placement,
             device_bytes=device_bytes,
         )
-        self._residents.settle(self, resident)
+        self._table.settle(self, resident)
         return resident
 
     def cancel(self) -> None:
         """Gives the room back, if that has not happened."""
-        self._residents.settle(self, None)
+        self._table.settle(self, None)
 
     def __enter__(self) -> Self:
         return self
@@ -330,11 +337,11 @@ class LeaseTimer:
     """Ends leases when they are over, from a thread of its own.
 
     Args:
-        residents: the table.
+        table: the table.
     """
 
-    def __init__(self, residents: Residents) -> None:
-        self._residents = residents
+    def __init__(self, table: ResidentArrayTable) -> None:
+        self._table = table
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-timer", daemon=True)
         self._thread.start()
@@ -346,16 +353,16 @@ class LeaseTimer:
 
     def _run(self) -> None:
         log = structlog.get_logger()
-        while not self._closing.wait(self._residents.next_expiry_s()):
+        while not self._closing.wait(self._table.next_expiry_s()):
             try:
-                self._residents.expire()
+                self._table.expire()
             except Exception:
                 log.exception("the mesh could not be told which arrays ended with their lease")
 
 
 def array_lost(handle: bytes, field: str = "handle") -> CallError:
     """The error of a handle that no array has."""
-    told = f"{handle.hex()[:_TOLD_DIGITS]}…"
+    told = f"{handle.hex()[:_SHOWN_DIGITS]}…"
     return CallError(
         Reason.ARRAY_LOST,
         f"no array on the mesh has the handle {told}: it was deleted, its lease ended, or the mesh or "

@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.memory.residents import Reservation, Resident, Residents
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 from shardcall_server.kernels.layout import ArrayType
 
 MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
@@ -20,7 +20,7 @@ SIZES = st.integers(0, 40)
 NAMES = st.sampled_from([b"o" * 16, b"t" * 64])
 
 
-def commit(reservation: Reservation, nbytes: int, epoch: int) -> Resident:
+def commit(reservation: Reservation, nbytes: int, epoch: int) -> ResidentArray:
     array = ArrayType((nbytes,), np.dtype("int8"))
     return reservation.commit(epoch, array, mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), nbytes)
 
@@ -36,7 +36,7 @@ class ModelLease:
     """A lease as the contract has it: what it keeps and when it is over."""
 
     ends: float
-    live: dict[bytes, Resident]
+    live: dict[bytes, ResidentArray]
     pending: dict[Reservation, int]
 
     @property
@@ -61,11 +61,13 @@ class AnySequence(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.mesh_was_told: list[Resident] = []
-        self.table = Residents(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.mesh_was_told.extend, lambda: self.now)
+        self.mesh_was_told: list[ResidentArray] = []
+        self.table = ResidentArrayTable(
+            lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.mesh_was_told.extend, lambda: self.now
+        )
         self.leases: dict[bytes, ModelLease] = {}
         self.settled: set[Reservation] = set()
-        self.told: list[Resident] = []
+        self.told: list[ResidentArray] = []
         self.ever: set[bytes | int] = set()
         self.waited = False
         self.epoch = 0
@@ -184,7 +186,7 @@ class AnySequence(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.table.end_epoch(self.epoch)
+        self.table.remove_epoch(self.epoch)
         for lease in self.leases.values():
             lease.live.clear()
         self.drop_empty()

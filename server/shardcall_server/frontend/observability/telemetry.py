@@ -20,7 +20,7 @@ from shardcall_server.settings import Settings
 _LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls"}
 
 
-class Observation:
+class Telemetry:
     """Makes and ends all of it.
 
     Args:

@@ -26,7 +26,7 @@ _TRACE_KEYS = ("traceparent", "tracestate")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class Call:
+class ServerCall:
     """The state of one call, handed to servicers in place of gRPC's context.
 
     Args:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shardcall_server.frontend.rpc.call import Call
+from shardcall_server.frontend.rpc.server_call import ServerCall
 
 
 class Context:
-    """What a `Call` asks of gRPC's context, with a time that its caller gave it."""
+    """What a `ServerCall` asks of gRPC's context, with a time that its caller gave it."""
 
     def __init__(self, remaining_s: float) -> None:
         self._remaining_s = remaining_s
@@ -35,4 +35,4 @@ class Context:
 )
 def test_a_call_whose_time_was_spent_before_it_arrived_is_not_said_to_have_had_none(left_s, says):
     context: Any = Context(left_s)
-    assert Call(context, max_call_s=60).deadline_exceeded("compiling").message == says
+    assert ServerCall(context, max_call_s=60).deadline_exceeded("compiling").message == says
