@@ -26,46 +26,59 @@ from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
 from shardcall.v1 import kernel_pb2 as shardcall_dot_v1_dot_kernel__pb2
 from shardcall.v1 import kernel_service_pb2 as shardcall_dot_v1_dot_kernel__service__pb2
 from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
+from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__options__pb2
 from shardcall.v1 import timing_pb2 as shardcall_dot_v1_dot_timing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n shardcall/v1/array_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a!shardcall/v1/kernel_service.proto\x1a\x17shardcall/v1/mesh.proto\x1a\x19shardcall/v1/timing.proto\"\x9d\x01\n\x0ePutArrayHeader\x12$\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x15.shardcall.v1.Operand\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x31\n\x04spec\x18\x03 \x01(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08lease_id\x18\x04 \x01(\x0c\"x\n\x0fPutArrayRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.PutArrayHeaderH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"g\n\x10PutArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\x12$\n\x06timing\x18\x02 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\x8b\x01\n\x10\x41rrayDescription\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12/\n\tplacement\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x14\n\x0c\x64\x65vice_bytes\x18\x04 \x01(\x04\"S\n\x0fGetArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12\x30\n\x0cresult_space\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.SegmentSpace\"5\n\x0eGetArrayHeader\x12#\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x14.shardcall.v1.Result\"\xa1\x01\n\x10GetArrayResponse\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.GetArrayHeaderH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12&\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.TimingH\x00\x42\t\n\x07message\"&\n\x14\x44\x65scribeArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\"F\n\x15\x44\x65scribeArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\"%\n\x11ListArraysRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x0c\"D\n\x12ListArraysResponse\x12.\n\x06\x61rrays\x18\x01 \x03(\x0b\x32\x1e.shardcall.v1.ArrayDescription\"&\n\x13\x44\x65leteArraysRequest\x12\x0f\n\x07handles\x18\x01 \x03(\x0c\"-\n\x14\x44\x65leteArraysResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x04\"%\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x0c\"*\n\x12RenewLeaseResponse\x12\x14\n\x0cholds_arrays\x18\x01 \x01(\x08\x32\xfb\x03\n\x0c\x41rrayService\x12K\n\x08PutArray\x12\x1d.shardcall.v1.PutArrayRequest\x1a\x1e.shardcall.v1.PutArrayResponse(\x01\x12K\n\x08GetArray\x12\x1d.shardcall.v1.GetArrayRequest\x1a\x1e.shardcall.v1.GetArrayResponse0\x01\x12X\n\rDescribeArray\x12\".shardcall.v1.DescribeArrayRequest\x1a#.shardcall.v1.DescribeArrayResponse\x12O\n\nListArrays\x12\x1f.shardcall.v1.ListArraysRequest\x1a .shardcall.v1.ListArraysResponse\x12U\n\x0c\x44\x65leteArrays\x12!.shardcall.v1.DeleteArraysRequest\x1a\".shardcall.v1.DeleteArraysResponse\x12O\n\nRenewLease\x12\x1f.shardcall.v1.RenewLeaseRequest\x1a .shardcall.v1.RenewLeaseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n shardcall/v1/array_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a!shardcall/v1/kernel_service.proto\x1a\x17shardcall/v1/mesh.proto\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"\x9d\x01\n\x0ePutArrayHeader\x12$\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x15.shardcall.v1.Operand\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x31\n\x04spec\x18\x03 \x01(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08lease_id\x18\x04 \x01(\x0c\"x\n\x0fPutArrayRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.PutArrayHeaderH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"g\n\x10PutArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\x12$\n\x06timing\x18\x02 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\x8b\x01\n\x10\x41rrayDescription\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12/\n\tplacement\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12\x14\n\x0c\x64\x65vice_bytes\x18\x04 \x01(\x04\"S\n\x0fGetArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12\x30\n\x0cresult_space\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.SegmentSpace\"5\n\x0eGetArrayHeader\x12#\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x14.shardcall.v1.Result\"\xa1\x01\n\x10GetArrayResponse\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.GetArrayHeaderH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12&\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.TimingH\x00\x42\t\n\x07message\"&\n\x14\x44\x65scribeArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\"F\n\x15\x44\x65scribeArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\"%\n\x11ListArraysRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x0c\"D\n\x12ListArraysResponse\x12.\n\x06\x61rrays\x18\x01 \x03(\x0b\x32\x1e.shardcall.v1.ArrayDescription\"&\n\x13\x44\x65leteArraysRequest\x12\x0f\n\x07handles\x18\x01 \x03(\x0c\"-\n\x14\x44\x65leteArraysResponse\x12\x15\n\rdeleted_count\x18\x01 \x01(\x04\"%\n\x11RenewLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x0c\"*\n\x12RenewLeaseResponse\x12\x14\n\x0cholds_arrays\x18\x01 \x01(\x08\x32\xbb\x04\n\x0c\x41rrayService\x12W\n\x08PutArray\x12\x1d.shardcall.v1.PutArrayRequest\x1a\x1e.shardcall.v1.PutArrayResponse\"\n\xb2\xd2\x18\x06\x08\x02\x10\x01\x18\x01(\x01\x12W\n\x08GetArray\x12\x1d.shardcall.v1.GetArrayRequest\x1a\x1e.shardcall.v1.GetArrayResponse\"\n\xb2\xd2\x18\x06\x08\x02\x10\x01\x18\x01\x30\x01\x12\x62\n\rDescribeArray\x12\".shardcall.v1.DescribeArrayRequest\x1a#.shardcall.v1.DescribeArrayResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12Y\n\nListArrays\x12\x1f.shardcall.v1.ListArraysRequest\x1a .shardcall.v1.ListArraysResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12_\n\x0c\x44\x65leteArrays\x12!.shardcall.v1.DeleteArraysRequest\x1a\".shardcall.v1.DeleteArraysResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x12Y\n\nRenewLease\x12\x1f.shardcall.v1.RenewLeaseRequest\x1a .shardcall.v1.RenewLeaseResponse\"\x08\xb2\xd2\x18\x04\x08\x02\x18\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.array_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PUTARRAYHEADER']._serialized_start=191
-  _globals['_PUTARRAYHEADER']._serialized_end=348
-  _globals['_PUTARRAYREQUEST']._serialized_start=350
-  _globals['_PUTARRAYREQUEST']._serialized_end=470
-  _globals['_PUTARRAYRESPONSE']._serialized_start=472
-  _globals['_PUTARRAYRESPONSE']._serialized_end=575
-  _globals['_ARRAYDESCRIPTION']._serialized_start=578
-  _globals['_ARRAYDESCRIPTION']._serialized_end=717
-  _globals['_GETARRAYREQUEST']._serialized_start=719
-  _globals['_GETARRAYREQUEST']._serialized_end=802
-  _globals['_GETARRAYHEADER']._serialized_start=804
-  _globals['_GETARRAYHEADER']._serialized_end=857
-  _globals['_GETARRAYRESPONSE']._serialized_start=860
-  _globals['_GETARRAYRESPONSE']._serialized_end=1021
-  _globals['_DESCRIBEARRAYREQUEST']._serialized_start=1023
-  _globals['_DESCRIBEARRAYREQUEST']._serialized_end=1061
-  _globals['_DESCRIBEARRAYRESPONSE']._serialized_start=1063
-  _globals['_DESCRIBEARRAYRESPONSE']._serialized_end=1133
-  _globals['_LISTARRAYSREQUEST']._serialized_start=1135
-  _globals['_LISTARRAYSREQUEST']._serialized_end=1172
-  _globals['_LISTARRAYSRESPONSE']._serialized_start=1174
-  _globals['_LISTARRAYSRESPONSE']._serialized_end=1242
-  _globals['_DELETEARRAYSREQUEST']._serialized_start=1244
-  _globals['_DELETEARRAYSREQUEST']._serialized_end=1282
-  _globals['_DELETEARRAYSRESPONSE']._serialized_start=1284
-  _globals['_DELETEARRAYSRESPONSE']._serialized_end=1329
-  _globals['_RENEWLEASEREQUEST']._serialized_start=1331
-  _globals['_RENEWLEASEREQUEST']._serialized_end=1368
-  _globals['_RENEWLEASERESPONSE']._serialized_start=1370
-  _globals['_RENEWLEASERESPONSE']._serialized_end=1412
-  _globals['_ARRAYSERVICE']._serialized_start=1415
-  _globals['_ARRAYSERVICE']._serialized_end=1922
+  _globals['_ARRAYSERVICE'].methods_by_name['PutArray']._loaded_options = None
+  _globals['_ARRAYSERVICE'].methods_by_name['PutArray']._serialized_options = b'\262\322\030\006\010\002\020\001\030\001'
+  _globals['_ARRAYSERVICE'].methods_by_name['GetArray']._loaded_options = None
+  _globals['_ARRAYSERVICE'].methods_by_name['GetArray']._serialized_options = b'\262\322\030\006\010\002\020\001\030\001'
+  _globals['_ARRAYSERVICE'].methods_by_name['DescribeArray']._loaded_options = None
+  _globals['_ARRAYSERVICE'].methods_by_name['DescribeArray']._serialized_options = b'\262\322\030\004\010\002\030\003'
+  _globals['_ARRAYSERVICE'].methods_by_name['ListArrays']._loaded_options = None
+  _globals['_ARRAYSERVICE'].methods_by_name['ListArrays']._serialized_options = b'\262\322\030\004\010\002\030\003'
+  _globals['_ARRAYSERVICE'].methods_by_name['DeleteArrays']._loaded_options = None
+  _globals['_ARRAYSERVICE'].methods_by_name['DeleteArrays']._serialized_options = b'\262\322\030\004\010\002\030\003'
+  _globals['_ARRAYSERVICE'].methods_by_name['RenewLease']._loaded_options = None
+  _globals['_ARRAYSERVICE'].methods_by_name['RenewLease']._serialized_options = b'\262\322\030\004\010\002\030\003'
+  _globals['_PUTARRAYHEADER']._serialized_start=226
+  _globals['_PUTARRAYHEADER']._serialized_end=383
+  _globals['_PUTARRAYREQUEST']._serialized_start=385
+  _globals['_PUTARRAYREQUEST']._serialized_end=505
+  _globals['_PUTARRAYRESPONSE']._serialized_start=507
+  _globals['_PUTARRAYRESPONSE']._serialized_end=610
+  _globals['_ARRAYDESCRIPTION']._serialized_start=613
+  _globals['_ARRAYDESCRIPTION']._serialized_end=752
+  _globals['_GETARRAYREQUEST']._serialized_start=754
+  _globals['_GETARRAYREQUEST']._serialized_end=837
+  _globals['_GETARRAYHEADER']._serialized_start=839
+  _globals['_GETARRAYHEADER']._serialized_end=892
+  _globals['_GETARRAYRESPONSE']._serialized_start=895
+  _globals['_GETARRAYRESPONSE']._serialized_end=1056
+  _globals['_DESCRIBEARRAYREQUEST']._serialized_start=1058
+  _globals['_DESCRIBEARRAYREQUEST']._serialized_end=1096
+  _globals['_DESCRIBEARRAYRESPONSE']._serialized_start=1098
+  _globals['_DESCRIBEARRAYRESPONSE']._serialized_end=1168
+  _globals['_LISTARRAYSREQUEST']._serialized_start=1170
+  _globals['_LISTARRAYSREQUEST']._serialized_end=1207
+  _globals['_LISTARRAYSRESPONSE']._serialized_start=1209
+  _globals['_LISTARRAYSRESPONSE']._serialized_end=1277
+  _globals['_DELETEARRAYSREQUEST']._serialized_start=1279
+  _globals['_DELETEARRAYSREQUEST']._serialized_end=1317
+  _globals['_DELETEARRAYSRESPONSE']._serialized_start=1319
+  _globals['_DELETEARRAYSRESPONSE']._serialized_end=1364
+  _globals['_RENEWLEASEREQUEST']._serialized_start=1366
+  _globals['_RENEWLEASEREQUEST']._serialized_end=1403
+  _globals['_RENEWLEASERESPONSE']._serialized_start=1405
+  _globals['_RENEWLEASERESPONSE']._serialized_end=1447
+  _globals['_ARRAYSERVICE']._serialized_start=1450
+  _globals['_ARRAYSERVICE']._serialized_end=2021
 # @@protoc_insertion_point(module_scope)

@@ -25,7 +25,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PutArrayHeader(_message.Message):
-    """An array to be put."""
+    """The array to store."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -34,18 +34,18 @@ class PutArrayHeader(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.bytes
-    """Whose it is."""
+    """The array's lease."""
     @_builtins.property
     def array(self) -> _kernel_service_pb2.Operand:
-        """What it is and where its bytes are; not resident."""
+        """Its type and its bytes; not resident."""
 
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
-        """The mesh; unset: the server's default mesh."""
+        """The mesh. Unset: the server's default mesh."""
 
     @_builtins.property
     def spec(self) -> _mesh_pb2.OptionalPartitionSpec:
-        """How it is split; unset: its first axis over all mesh axes."""
+        """The partitioning. Unset: the first axis over all mesh axes."""
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class PutArrayRequest(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___PutArrayHeader:
-        """What is put."""
+        """The array without its streamed bytes."""
 
     @_builtins.property
     def chunk(self) -> _array_pb2.TensorChunk:
-        """A piece of it."""
+        """A part of the array."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ Global___PutArrayRequest: _TypeAlias = PutArrayRequest  # noqa: Y015
 
 @_typing.final
 class PutArrayResponse(_message.Message):
-    """An array is on the mesh."""
+    """The array is on the mesh."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -109,7 +109,7 @@ class PutArrayResponse(_message.Message):
 
     @_builtins.property
     def timing(self) -> _timing_pb2.Timing:
-        """Where the time went."""
+        """The time of each phase."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ Global___PutArrayResponse: _TypeAlias = PutArrayResponse  # noqa: Y015
 
 @_typing.final
 class ArrayDescription(_message.Message):
-    """All there is to know about an array that stays."""
+    """An array that stays on the mesh."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -136,16 +136,16 @@ class ArrayDescription(_message.Message):
     PLACEMENT_FIELD_NUMBER: _builtins.int
     DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
-    """What it is called: 16 bytes."""
+    """The handle: 16 bytes."""
     device_bytes: _builtins.int
-    """The bytes that the devices hold, copies on several of them counted."""
+    """The bytes on all devices together, including replicas."""
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
         """The mesh, with its device ids."""
 
     @_builtins.property
     def placement(self) -> _kernel_pb2.ArrayPlacement:
-        """How it lies there."""
+        """The array's placement on the mesh."""
 
     def __init__(
         self,
@@ -165,17 +165,17 @@ Global___ArrayDescription: _TypeAlias = ArrayDescription  # noqa: Y015
 
 @_typing.final
 class GetArrayRequest(_message.Message):
-    """Asks for an array's bytes."""
+    """A request for an array's bytes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HANDLE_FIELD_NUMBER: _builtins.int
     RESULT_SPACE_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
-    """Its handle."""
+    """The handle."""
     @_builtins.property
     def result_space(self) -> _kernel_service_pb2.SegmentSpace:
-        """Where it may be put, if it fits."""
+        """Space for the array. It is used if it is large enough."""
 
     def __init__(
         self,
@@ -193,14 +193,14 @@ Global___GetArrayRequest: _TypeAlias = GetArrayRequest  # noqa: Y015
 
 @_typing.final
 class GetArrayHeader(_message.Message):
-    """What comes before the bytes."""
+    """The array without its streamed bytes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ARRAY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def array(self) -> _kernel_service_pb2.Result:
-        """What it is and where its bytes are: streamed or in a segment."""
+        """Its type and the source of its bytes: streamed or in a segment."""
 
     def __init__(
         self,
@@ -226,15 +226,15 @@ class GetArrayResponse(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___GetArrayHeader:
-        """What comes."""
+        """The array without its streamed bytes."""
 
     @_builtins.property
     def chunk(self) -> _array_pb2.TensorChunk:
-        """A piece of it."""
+        """A part of the array."""
 
     @_builtins.property
     def timing(self) -> _timing_pb2.Timing:
-        """Where the time went."""
+        """The time of each phase."""
 
     def __init__(
         self,
@@ -255,13 +255,13 @@ Global___GetArrayResponse: _TypeAlias = GetArrayResponse  # noqa: Y015
 
 @_typing.final
 class DescribeArrayRequest(_message.Message):
-    """Asks about an array."""
+    """A request for the description of an array."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HANDLE_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
-    """Its handle."""
+    """The handle."""
     def __init__(
         self,
         *,
@@ -277,7 +277,7 @@ Global___DescribeArrayRequest: _TypeAlias = DescribeArrayRequest  # noqa: Y015
 
 @_typing.final
 class DescribeArrayResponse(_message.Message):
-    """An array."""
+    """The description of an array."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -301,13 +301,13 @@ Global___DescribeArrayResponse: _TypeAlias = DescribeArrayResponse  # noqa: Y015
 
 @_typing.final
 class ListArraysRequest(_message.Message):
-    """Asks for the arrays of a lease."""
+    """A request for the arrays of a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.bytes
-    """Whose."""
+    """The lease."""
     def __init__(
         self,
         *,
@@ -347,14 +347,14 @@ Global___ListArraysResponse: _TypeAlias = ListArraysResponse  # noqa: Y015
 
 @_typing.final
 class DeleteArraysRequest(_message.Message):
-    """Arrays that are no longer wanted."""
+    """A request to delete arrays."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HANDLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Their handles; at most 1024."""
+        """The handles; at most 1024."""
 
     def __init__(
         self,
@@ -371,13 +371,13 @@ Global___DeleteArraysRequest: _TypeAlias = DeleteArraysRequest  # noqa: Y015
 
 @_typing.final
 class DeleteArraysResponse(_message.Message):
-    """They are gone."""
+    """The arrays are deleted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DELETED_COUNT_FIELD_NUMBER: _builtins.int
     deleted_count: _builtins.int
-    """How many of them were there."""
+    """The number of them that existed."""
     def __init__(
         self,
         *,
@@ -393,13 +393,13 @@ Global___DeleteArraysResponse: _TypeAlias = DeleteArraysResponse  # noqa: Y015
 
 @_typing.final
 class RenewLeaseRequest(_message.Message):
-    """A lease that is still wanted."""
+    """A request to renew a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.bytes
-    """Whose."""
+    """The lease."""
     def __init__(
         self,
         *,
@@ -415,13 +415,13 @@ Global___RenewLeaseRequest: _TypeAlias = RenewLeaseRequest  # noqa: Y015
 
 @_typing.final
 class RenewLeaseResponse(_message.Message):
-    """Whether it is there."""
+    """The state of the lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HOLDS_ARRAYS_FIELD_NUMBER: _builtins.int
     holds_arrays: _builtins.bool
-    """Whether the lease holds any array."""
+    """Whether the lease has any array."""
     def __init__(
         self,
         *,

@@ -26,15 +26,17 @@ if _version_not_supported:
 
 
 class ArrayServiceStub(object):
-    """Puts arrays on the mesh, tells of them, copies them back and deletes them.
+    """Stores arrays on the mesh, describes them, copies them back and deletes them.
 
-    An array stays until it is deleted, its lease ends or the mesh restarts; until
-    then it is bit-identical. After that its handle is NOT_FOUND / ARRAY_LOST and
-    never another array. A handle is 16 random bytes: who has it may use it.
+    An array stays, unchanged, until it is deleted, its lease expires or the mesh
+    restarts. After that its handle is NOT_FOUND, ARRAY_LOST, and never refers to
+    another array. A handle is 16 random bytes; any client of the same principal
+    that knows it can use the array.
 
-    A lease is named by its client, with 16 to 64 random bytes. It begins with the
-    first array, is renewed by every method that names it, and ends
-    `Limits.lease_seconds` after the last of them: all its arrays are deleted then.
+    The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
+    with its first array. Every method that names the lease renews it. It expires
+    `Limits.lease_seconds` after its last renewal, and the server then deletes all
+    of its arrays.
     """
 
     def __init__(self, channel):
@@ -76,24 +78,27 @@ class ArrayServiceStub(object):
 
 
 class ArrayServiceServicer(object):
-    """Puts arrays on the mesh, tells of them, copies them back and deletes them.
+    """Stores arrays on the mesh, describes them, copies them back and deletes them.
 
-    An array stays until it is deleted, its lease ends or the mesh restarts; until
-    then it is bit-identical. After that its handle is NOT_FOUND / ARRAY_LOST and
-    never another array. A handle is 16 random bytes: who has it may use it.
+    An array stays, unchanged, until it is deleted, its lease expires or the mesh
+    restarts. After that its handle is NOT_FOUND, ARRAY_LOST, and never refers to
+    another array. A handle is 16 random bytes; any client of the same principal
+    that knows it can use the array.
 
-    A lease is named by its client, with 16 to 64 random bytes. It begins with the
-    first array, is renewed by every method that names it, and ends
-    `Limits.lease_seconds` after the last of them: all its arrays are deleted then.
+    The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
+    with its first array. Every method that names the lease renews it. It expires
+    `Limits.lease_seconds` after its last renewal, and the server then deletes all
+    of its arrays.
     """
 
     def PutArray(self, request_iterator, context):
-        """Puts an array on the mesh.
+        """Stores an array on the mesh.
 
-        Before: the first request is the header; if its array is streamed, the
-        chunks follow, with index 0. Promise: acknowledged, the array stays. May be
-        repeated by the same request id, as KernelService tells; by another one, or
-        by none, every call makes an array of its own.
+        Preconditions: the first request is the header. If its array is streamed,
+        chunks with index 0 follow.
+        Guarantees: after the answer the array is on the mesh.
+        Idempotent: with a request id, as described at KernelService. Without one,
+        each call stores an array of its own.
 
         Errors:
         * INVALID_ARGUMENT: MALFORMED_REQUEST, INVALID_OPERAND, INVALID_SHAPE,
@@ -115,9 +120,11 @@ class ArrayServiceServicer(object):
     def GetArray(self, request, context):
         """Copies an array from the mesh.
 
-        Before: nothing. Promise: the bytes that were put or made; the first answer
-        is the header, then come chunks with index 0 if it is streamed, then the
-        timing. May be repeated.
+        Preconditions: none.
+        Guarantees: the bytes are those that were stored or computed. The first
+        answer is the header; if the array is streamed, chunks with index 0 follow;
+        the timing is the last message.
+        Idempotent: yes.
 
         Errors: as PutArray.
         """
@@ -126,15 +133,16 @@ class ArrayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DescribeArray(self, request, context):
-        """Tells about an array.
+        """Describes an array.
 
-        Before: nothing. Promise: none of it changes while the array is there. May
-        be repeated.
+        Preconditions: none.
+        Guarantees: the description does not change while the array exists.
+        Idempotent: yes.
 
         Errors:
         * INVALID_ARGUMENT: MALFORMED_REQUEST.
         * NOT_FOUND: ARRAY_LOST.
-        * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
+        * UNAVAILABLE: SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -142,12 +150,14 @@ class ArrayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListArrays(self, request, context):
-        """Tells of all arrays of a lease, oldest first; none for one that is unknown.
+        """Lists the arrays of a lease, oldest first; none for an unknown lease.
 
-        Before: nothing. Promise: those that are there now. May be repeated.
+        Preconditions: none.
+        Guarantees: the arrays that exist at the time of the call.
+        Idempotent: yes.
 
         Errors: as DescribeArray, without ARRAY_LOST, and
-        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE: the answer is over
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE: the answer exceeds
         `Limits.max_message_bytes`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -157,9 +167,9 @@ class ArrayServiceServicer(object):
     def DeleteArrays(self, request, context):
         """Deletes arrays. Executions that were launched before still read them.
 
-        Before: nothing. Promise: afterwards none of them is there; those that were
-        not there before are passed over. May be repeated; by the same request id
-        with the same count.
+        Preconditions: none. Handles of arrays that do not exist are ignored.
+        Guarantees: after the answer none of the arrays exists.
+        Idempotent: yes; with a request id the count is the same too.
 
         Errors: as DescribeArray, without ARRAY_LOST, and
         * INVALID_ARGUMENT: REQUEST_ID_REUSED.
@@ -169,10 +179,12 @@ class ArrayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """Makes a lease last `Limits.lease_seconds` from now; one that is unknown is
-        passed over.
+        """Renews a lease. An unknown lease is ignored.
 
-        Before: nothing. Promise: as said. May be repeated.
+        Preconditions: none.
+        Guarantees: the lease expires `Limits.lease_seconds` from now at the
+        earliest.
+        Idempotent: yes.
 
         Errors: as DescribeArray, without ARRAY_LOST.
         """
@@ -222,15 +234,17 @@ def add_ArrayServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ArrayService(object):
-    """Puts arrays on the mesh, tells of them, copies them back and deletes them.
+    """Stores arrays on the mesh, describes them, copies them back and deletes them.
 
-    An array stays until it is deleted, its lease ends or the mesh restarts; until
-    then it is bit-identical. After that its handle is NOT_FOUND / ARRAY_LOST and
-    never another array. A handle is 16 random bytes: who has it may use it.
+    An array stays, unchanged, until it is deleted, its lease expires or the mesh
+    restarts. After that its handle is NOT_FOUND, ARRAY_LOST, and never refers to
+    another array. A handle is 16 random bytes; any client of the same principal
+    that knows it can use the array.
 
-    A lease is named by its client, with 16 to 64 random bytes. It begins with the
-    first array, is renewed by every method that names it, and ends
-    `Limits.lease_seconds` after the last of them: all its arrays are deleted then.
+    The client chooses the id of a lease: 16 to 64 random bytes. A lease starts
+    with its first array. Every method that names the lease renews it. It expires
+    `Limits.lease_seconds` after its last renewal, and the server then deletes all
+    of its arrays.
     """
 
     @staticmethod

@@ -28,37 +28,47 @@ if _version_not_supported:
 class KernelServiceStub(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
-    A kernel is a pure function: a call leaves nothing behind but a compiled
-    program in the cache and, where asked to, its results on the mesh.
+    A kernel is a pure function. A call leaves a compiled program in the cache
+    and, if the caller asks for it, its results on the mesh; it has no other
+    effect.
 
-    Tokens: a call to any service of this package carries its token in the request
-    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
-    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
-    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
+    Method rules: the option `rules` of each method gives the scope that it needs,
+    whether it needs a call slot, and its behavior while the mesh restarts.
 
-    Deadlines: the server ends a call at its gRPC deadline, at the number of
-    seconds in the request metadata `shardcall-timeout` if that is sooner, and at
-    `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    Authentication: a call to any service of this package carries its token in the
+    request metadata, as `authorization: Bearer <token>`. A server that requires
+    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
+    unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
+    the method.
 
-    Stalls: a call whose next message neither comes nor is taken for 30 s, or what
-    the server is set to, ends with DEADLINE_EXCEEDED, STREAM_IDLE. The status of
-    a call that is ended while it stalls, by this or by its deadline, has no
-    details: its message ends with the reason in parentheses.
+    Deadlines: the server ends a call at the earliest of its gRPC deadline, the
+    number of seconds in the request metadata `shardcall-timeout`, and
+    `Limits.max_call_seconds`. A client that wants the details and the timing of
+    the error SHOULD send `shardcall-timeout` together with a slightly later gRPC
+    deadline.
 
-    Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
-    64 letters, digits, dots, hyphens or underscores, chosen at random. A call
-    that is sent again keeps its id and its request. Where a call leaves something
-    behind, the server then gives the answer of the first, and waits for it if it
-    still runs: its effect comes once. It remembers some thousands of answers,
-    each for ten minutes at most and not over its own end; what failed had no
-    effect and is run again. The same id with another request, or with other bytes
-    in its chunks, is INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are
-    not compared. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
-    as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
-    no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
-    UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one
-    request; a stream is better sent anew by its sender.
+    Stalled streams: if the next message of a call neither arrives nor is
+    accepted within the server's idle limit (30 s by default), the call ends with
+    DEADLINE_EXCEEDED, STREAM_IDLE. The status of a call that ends while it is
+    stalled, for this reason or at its deadline, has no details; its message ends
+    with the reason in parentheses.
+
+    Idempotency: a call MAY carry a `shardcall-request-id` in its metadata: 1 to
+    64 letters, digits, dots, hyphens or underscores, chosen at random. A client
+    that sends a call again MUST keep its id and its request. For a method that is
+    idempotent with a request id, the server then returns the answer of the first
+    call, and waits for it if it is still running, so that its effect takes place
+    once. The server keeps several thousand answers, each for at most ten minutes
+    and never across its own restart. A call that failed had no effect, and runs
+    again. The same id with another request, or with other bytes in its chunks, is
+    INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are not compared.
+
+    Retries: a client MAY retry UNAVAILABLE and RESOURCE_EXHAUSTED, after the
+    delay in the trailer `grpc-retry-pushback-ms`. A negative delay means that a
+    retry is of no use or is the caller's decision, as after MESH_RESTARTED. A
+    client MUST NOT retry INTERNAL, UNKNOWN or DEADLINE_EXCEEDED. The retry policy
+    of gRPC suffices for calls with a single request; the sender of a stream
+    SHOULD send it again itself.
     """
 
     def __init__(self, channel):
@@ -102,44 +112,55 @@ class KernelServiceStub(object):
 class KernelServiceServicer(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
-    A kernel is a pure function: a call leaves nothing behind but a compiled
-    program in the cache and, where asked to, its results on the mesh.
+    A kernel is a pure function. A call leaves a compiled program in the cache
+    and, if the caller asks for it, its results on the mesh; it has no other
+    effect.
 
-    Tokens: a call to any service of this package carries its token in the request
-    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
-    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
-    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
+    Method rules: the option `rules` of each method gives the scope that it needs,
+    whether it needs a call slot, and its behavior while the mesh restarts.
 
-    Deadlines: the server ends a call at its gRPC deadline, at the number of
-    seconds in the request metadata `shardcall-timeout` if that is sooner, and at
-    `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    Authentication: a call to any service of this package carries its token in the
+    request metadata, as `authorization: Bearer <token>`. A server that requires
+    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
+    unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
+    the method.
 
-    Stalls: a call whose next message neither comes nor is taken for 30 s, or what
-    the server is set to, ends with DEADLINE_EXCEEDED, STREAM_IDLE. The status of
-    a call that is ended while it stalls, by this or by its deadline, has no
-    details: its message ends with the reason in parentheses.
+    Deadlines: the server ends a call at the earliest of its gRPC deadline, the
+    number of seconds in the request metadata `shardcall-timeout`, and
+    `Limits.max_call_seconds`. A client that wants the details and the timing of
+    the error SHOULD send `shardcall-timeout` together with a slightly later gRPC
+    deadline.
 
-    Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
-    64 letters, digits, dots, hyphens or underscores, chosen at random. A call
-    that is sent again keeps its id and its request. Where a call leaves something
-    behind, the server then gives the answer of the first, and waits for it if it
-    still runs: its effect comes once. It remembers some thousands of answers,
-    each for ten minutes at most and not over its own end; what failed had no
-    effect and is run again. The same id with another request, or with other bytes
-    in its chunks, is INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are
-    not compared. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
-    as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
-    no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
-    UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one
-    request; a stream is better sent anew by its sender.
+    Stalled streams: if the next message of a call neither arrives nor is
+    accepted within the server's idle limit (30 s by default), the call ends with
+    DEADLINE_EXCEEDED, STREAM_IDLE. The status of a call that ends while it is
+    stalled, for this reason or at its deadline, has no details; its message ends
+    with the reason in parentheses.
+
+    Idempotency: a call MAY carry a `shardcall-request-id` in its metadata: 1 to
+    64 letters, digits, dots, hyphens or underscores, chosen at random. A client
+    that sends a call again MUST keep its id and its request. For a method that is
+    idempotent with a request id, the server then returns the answer of the first
+    call, and waits for it if it is still running, so that its effect takes place
+    once. The server keeps several thousand answers, each for at most ten minutes
+    and never across its own restart. A call that failed had no effect, and runs
+    again. The same id with another request, or with other bytes in its chunks, is
+    INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are not compared.
+
+    Retries: a client MAY retry UNAVAILABLE and RESOURCE_EXHAUSTED, after the
+    delay in the trailer `grpc-retry-pushback-ms`. A negative delay means that a
+    retry is of no use or is the caller's decision, as after MESH_RESTARTED. A
+    client MUST NOT retry INTERNAL, UNKNOWN or DEADLINE_EXCEEDED. The retry policy
+    of gRPC suffices for calls with a single request; the sender of a stream
+    SHOULD send it again itself.
     """
 
     def ListKernels(self, request, context):
-        """Tells which kernels there are.
+        """Lists the kernels of the server.
 
-        Before: nothing. Promise: the same answer as long as the mesh's epoch
-        stays. May be repeated.
+        Preconditions: none.
+        Guarantees: the answer is the same throughout an epoch of the mesh.
+        Idempotent: yes.
 
         Errors:
         * UNAVAILABLE: MESH_NOT_READY, SERVER_DRAINING.
@@ -150,9 +171,11 @@ class KernelServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DescribeKernel(self, request, context):
-        """Tells all about one kernel.
+        """Describes one kernel.
 
-        Before: nothing. Promise: as ListKernels. May be repeated.
+        Preconditions: none.
+        Guarantees: as ListKernels.
+        Idempotent: yes.
 
         Errors:
         * NOT_FOUND: KERNEL_NOT_FOUND.
@@ -164,13 +187,15 @@ class KernelServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Plan(self, request, context):
-        """Tells what a call would do, without its values.
+        """Plans a call from the types of its operands. The kernel does not run.
 
-        Before: arrays whose handles are given are on the mesh. A new key is
-        compiled, since only the compiled program tells its collectives and memory;
-        `cache` says whether it had been.
-        Promise: the same call executed now does what the plan says. May be
-        repeated.
+        A call whose key is new is compiled, because its collectives and its memory
+        are properties of the compiled program. `cache` reports whether the program
+        existed.
+
+        Preconditions: the arrays that `handles` names are on the mesh.
+        Guarantees: the same call, executed now, does what the plan describes.
+        Idempotent: yes.
 
         Errors:
         * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
@@ -183,7 +208,7 @@ class KernelServiceServicer(object):
         * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
         OUT_OF_DEVICE_MEMORY.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
-        * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED. The compilation goes on.
+        * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED. The compilation continues.
         * CANCELLED: CANCELLED.
         * INTERNAL: INTERNAL.
         """
@@ -194,9 +219,11 @@ class KernelServiceServicer(object):
     def Compile(self, request, context):
         """Compiles a call ahead of time.
 
-        Before: as Plan. Promise: until the key is evicted or the mesh restarts, a
-        call with this key finds its program. However many ask at once, one
-        compilation runs. May be repeated.
+        Preconditions: as Plan.
+        Guarantees: a call with this key uses the program until the program is
+        evicted or the mesh restarts. Concurrent requests for one key share a single
+        compilation.
+        Idempotent: yes.
 
         Errors: as Plan.
         """
@@ -205,19 +232,20 @@ class KernelServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Execute(self, request, context):
-        """Runs a kernel on small arrays: everything in one message each way.
+        """Runs a kernel on small arrays, with one message in each direction.
 
-        Before: operands are inline and together at most
-        `Limits.max_inline_bytes`, or in a segment, or resident. Promise: the NumPy
-        result. May be repeated; with keep_results by the same request id, or every
-        repetition leaves results of its own.
+        Preconditions: each operand is inline, in a segment or resident; the inline
+        ones have at most `Limits.max_inline_bytes` together.
+        Guarantees: the results equal NumPy's.
+        Idempotent: yes; with `keep_results` only with a request id. Without one,
+        each repetition leaves results of its own.
 
         Errors: as Plan, and
         * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED.
         * NOT_FOUND: SEGMENT_NOT_FOUND.
-        * FAILED_PRECONDITION: STREAM_REQUIRED. Nothing was run.
-        * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details where the message
-        is over `Limits.max_message_bytes`.
+        * FAILED_PRECONDITION: STREAM_REQUIRED. The kernel did not run.
+        * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details if the message
+        exceeds `Limits.max_message_bytes`.
         * UNIMPLEMENTED: NOT_SUPPORTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -225,18 +253,19 @@ class KernelServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExecuteStream(self, request_iterator, context):
-        """Runs a kernel on arrays of any size the limits allow.
+        """Runs a kernel on arrays of any size within the server's limits.
 
-        Before: the first request is the header, in which operands are inline or
-        streamed, in a segment or resident; then come the chunks of each streamed
-        operand, operands in ascending order. Promise: the first answer is the
-        header, in which results are streamed, in a segment or resident; then come
-        the chunks, some perhaps before the last result is whole, then the timing
-        as the last message. An error after the header makes all of it void. May be
-        repeated as Execute.
+        Preconditions: the first request is the header, whose operands are inline,
+        streamed, in a segment or resident. The chunks of the streamed operands
+        follow it, operands in ascending order.
+        Guarantees: the first answer is the header, whose results are streamed, in a
+        segment or resident. Chunks follow it, possibly before the last result is
+        complete; the timing is the last message. An error after the header
+        invalidates all results.
+        Idempotent: as Execute.
 
-        Errors: as Execute, without STREAM_REQUIRED. A call refused for its header
-        is answered before its chunks are read.
+        Errors: as Execute, without STREAM_REQUIRED. A call that is refused because
+        of its header is answered before its chunks are read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -286,37 +315,47 @@ def add_KernelServiceServicer_to_server(servicer, server):
 class KernelService(object):
     """Compiles kernels ahead of time and runs them on the server's device mesh.
 
-    A kernel is a pure function: a call leaves nothing behind but a compiled
-    program in the cache and, where asked to, its results on the mesh.
+    A kernel is a pure function. A call leaves a compiled program in the cache
+    and, if the caller asks for it, its results on the mesh; it has no other
+    effect.
 
-    Tokens: a call to any service of this package carries its token in the request
-    metadata, as `authorization: Bearer <token>`. A server that asks for tokens
-    answers UNAUTHENTICATED, TOKEN_REQUIRED to a call without one that it knows,
-    and PERMISSION_DENIED, SCOPE_MISSING where the token lacks the method's scope.
+    Method rules: the option `rules` of each method gives the scope that it needs,
+    whether it needs a call slot, and its behavior while the mesh restarts.
 
-    Deadlines: the server ends a call at its gRPC deadline, at the number of
-    seconds in the request metadata `shardcall-timeout` if that is sooner, and at
-    `Limits.max_call_seconds` in any case. A client that wants the error's details
-    and timing sends `shardcall-timeout` and a gRPC deadline a little later.
+    Authentication: a call to any service of this package carries its token in the
+    request metadata, as `authorization: Bearer <token>`. A server that requires
+    tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
+    unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
+    the method.
 
-    Stalls: a call whose next message neither comes nor is taken for 30 s, or what
-    the server is set to, ends with DEADLINE_EXCEEDED, STREAM_IDLE. The status of
-    a call that is ended while it stalls, by this or by its deadline, has no
-    details: its message ends with the reason in parentheses.
+    Deadlines: the server ends a call at the earliest of its gRPC deadline, the
+    number of seconds in the request metadata `shardcall-timeout`, and
+    `Limits.max_call_seconds`. A client that wants the details and the timing of
+    the error SHOULD send `shardcall-timeout` together with a slightly later gRPC
+    deadline.
 
-    Repeating: every call may bring a `shardcall-request-id` in its metadata, 1 to
-    64 letters, digits, dots, hyphens or underscores, chosen at random. A call
-    that is sent again keeps its id and its request. Where a call leaves something
-    behind, the server then gives the answer of the first, and waits for it if it
-    still runs: its effect comes once. It remembers some thousands of answers,
-    each for ten minutes at most and not over its own end; what failed had no
-    effect and is run again. The same id with another request, or with other bytes
-    in its chunks, is INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are
-    not compared. To be repeated are UNAVAILABLE and RESOURCE_EXHAUSTED only,
-    as the trailer `grpc-retry-pushback-ms` says, which is negative where it is of
-    no use or the caller's to decide, as after MESH_RESTARTED; never INTERNAL,
-    UNKNOWN or DEADLINE_EXCEEDED. gRPC's own retry policy does for the calls of one
-    request; a stream is better sent anew by its sender.
+    Stalled streams: if the next message of a call neither arrives nor is
+    accepted within the server's idle limit (30 s by default), the call ends with
+    DEADLINE_EXCEEDED, STREAM_IDLE. The status of a call that ends while it is
+    stalled, for this reason or at its deadline, has no details; its message ends
+    with the reason in parentheses.
+
+    Idempotency: a call MAY carry a `shardcall-request-id` in its metadata: 1 to
+    64 letters, digits, dots, hyphens or underscores, chosen at random. A client
+    that sends a call again MUST keep its id and its request. For a method that is
+    idempotent with a request id, the server then returns the answer of the first
+    call, and waits for it if it is still running, so that its effect takes place
+    once. The server keeps several thousand answers, each for at most ten minutes
+    and never across its own restart. A call that failed had no effect, and runs
+    again. The same id with another request, or with other bytes in its chunks, is
+    INVALID_ARGUMENT, REQUEST_ID_REUSED; arrays in segments are not compared.
+
+    Retries: a client MAY retry UNAVAILABLE and RESOURCE_EXHAUSTED, after the
+    delay in the trailer `grpc-retry-pushback-ms`. A negative delay means that a
+    retry is of no use or is the caller's decision, as after MESH_RESTARTED. A
+    client MUST NOT retry INTERNAL, UNKNOWN or DEADLINE_EXCEEDED. The retry policy
+    of gRPC suffices for calls with a single request; the sender of a stream
+    SHOULD send it again itself.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class ProfileServiceStub(object):
     """Records traces of the mesh with JAX's profiler. Every method needs the scope
-    `admin`: a trace shows the calls of all clients.
+    `admin`, because a trace shows the calls of all clients.
     """
 
     def __init__(self, channel):
@@ -50,16 +50,17 @@ class ProfileServiceStub(object):
 
 class ProfileServiceServicer(object):
     """Records traces of the mesh with JAX's profiler. Every method needs the scope
-    `admin`: a trace shows the calls of all clients.
+    `admin`, because a trace shows the calls of all clients.
     """
 
     def StartProfile(self, request, context):
-        """Begins to record. At most one recording runs at a time.
+        """Starts a recording. At most one recording runs at a time.
 
-        Before: no recording runs. Promise: what the mesh does from the answer on is
-        in the trace. A recording that nobody stops is thrown away after
-        `max_seconds`, or when the mesh restarts. May be repeated by the same request
-        id, as KernelService tells.
+        Preconditions: no recording is running.
+        Guarantees: the trace contains what the mesh does after the answer. The
+        server discards a recording that is not stopped within `max_seconds`, and
+        one whose mesh restarts.
+        Idempotent: with a request id, as described at KernelService.
 
         Errors:
         * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
@@ -73,14 +74,16 @@ class ProfileServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StopProfile(self, request, context):
-        """Ends the recording and sends its files.
+        """Stops the recording and returns its files.
 
-        Before: a recording runs. Promise: each file whole and in order, one after
-        the other; the server keeps none of them afterwards. Not to be repeated.
+        Preconditions: a recording is running.
+        Guarantees: the files follow one after the other, each complete and in
+        order. The server keeps none of them.
+        Idempotent: no.
 
         Errors:
         * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
-        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE; the recording is thrown away.
+        * RESOURCE_EXHAUSTED: CALL_TOO_LARGE; the recording is discarded.
         * FAILED_PRECONDITION: PROFILE_STATE.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
@@ -112,7 +115,7 @@ def add_ProfileServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ProfileService(object):
     """Records traces of the mesh with JAX's profiler. Every method needs the scope
-    `admin`: a trace shows the calls of all clients.
+    `admin`, because a trace shows the calls of all clients.
     """
 
     @staticmethod

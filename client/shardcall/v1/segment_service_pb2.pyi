@@ -19,13 +19,13 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class OpenSegmentRequest(_message.Message):
-    """Asks for a segment."""
+    """A request for a segment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     size_bytes: _builtins.int
-    """Its size in bytes; rounded up to a multiple of 2 MiB."""
+    """The size in bytes, which the server rounds up to a multiple of 2 MiB."""
     def __init__(
         self,
         *,
@@ -41,7 +41,7 @@ Global___OpenSegmentRequest: _TypeAlias = OpenSegmentRequest  # noqa: Y015
 
 @_typing.final
 class OpenSegmentResponse(_message.Message):
-    """A segment, and how to get it."""
+    """A segment and its ticket."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -52,18 +52,18 @@ class OpenSegmentResponse(_message.Message):
     TICKET_SECONDS_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.bytes
-    """What calls name it by: 16 random bytes."""
+    """The id by which calls refer to the segment: 16 random bytes."""
     size_bytes: _builtins.int
-    """The size it has."""
+    """The actual size in bytes."""
     socket_path: _builtins.str
     """The path of the Unix socket."""
     ticket: _builtins.bytes
-    """What to send there: 32 random bytes."""
+    """The ticket to send there: 32 random bytes."""
     ticket_seconds: _builtins.float
-    """How long the ticket is good for."""
+    """The time for which the ticket is valid."""
     @_builtins.property
     def timing(self) -> _timing_pb2.Timing:
-        """Where the time went."""
+        """The time of each phase."""
 
     def __init__(
         self,

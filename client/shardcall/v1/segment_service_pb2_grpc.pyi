@@ -28,14 +28,14 @@ GRPC_VERSION: str
 
 class SegmentServiceStub:
     """Opens memory segments that a client on the same host shares with the server,
-    so that arrays need not travel.
+    so that arrays are not copied through messages.
 
-    OpenSegment answers with the address of a Unix socket and a ticket. The client
-    connects to the socket and sends the ticket's 32 bytes; the server answers
-    with one byte, 1, and the segment's descriptor beside it (SCM_RIGHTS), or
-    closes the socket. The segment is the client's alone and lasts as long as that
-    connection: the server lets go of it when the connection ends, and hands it to
-    nobody else. It can be neither shrunk nor grown.
+    OpenSegment returns the path of a Unix socket and a ticket. The client
+    connects to the socket and sends the 32 bytes of the ticket. The server
+    answers with one byte of value 1 and the segment's file descriptor
+    (SCM_RIGHTS), or closes the connection. The segment belongs to this client
+    and lives as long as that connection. The server releases it when the
+    connection ends, and never hands it to another client. Its size is fixed.
     """
 
     @_typing.overload
@@ -43,19 +43,20 @@ class SegmentServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SegmentServiceAsyncStub: ...
     OpenSegment: _grpc.UnaryUnaryMultiCallable[_segment_service_pb2.OpenSegmentRequest, _segment_service_pb2.OpenSegmentResponse]
-    """Makes a segment.
+    """Opens a segment.
 
-    Before: the client runs on the server's host, under the server's user.
-    Promise: the ticket opens this segment once, within
-    `OpenSegmentResponse.ticket_seconds`; unused it is forgotten with its
-    segment. May be repeated: every call makes a segment of its own, which
-    counts whole against the caller's bytes.
+    Preconditions: the client runs on the server's host, as the server's user.
+    Guarantees: the ticket opens this segment once, within
+    `OpenSegmentResponse.ticket_seconds`. An unused ticket expires together with
+    its segment.
+    Idempotent: no. Each call opens a segment of its own, whose full size counts
+    against the caller's bytes.
 
     Errors:
     * INVALID_ARGUMENT: MALFORMED_REQUEST.
     * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, CALL_TOO_LARGE,
       OUT_OF_HOST_MEMORY.
-    * UNIMPLEMENTED: NOT_SUPPORTED: segments are turned off or cannot be had.
+    * UNIMPLEMENTED: NOT_SUPPORTED: segments are disabled or not available.
     * UNAVAILABLE: SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
@@ -63,45 +64,46 @@ class SegmentServiceStub:
 @_typing.type_check_only
 class SegmentServiceAsyncStub(SegmentServiceStub):
     """Opens memory segments that a client on the same host shares with the server,
-    so that arrays need not travel.
+    so that arrays are not copied through messages.
 
-    OpenSegment answers with the address of a Unix socket and a ticket. The client
-    connects to the socket and sends the ticket's 32 bytes; the server answers
-    with one byte, 1, and the segment's descriptor beside it (SCM_RIGHTS), or
-    closes the socket. The segment is the client's alone and lasts as long as that
-    connection: the server lets go of it when the connection ends, and hands it to
-    nobody else. It can be neither shrunk nor grown.
+    OpenSegment returns the path of a Unix socket and a ticket. The client
+    connects to the socket and sends the 32 bytes of the ticket. The server
+    answers with one byte of value 1 and the segment's file descriptor
+    (SCM_RIGHTS), or closes the connection. The segment belongs to this client
+    and lives as long as that connection. The server releases it when the
+    connection ends, and never hands it to another client. Its size is fixed.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenSegment: _aio.UnaryUnaryMultiCallable[_segment_service_pb2.OpenSegmentRequest, _segment_service_pb2.OpenSegmentResponse]  # type: ignore[assignment]
-    """Makes a segment.
+    """Opens a segment.
 
-    Before: the client runs on the server's host, under the server's user.
-    Promise: the ticket opens this segment once, within
-    `OpenSegmentResponse.ticket_seconds`; unused it is forgotten with its
-    segment. May be repeated: every call makes a segment of its own, which
-    counts whole against the caller's bytes.
+    Preconditions: the client runs on the server's host, as the server's user.
+    Guarantees: the ticket opens this segment once, within
+    `OpenSegmentResponse.ticket_seconds`. An unused ticket expires together with
+    its segment.
+    Idempotent: no. Each call opens a segment of its own, whose full size counts
+    against the caller's bytes.
 
     Errors:
     * INVALID_ARGUMENT: MALFORMED_REQUEST.
     * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, CALL_TOO_LARGE,
       OUT_OF_HOST_MEMORY.
-    * UNIMPLEMENTED: NOT_SUPPORTED: segments are turned off or cannot be had.
+    * UNIMPLEMENTED: NOT_SUPPORTED: segments are disabled or not available.
     * UNAVAILABLE: SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
 
 class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
     """Opens memory segments that a client on the same host shares with the server,
-    so that arrays need not travel.
+    so that arrays are not copied through messages.
 
-    OpenSegment answers with the address of a Unix socket and a ticket. The client
-    connects to the socket and sends the ticket's 32 bytes; the server answers
-    with one byte, 1, and the segment's descriptor beside it (SCM_RIGHTS), or
-    closes the socket. The segment is the client's alone and lasts as long as that
-    connection: the server lets go of it when the connection ends, and hands it to
-    nobody else. It can be neither shrunk nor grown.
+    OpenSegment returns the path of a Unix socket and a ticket. The client
+    connects to the socket and sends the 32 bytes of the ticket. The server
+    answers with one byte of value 1 and the segment's file descriptor
+    (SCM_RIGHTS), or closes the connection. The segment belongs to this client
+    and lives as long as that connection. The server releases it when the
+    connection ends, and never hands it to another client. Its size is fixed.
     """
 
     @_abc_1.abstractmethod
@@ -110,19 +112,20 @@ class SegmentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _segment_service_pb2.OpenSegmentRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_segment_service_pb2.OpenSegmentResponse, _abc.Awaitable[_segment_service_pb2.OpenSegmentResponse]]:
-        """Makes a segment.
+        """Opens a segment.
 
-        Before: the client runs on the server's host, under the server's user.
-        Promise: the ticket opens this segment once, within
-        `OpenSegmentResponse.ticket_seconds`; unused it is forgotten with its
-        segment. May be repeated: every call makes a segment of its own, which
-        counts whole against the caller's bytes.
+        Preconditions: the client runs on the server's host, as the server's user.
+        Guarantees: the ticket opens this segment once, within
+        `OpenSegmentResponse.ticket_seconds`. An unused ticket expires together with
+        its segment.
+        Idempotent: no. Each call opens a segment of its own, whose full size counts
+        against the caller's bytes.
 
         Errors:
         * INVALID_ARGUMENT: MALFORMED_REQUEST.
         * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, CALL_TOO_LARGE,
           OUT_OF_HOST_MEMORY.
-        * UNIMPLEMENTED: NOT_SUPPORTED: segments are turned off or cannot be had.
+        * UNIMPLEMENTED: NOT_SUPPORTED: segments are disabled or not available.
         * UNAVAILABLE: SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """

@@ -23,37 +23,42 @@ _sym_db = _symbol_database.Default()
 
 
 from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
+from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall/v1/server_info_service.proto\x12\x0cshardcall.v1\x1a\x17shardcall/v1/mesh.proto\"\x16\n\x14GetServerInfoRequest\"\xec\x02\n\x15GetServerInfoResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Device\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x0c\x64\x65\x66\x61ult_mesh\x18\x03 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12$\n\x06limits\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Limits\x12(\n\x08versions\x18\x05 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\r\n\x05\x65poch\x18\x06 \x01(\x06\x12\x16\n\x0e\x64\x61ta_addresses\x18\x07 \x03(\t\x12&\n\x05hosts\x18\x08 \x03(\x0b\x32\x17.shardcall.v1.HostState\x12\x0f\n\x07missing\x18\t \x01(\t\x12\r\n\x05ready\x18\n \x01(\x08\x12\x31\n\rknown_answers\x18\x0b \x01(\x0b\x32\x1a.shardcall.v1.KnownAnswers\"b\n\x0cKnownAnswers\x12\x0e\n\x06passed\x18\x01 \x01(\r\x12\x0f\n\x07pending\x18\x02 \x01(\r\x12\x31\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1f.shardcall.v1.FailedKnownAnswer\"I\n\x11\x46\x61iledKnownAnswer\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12\x14\n\x0cknown_answer\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\xc3\x01\n\tHostState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07present\x18\x02 \x01(\x08\x12\x15\n\rprocess_index\x18\x03 \x01(\x05\x12\x14\n\x0c\x64\x65vice_count\x18\x04 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x16\n\x0e\x61\x62sent_seconds\x18\x06 \x01(\x01\x12\x15\n\rabsent_reason\x18\x07 \x01(\t\x12\x12\n\nsent_bytes\x18\x08 \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\t \x01(\x04\"9\n\x06\x44\x65vice\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x15\n\rprocess_index\x18\x03 \x01(\x03\"\x82\x04\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x04\x12\x18\n\x10max_inline_bytes\x18\x02 \x01(\x04\x12\x17\n\x0fmax_chunk_bytes\x18\x03 \x01(\x04\x12\x16\n\x0emax_call_bytes\x18\x04 \x01(\x04\x12\x18\n\x10max_call_seconds\x18\x05 \x01(\x01\x12\x10\n\x08max_rank\x18\x06 \x01(\r\x12\x1c\n\x14max_concurrent_calls\x18\x07 \x01(\r\x12\x1b\n\x13max_cached_programs\x18\x08 \x01(\r\x12\x19\n\x11max_segment_bytes\x18\t \x01(\x04\x12\x19\n\x11min_segment_bytes\x18\n \x01(\x04\x12\x15\n\rlease_seconds\x18\x0b \x01(\x01\x12\x1a\n\x12max_resident_bytes\x18\x0c \x01(\x04\x12\x1b\n\x13max_execute_seconds\x18\r \x01(\x01\x12\x1b\n\x13max_compile_seconds\x18\x0e \x01(\x01\x12\'\n\x1fmax_concurrent_calls_per_client\x18\x0f \x01(\r\x12\x18\n\x10max_queued_calls\x18\x10 \x01(\r\x12\x18\n\x10max_device_bytes\x18\x11 \x01(\x04\x12+\n#max_concurrent_calls_per_connection\x18\x12 \x01(\r\":\n\x08Versions\x12\x11\n\tshardcall\x18\x01 \x01(\t\x12\x0b\n\x03jax\x18\x02 \x01(\t\x12\x0e\n\x06jaxlib\x18\x03 \x01(\t\"\x11\n\x0fGetUsageRequest\"\xf2\x02\n\x10GetUsageResponse\x12\x0f\n\x07regions\x18\x01 \x01(\x04\x12\x14\n\x0c\x62ytes_in_use\x18\x02 \x01(\x04\x12\x18\n\x10\x62ytes_high_water\x18\x03 \x01(\x04\x12\x12\n\nbytes_idle\x18\x04 \x01(\x04\x12\x10\n\x08segments\x18\x05 \x01(\x04\x12\x0e\n\x06leases\x18\x06 \x01(\x04\x12\x0e\n\x06\x61rrays\x18\x07 \x01(\x04\x12\x13\n\x0b\x61rray_bytes\x18\x08 \x01(\x04\x12\x13\n\x0b\x64\x65scriptors\x18\t \x01(\x04\x12\r\n\x05\x63\x61lls\x18\n \x01(\x04\x12\x14\n\x0cqueued_calls\x18\x0b \x01(\x04\x12\x10\n\x08programs\x18\x0c \x01(\x04\x12\x1c\n\x14program_device_bytes\x18\r \x01(\x04\x12%\n\x04mesh\x18\x0e \x01(\x0b\x32\x17.shardcall.v1.MeshState\x12\x31\n\rknown_answers\x18\x0f \x01(\x0b\x32\x1a.shardcall.v1.KnownAnswers\"\xc7\x01\n\tMeshState\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x15\n\rready_seconds\x18\x02 \x01(\x01\x12\x10\n\x08restarts\x18\x03 \x01(\x04\x12\x18\n\x10last_exit_reason\x18\x04 \x01(\t\x12\x1a\n\x12seconds_since_exit\x18\x05 \x01(\x01\x12\x13\n\x0bspare_ready\x18\x06 \x01(\x08\x12&\n\x05hosts\x18\x07 \x03(\x0b\x32\x17.shardcall.v1.HostState\x12\x0f\n\x07missing\x18\x08 \x01(\t2\xb8\x01\n\x11ServerInfoService\x12X\n\rGetServerInfo\x12\".shardcall.v1.GetServerInfoRequest\x1a#.shardcall.v1.GetServerInfoResponse\x12I\n\x08GetUsage\x12\x1d.shardcall.v1.GetUsageRequest\x1a\x1e.shardcall.v1.GetUsageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall/v1/server_info_service.proto\x12\x0cshardcall.v1\x1a\x17shardcall/v1/mesh.proto\x1a!shardcall/v1/method_options.proto\"\x16\n\x14GetServerInfoRequest\"\xec\x02\n\x15GetServerInfoResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Device\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x0c\x64\x65\x66\x61ult_mesh\x18\x03 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12$\n\x06limits\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Limits\x12(\n\x08versions\x18\x05 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\r\n\x05\x65poch\x18\x06 \x01(\x06\x12\x16\n\x0e\x64\x61ta_addresses\x18\x07 \x03(\t\x12&\n\x05hosts\x18\x08 \x03(\x0b\x32\x17.shardcall.v1.HostState\x12\x0f\n\x07missing\x18\t \x01(\t\x12\r\n\x05ready\x18\n \x01(\x08\x12\x31\n\rknown_answers\x18\x0b \x01(\x0b\x32\x1a.shardcall.v1.KnownAnswers\"b\n\x0cKnownAnswers\x12\x0e\n\x06passed\x18\x01 \x01(\r\x12\x0f\n\x07pending\x18\x02 \x01(\r\x12\x31\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1f.shardcall.v1.FailedKnownAnswer\"I\n\x11\x46\x61iledKnownAnswer\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12\x14\n\x0cknown_answer\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\xc3\x01\n\tHostState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07present\x18\x02 \x01(\x08\x12\x15\n\rprocess_index\x18\x03 \x01(\x05\x12\x14\n\x0c\x64\x65vice_count\x18\x04 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x16\n\x0e\x61\x62sent_seconds\x18\x06 \x01(\x01\x12\x15\n\rabsent_reason\x18\x07 \x01(\t\x12\x12\n\nsent_bytes\x18\x08 \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\t \x01(\x04\"9\n\x06\x44\x65vice\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x15\n\rprocess_index\x18\x03 \x01(\x03\"\x82\x04\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x04\x12\x18\n\x10max_inline_bytes\x18\x02 \x01(\x04\x12\x17\n\x0fmax_chunk_bytes\x18\x03 \x01(\x04\x12\x16\n\x0emax_call_bytes\x18\x04 \x01(\x04\x12\x18\n\x10max_call_seconds\x18\x05 \x01(\x01\x12\x10\n\x08max_rank\x18\x06 \x01(\r\x12\x1c\n\x14max_concurrent_calls\x18\x07 \x01(\r\x12\x1b\n\x13max_cached_programs\x18\x08 \x01(\r\x12\x19\n\x11max_segment_bytes\x18\t \x01(\x04\x12\x19\n\x11min_segment_bytes\x18\n \x01(\x04\x12\x15\n\rlease_seconds\x18\x0b \x01(\x01\x12\x1a\n\x12max_resident_bytes\x18\x0c \x01(\x04\x12\x1b\n\x13max_execute_seconds\x18\r \x01(\x01\x12\x1b\n\x13max_compile_seconds\x18\x0e \x01(\x01\x12\'\n\x1fmax_concurrent_calls_per_client\x18\x0f \x01(\r\x12\x18\n\x10max_queued_calls\x18\x10 \x01(\r\x12\x18\n\x10max_device_bytes\x18\x11 \x01(\x04\x12+\n#max_concurrent_calls_per_connection\x18\x12 \x01(\r\":\n\x08Versions\x12\x11\n\tshardcall\x18\x01 \x01(\t\x12\x0b\n\x03jax\x18\x02 \x01(\t\x12\x0e\n\x06jaxlib\x18\x03 \x01(\t\"\x11\n\x0fGetUsageRequest\"\xf2\x02\n\x10GetUsageResponse\x12\x0f\n\x07regions\x18\x01 \x01(\x04\x12\x14\n\x0c\x62ytes_in_use\x18\x02 \x01(\x04\x12\x18\n\x10\x62ytes_high_water\x18\x03 \x01(\x04\x12\x12\n\nbytes_idle\x18\x04 \x01(\x04\x12\x10\n\x08segments\x18\x05 \x01(\x04\x12\x0e\n\x06leases\x18\x06 \x01(\x04\x12\x0e\n\x06\x61rrays\x18\x07 \x01(\x04\x12\x13\n\x0b\x61rray_bytes\x18\x08 \x01(\x04\x12\x13\n\x0b\x64\x65scriptors\x18\t \x01(\x04\x12\r\n\x05\x63\x61lls\x18\n \x01(\x04\x12\x14\n\x0cqueued_calls\x18\x0b \x01(\x04\x12\x10\n\x08programs\x18\x0c \x01(\x04\x12\x1c\n\x14program_device_bytes\x18\r \x01(\x04\x12%\n\x04mesh\x18\x0e \x01(\x0b\x32\x17.shardcall.v1.MeshState\x12\x31\n\rknown_answers\x18\x0f \x01(\x0b\x32\x1a.shardcall.v1.KnownAnswers\"\xc7\x01\n\tMeshState\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x15\n\rready_seconds\x18\x02 \x01(\x01\x12\x10\n\x08restarts\x18\x03 \x01(\x04\x12\x18\n\x10last_exit_reason\x18\x04 \x01(\t\x12\x1a\n\x12seconds_since_exit\x18\x05 \x01(\x01\x12\x13\n\x0bspare_ready\x18\x06 \x01(\x08\x12&\n\x05hosts\x18\x07 \x03(\x0b\x32\x17.shardcall.v1.HostState\x12\x0f\n\x07missing\x18\x08 \x01(\t2\xca\x01\n\x11ServerInfoService\x12`\n\rGetServerInfo\x12\".shardcall.v1.GetServerInfoRequest\x1a#.shardcall.v1.GetServerInfoResponse\"\x06\xb2\xd2\x18\x02\x18\x02\x12S\n\x08GetUsage\x12\x1d.shardcall.v1.GetUsageRequest\x1a\x1e.shardcall.v1.GetUsageResponse\"\x08\xb2\xd2\x18\x04\x08\x03\x18\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.server_info_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=81
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=103
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=106
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=470
-  _globals['_KNOWNANSWERS']._serialized_start=472
-  _globals['_KNOWNANSWERS']._serialized_end=570
-  _globals['_FAILEDKNOWNANSWER']._serialized_start=572
-  _globals['_FAILEDKNOWNANSWER']._serialized_end=645
-  _globals['_HOSTSTATE']._serialized_start=648
-  _globals['_HOSTSTATE']._serialized_end=843
-  _globals['_DEVICE']._serialized_start=845
-  _globals['_DEVICE']._serialized_end=902
-  _globals['_LIMITS']._serialized_start=905
-  _globals['_LIMITS']._serialized_end=1419
-  _globals['_VERSIONS']._serialized_start=1421
-  _globals['_VERSIONS']._serialized_end=1479
-  _globals['_GETUSAGEREQUEST']._serialized_start=1481
-  _globals['_GETUSAGEREQUEST']._serialized_end=1498
-  _globals['_GETUSAGERESPONSE']._serialized_start=1501
-  _globals['_GETUSAGERESPONSE']._serialized_end=1871
-  _globals['_MESHSTATE']._serialized_start=1874
-  _globals['_MESHSTATE']._serialized_end=2073
-  _globals['_SERVERINFOSERVICE']._serialized_start=2076
-  _globals['_SERVERINFOSERVICE']._serialized_end=2260
+  _globals['_SERVERINFOSERVICE'].methods_by_name['GetServerInfo']._loaded_options = None
+  _globals['_SERVERINFOSERVICE'].methods_by_name['GetServerInfo']._serialized_options = b'\262\322\030\002\030\002'
+  _globals['_SERVERINFOSERVICE'].methods_by_name['GetUsage']._loaded_options = None
+  _globals['_SERVERINFOSERVICE'].methods_by_name['GetUsage']._serialized_options = b'\262\322\030\004\010\003\030\003'
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=116
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=138
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=141
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=505
+  _globals['_KNOWNANSWERS']._serialized_start=507
+  _globals['_KNOWNANSWERS']._serialized_end=605
+  _globals['_FAILEDKNOWNANSWER']._serialized_start=607
+  _globals['_FAILEDKNOWNANSWER']._serialized_end=680
+  _globals['_HOSTSTATE']._serialized_start=683
+  _globals['_HOSTSTATE']._serialized_end=878
+  _globals['_DEVICE']._serialized_start=880
+  _globals['_DEVICE']._serialized_end=937
+  _globals['_LIMITS']._serialized_start=940
+  _globals['_LIMITS']._serialized_end=1454
+  _globals['_VERSIONS']._serialized_start=1456
+  _globals['_VERSIONS']._serialized_end=1514
+  _globals['_GETUSAGEREQUEST']._serialized_start=1516
+  _globals['_GETUSAGEREQUEST']._serialized_end=1533
+  _globals['_GETUSAGERESPONSE']._serialized_start=1536
+  _globals['_GETUSAGERESPONSE']._serialized_end=1906
+  _globals['_MESHSTATE']._serialized_start=1909
+  _globals['_MESHSTATE']._serialized_end=2108
+  _globals['_SERVERINFOSERVICE']._serialized_start=2111
+  _globals['_SERVERINFOSERVICE']._serialized_end=2313
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ServerInfoServiceStub(object):
-    """Tells about the server, so that a client need not guess.
+    """Describes the server.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,20 @@ class ServerInfoServiceStub(object):
 
 
 class ServerInfoServiceServicer(object):
-    """Tells about the server, so that a client need not guess.
+    """Describes the server.
     """
 
     def GetServerInfo(self, request, context):
-        """Tells the devices, limits and versions.
+        """Returns the devices, limits and versions.
 
-        Before: nothing. Promise: holds as long as the epoch stays. While a mesh is
-        formed anew, the last one's are told at once; only the first is waited for.
-        May be repeated.
+        Preconditions: none.
+        Guarantees: the answer is valid throughout the epoch. While the mesh
+        restarts, the answer describes the last mesh; only the first mesh after the
+        server's start is waited for.
+        Idempotent: yes.
 
         Errors:
-        * UNAVAILABLE: MESH_NOT_READY (before the first), SERVER_DRAINING.
+        * UNAVAILABLE: MESH_NOT_READY (before the first mesh), SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -67,9 +69,11 @@ class ServerInfoServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetUsage(self, request, context):
-        """Tells what the server holds at this moment.
+        """Returns the resources that the server uses at this moment.
 
-        Before: nothing. Promise: a look at numbers that change. May be repeated.
+        Preconditions: none.
+        Guarantees: none; the numbers change.
+        Idempotent: yes.
 
         Errors:
         * UNAVAILABLE: SERVER_DRAINING.
@@ -101,7 +105,7 @@ def add_ServerInfoServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ServerInfoService(object):
-    """Tells about the server, so that a client need not guess.
+    """Describes the server.
     """
 
     @staticmethod
