@@ -1,4 +1,4 @@
-"""What each method asks of its caller; what is not said here is refused."""
+"""The rules of each method: the token that it needs and whether it needs a call slot."""
 
 from __future__ import annotations
 
@@ -6,47 +6,63 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from shardcall.v1 import (
+    array_service_pb2,
+    kernel_service_pb2,
+    method_options_pb2,
+    profile_service_pb2,
+    segment_service_pb2,
+    server_info_service_pb2,
+)
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.principals import Principal, Scope
+from shardcall_worker.v1 import host_service_pb2
+
+_CONTRACT = (
+    array_service_pb2,
+    kernel_service_pb2,
+    profile_service_pb2,
+    segment_service_pb2,
+    server_info_service_pb2,
+    host_service_pb2,
+)
+
+RULES: Mapping[str, method_options_pb2.MethodRules] = MappingProxyType(
+    {
+        f"/{service.full_name}/{method.name}": method.GetOptions().Extensions[method_options_pb2.rules]
+        for file in _CONTRACT
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+)
+"""The option `rules` of every method of the contract, by the method's full name."""
 
 
 class Access(enum.Enum):
-    """What a method asks that asks for no scope."""
+    """The requirement of a method that needs no scope."""
 
     PUBLIC = enum.auto()
-    """Nothing: a health check tells nobody anything but that the server is there."""
-    KNOWN = enum.auto()
-    """A token, whatever its scopes."""
+    """No token: a health check reveals only that the server exists."""
+    ANY_TOKEN = enum.auto()
+    """A token with any scopes."""
+
+
+def _requirement(rules: method_options_pb2.MethodRules) -> Scope | Access:
+    name = method_options_pb2.Scope.Name(rules.scope).removeprefix("SCOPE_")
+    return Scope[name] if rules.scope else Access.ANY_TOKEN
 
 
 METHODS: Mapping[str, Scope | Access] = MappingProxyType(
     {
         "/grpc.health.v1.Health/Check": Access.PUBLIC,
-        "/grpc.health.v1.Health/List": Access.KNOWN,
-        "/grpc.health.v1.Health/Watch": Access.KNOWN,  # each is a call that never ends, and there may be so many only
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": Access.KNOWN,
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Access.KNOWN,
-        "/shardcall.v1.ServerInfoService/GetServerInfo": Access.KNOWN,
-        "/shardcall.v1.ServerInfoService/GetUsage": Scope.ADMIN,
-        "/shardcall.v1.KernelService/ListKernels": Access.KNOWN,
-        "/shardcall.v1.KernelService/DescribeKernel": Access.KNOWN,
-        "/shardcall.v1.KernelService/Plan": Scope.RUN,
-        "/shardcall.v1.KernelService/Compile": Scope.RUN,
-        "/shardcall.v1.KernelService/Execute": Scope.RUN,
-        "/shardcall.v1.KernelService/ExecuteStream": Scope.RUN,
-        "/shardcall.v1.SegmentService/OpenSegment": Scope.RUN,
-        "/shardcall.v1.ArrayService/PutArray": Scope.ARRAYS,
-        "/shardcall.v1.ArrayService/GetArray": Scope.ARRAYS,
-        "/shardcall.v1.ArrayService/DescribeArray": Scope.ARRAYS,
-        "/shardcall.v1.ArrayService/ListArrays": Scope.ARRAYS,
-        "/shardcall.v1.ArrayService/DeleteArrays": Scope.ARRAYS,
-        "/shardcall.v1.ArrayService/RenewLease": Scope.ARRAYS,
-        "/shardcall.v1.ProfileService/StartProfile": Scope.ADMIN,
-        "/shardcall.v1.ProfileService/StopProfile": Scope.ADMIN,
-        "/shardcall_worker.v1.HostService/Join": Scope.HOST,
+        "/grpc.health.v1.Health/List": Access.ANY_TOKEN,
+        "/grpc.health.v1.Health/Watch": Access.ANY_TOKEN,  # a call without end, of which there is a limited number
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": Access.ANY_TOKEN,
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Access.ANY_TOKEN,
+        **{name: _requirement(rules) for name, rules in RULES.items()},
     }
 )
-"""By the method's full name."""
+"""The requirement of every method, by the method's full name. Other methods are refused."""
 
 
 def check_scope(principal: Principal | None, scope: Scope, doing: str = "this method") -> None:

@@ -7,33 +7,16 @@ from typing import Protocol
 import grpc
 from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 
-from shardcall.v1 import (
-    array_service_pb2,
-    kernel_service_pb2,
-    profile_service_pb2,
-    segment_service_pb2,
-    server_info_service_pb2,
-    timing_pb2,
-)
+from shardcall.v1 import timing_pb2
 from shardcall_server.errors import Reason
+from shardcall_server.frontend.access.policy import RULES
 from shardcall_server.frontend.observability.phase_histogram import PhaseHistogram
 
 NO_KERNEL = "none"
 """What stands for the kernel of calls that run none, or none that the mesh has."""
 
 OTHER = "other"
-_METHODS = frozenset(
-    method.name
-    for file in (
-        array_service_pb2,
-        kernel_service_pb2,
-        profile_service_pb2,
-        segment_service_pb2,
-        server_info_service_pb2,
-    )
-    for service in file.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-)
+_METHODS = frozenset(name.rpartition("/")[2] for name in RULES if name.startswith("/shardcall.v1."))
 _REFUSED_ENTRY = frozenset({Reason.TOKEN_REQUIRED, Reason.SCOPE_MISSING})
 
 

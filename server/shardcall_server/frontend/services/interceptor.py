@@ -18,7 +18,7 @@ from shardcall.v1 import array_service_pb2, kernel_service_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
-from shardcall_server.frontend.access.policy import METHODS
+from shardcall_server.frontend.access.policy import METHODS, RULES
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.admission import Admission, Advance
 from shardcall_server.frontend.rpc.call_threads import CallThreads
@@ -31,7 +31,6 @@ T = TypeVar("T")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Begin: TypeAlias = Callable[[grpc.ServicerContext], ServerCall]
 _OURS = "/shardcall.v1."
-_WORKING = frozenset({"Plan", "Compile", "Execute", "ExecuteStream", "PutArray", "GetArray", "OpenSegment"})
 _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
     "ExecuteStream": partial(decode, kernel_service_pb2.ExecuteStreamRequest),
     "PutArray": partial(decode, array_service_pb2.PutArrayRequest),
@@ -109,7 +108,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
         serialize = _unless_bytes(cast(Any, handler.response_serializer))
         begin = partial(self._begin, name)
-        kind = _Kind(method, method in _WORKING, handler.request_streaming)
+        kind = _Kind(method, RULES[name].needs_call_slot, handler.request_streaming)
         implementation = cast(
             Any, handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
         )

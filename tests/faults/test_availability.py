@@ -1,0 +1,91 @@
+"""Each method behaves as the option `availability` of the contract says while the mesh restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+from end_to_end.messages import execute, open_channel, operand, tensor
+from end_to_end.processes import until
+from faults.bad_input_rows import METHODS, call
+
+import shardcall as sc
+from shardcall.v1 import (
+    array_service_pb2,
+    kernel_service_pb2,
+    method_options_pb2,
+    profile_service_pb2,
+    segment_service_pb2,
+    server_info_service_pb2,
+)
+
+X = np.arange(8.0)
+LEASE = b"lease of availability"
+WAITS = method_options_pb2.AVAILABILITY_WAITS
+REQUESTS = {
+    "ListKernels": kernel_service_pb2.ListKernelsRequest(),
+    "DescribeKernel": kernel_service_pb2.DescribeKernelRequest(kernel="diff"),
+    "Plan": kernel_service_pb2.PlanRequest(call=call(), operands=[tensor(8)]),
+    "Compile": kernel_service_pb2.CompileRequest(call=call(), operands=[tensor(8)]),
+    "Execute": execute(operand(X)),
+    "ExecuteStream": kernel_service_pb2.ExecuteStreamRequest(header=execute(operand(X))),
+    "PutArray": array_service_pb2.PutArrayRequest(
+        header=array_service_pb2.PutArrayHeader(array=operand(X), lease_id=LEASE)
+    ),
+    "DescribeArray": array_service_pb2.DescribeArrayRequest(handle=bytes(16)),
+    "ListArrays": array_service_pb2.ListArraysRequest(lease_id=LEASE),
+    "DeleteArrays": array_service_pb2.DeleteArraysRequest(handles=[bytes(16)]),
+    "RenewLease": array_service_pb2.RenewLeaseRequest(lease_id=LEASE),
+    "OpenSegment": segment_service_pb2.OpenSegmentRequest(size_bytes=1 << 21),
+    "GetServerInfo": server_info_service_pb2.GetServerInfoRequest(),
+    "GetUsage": server_info_service_pb2.GetUsageRequest(),
+    "StartProfile": profile_service_pb2.StartProfileRequest(),
+    "StopProfile": profile_service_pb2.StopProfileRequest(),
+}
+"""A request of every method but GetArray, whose arrays are lost with the mesh that had them."""
+
+
+def code_of(channel: grpc.Channel, method: str) -> grpc.StatusCode:
+    """The status of a call that the server ends after 2 s; other calls are given a minute."""
+    path, descriptor = METHODS[method]
+    streams, answers = descriptor.client_streaming, descriptor.server_streaming
+    rpc = getattr(channel, f"{'stream' if streams else 'unary'}_{'stream' if answers else 'unary'}")(path)
+    data = REQUESTS[method].SerializeToString()
+    metadata = [("shardcall-timeout", "2" if rules(method).availability == WAITS else "60")]
+    try:
+        answer = rpc(iter([data]) if streams else data, timeout=90, metadata=metadata)
+        list(answer) if answers else answer
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def rules(method: str) -> method_options_pb2.MethodRules:
+    return METHODS[method][1].GetOptions().Extensions[method_options_pb2.rules]
+
+
+def test_every_method_of_the_contract_has_an_availability():
+    assert set(REQUESTS) | {"GetArray"} == set(METHODS)
+    assert all(rules(method).availability for method in METHODS)
+
+
+def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(own_server):
+    server = own_server()
+    with sc.connect(server.address, shared_memory=False) as client, open_channel(server.address) as channel:
+        (killed,) = server.worker_pids()
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: set(server.worker_pids()) - {killed})
+        for starting in set(server.worker_pids()) - {killed}:
+            os.kill(starting, signal.SIGSTOP)
+        try:
+            until(lambda: not client.usage().mesh.ready)
+            with ThreadPoolExecutor(len(REQUESTS)) as pool:
+                codes = dict(zip(REQUESTS, pool.map(lambda method: code_of(channel, method), REQUESTS), strict=True))
+        finally:
+            for stopped in set(server.worker_pids()) - {killed}:
+                os.kill(stopped, signal.SIGCONT)
+    waiting = {method for method, code in codes.items() if code is grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert waiting == {method for method in REQUESTS if rules(method).availability == WAITS}
