@@ -142,7 +142,7 @@ def test_a_gap_in_the_commands_ends_the_mesh_with_the_reason():
         skipped = link_pb2.FrontEndMessage(sequence=3, trim=link_pb2.Trim())
         session.connections[0].worker.link.send(skipped.SerializeToString())
         running.join(_START_S)
-        assert [end.reason for end in ended] == ["the workers got out of step: command 3 came after command 1"]
+        assert [end.text for end in ended] == ["the workers got out of step: command 3 came after command 1"]
     finally:
         session.connections[0].worker.kill()
         running.join()

@@ -109,7 +109,7 @@ def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(own_
             gone = time.monotonic()
             until(lambda restarts=restarts: client.usage().mesh.restarts >= restarts)
             took.append(time.monotonic() - gone)
-            reason = "running kernel convolve went on for 0.5 s after its caller had gone"
+            reason = "running kernel convolve continued for 0.5 s after its caller had gone"
             assert client.usage().mesh.last_exit_reason == reason
             works(client)
     figure(f"stopped {min(took):.1f} to {max(took):.1f} s after the caller had gone, grace 0.5 s")

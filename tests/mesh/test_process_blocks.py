@@ -93,14 +93,14 @@ def test_a_process_holds_what_its_devices_do_and_the_first_that_holds_a_block_gi
         assert blocks.held[process] == {bounds for holder, bounds in holders if holder == process}
         for block in blocks.held[process]:
             first = min(holder for holder, bounds in holders if bounds == block)
-            assert (block in blocks.given[process]) == (first == process)
+            assert (block in blocks.gathered[process]) == (first == process)
 
 
 @settings(max_examples=300, deadline=None)
 @given(layout=layouts())
 def test_what_all_processes_give_is_every_element_once(layout: Layout):
     count = np.zeros(layout.kind.shape, np.uint8)
-    for given_blocks in layout.blocks.given.values():
+    for given_blocks in layout.blocks.gathered.values():
         for piece in lay_out(given_blocks, layout.kind):
             piece.of(count)[...] += 1
     assert (count == 1).all()
@@ -125,7 +125,7 @@ def test_pieces_lie_aligned_one_behind_the_other_by_ascending_place(layout: Layo
 @settings(max_examples=100, deadline=None)
 @given(layout=layouts())
 def test_front_end_and_worker_lay_out_alike_whether_padding_is_cut_off_before_or_after(layout: Layout):
-    for blocks in layout.blocks.given.values():
+    for blocks in layout.blocks.gathered.values():
         assert lay_out([crop(block, layout.kind.shape) for block in blocks], layout.kind) == lay_out(
             blocks, layout.kind
         )

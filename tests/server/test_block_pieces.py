@@ -64,10 +64,10 @@ def test_bytes_come_to_their_places_however_they_are_cut(targets, cuts, beyond, 
     ends = sorted({min(cut, len(run)) for cut in cuts} | {len(run)})
     begin = 0
     for end in ends:
-        assert scatter.is_whole == (begin >= due)
+        assert scatter.is_complete == (begin >= due)
         scatter.write(np.frombuffer(run[begin:end], np.uint8))
         begin = end
-    assert scatter.is_whole
+    assert scatter.is_complete
     assert [view.tobytes() for _, view in targets] == expected
 
 
@@ -82,7 +82,7 @@ def test_a_piece_that_is_not_contiguous_comes_to_its_place_when_it_is_whole():
     scatter = Scatter([(0, out[:, 1:3])])
     scatter.write(np.arange(1, 8, dtype=np.uint8))
     assert not out.any()
-    assert not scatter.is_whole
+    assert not scatter.is_complete
     scatter.write(np.array([8], np.uint8))
-    assert scatter.is_whole
+    assert scatter.is_complete
     np.testing.assert_array_equal(out[:, 1:3].reshape(-1), np.arange(1, 9))

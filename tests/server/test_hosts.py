@@ -1,4 +1,4 @@
-"""Which hosts a mesh is made of: who gets a place, who is refused, who is missing; the test stands for the agents."""
+"""Which hosts a mesh is made of: who gets a rank, who is refused, who is missing; the test stands for the agents."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Agent:
 
     def started(self, start_id: int, **what: object) -> None:
         started = host_service_pb2.WorkerStarted(start_id=start_id, pid=self.pid, free_port=5, **what)
-        self.host.take(host_service_pb2.JoinRequest(worker_started=started))
+        self.host.handle(host_service_pb2.JoinRequest(worker_started=started))
 
     def wait_parted(self) -> str:
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
-        return self.host.parted
+        return self.host.disconnect_reason
 
     @property
     def starts_told(self) -> list[host_service_pb2.StartWorker]:
@@ -75,8 +75,8 @@ class Taking:
         self.hosts = hosts
         self.pool = ThreadPoolExecutor(1)
 
-    def take(self) -> Future:
-        return self.pool.submit(self.hosts.take)
+    def acquire(self) -> Future:
+        return self.pool.submit(self.hosts.acquire)
 
     def names(self) -> list[str]:
         workers, _ = self.take().result(PATIENCE_S)
@@ -120,7 +120,7 @@ def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_comi
 def test_a_host_that_comes_back_has_its_place_again(hosts, taking, changes):
     agents = [Agent(hosts, name) for name in "ab"]
     assert taking.names() == ["a", "b"]
-    hosts.part(agents[0].host, "its connection ended")
+    hosts.remove(agents[0].host, "its connection ended")
     assert hosts.missing() == "a (gone for 0 s: its connection ended)"
     assert changes == {"a": False, "b": True}
     gone, there = hosts.states()
@@ -136,7 +136,7 @@ def test_one_that_stands_by_takes_the_place_of_one_that_is_gone(hosts, taking):
     agents = [Agent(hosts, name) for name in "abc"]
     assert taking.names() == ["a", "b"]
     assert [(state.name, state.process_index) for state in hosts.states()] == [("a", 0), ("b", 1), ("c", -1)]
-    hosts.part(agents[0].host, "gone")
+    hosts.remove(agents[0].host, "gone")
     assert hosts.missing() == "", "there are enough"
     assert taking.names() == ["c", "b"]
     Agent(hosts, "a")
@@ -149,9 +149,9 @@ def test_spares_count_on_those_hosts_that_have_places(hosts, taking):
     taking.names()
     assert not hosts.spare_ready
     for agent in agents[:2]:
-        agent.host.take(host_service_pb2.JoinRequest(heartbeat=host_service_pb2.HostHeartbeat(spare_ready=True)))
-    assert hosts.spare_ready, "c has none, and no place"
-    hosts.part(agents[0].host, "gone")
+        agent.host.handle(host_service_pb2.JoinRequest(heartbeat=host_service_pb2.HostHeartbeat(spare_ready=True)))
+    assert hosts.spare_ready, "c has none, and no rank"
+    hosts.remove(agents[0].host, "gone")
     assert not hosts.spare_ready
 
 
@@ -160,11 +160,11 @@ def test_one_that_has_not_as_many_devices_takes_no_place(hosts, taking):
     assert taking.names() == ["a", "b"]
     assert hosts.check_devices(ready(4, 2)) is None
     Agent(hosts, "c", 2)
-    hosts.part(agents[0].host, "gone")
+    hosts.remove(agents[0].host, "gone")
     assert hosts.missing() == "a (gone for 0 s: gone)", "c stands by for b alone"
     workers = taking.take()
-    hosts.part(agents[1].host, "gone")
-    assert hosts.missing() == "a (gone for 0 s: gone)", "c has the place of b"
+    hosts.remove(agents[1].host, "gone")
+    assert hosts.missing() == "a (gone for 0 s: gone)", "c has the rank of b"
     assert not workers.done()
     Agent(hosts, "d", 4)
     assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["d", "c"]
@@ -174,11 +174,11 @@ def test_a_host_whose_name_is_there_is_to_come_again_later(hosts):
     first = Agent(hosts, "a")
     with pytest.raises(NotNowError, match="a host a is there already; give every host a --name of its own"):
         Agent(hosts, "a")
-    assert first.host.parted == ""
-    hosts.part(first.host, "its connection ended")
+    assert first.host.disconnect_reason == ""
+    hosts.remove(first.host, "its connection ended")
     again = Agent(hosts, "a")
-    hosts.part(first.host, "its connection ended")
-    assert again.host.parted == "", "the end of the former call counts nobody out"
+    hosts.remove(first.host, "its connection ended")
+    assert again.host.disconnect_reason == "", "the end of the former call counts nobody out"
     assert hosts.missing() == "1 that never joined"
 
 
@@ -196,7 +196,7 @@ def test_of_many_that_join_by_one_name_at_once_one_is_taken(hosts):
 def test_the_worker_of_a_host_that_parts_is_lost_and_says_why(hosts, taking):
     agents = [Agent(hosts, name) for name in "ab"]
     workers, _ = taking.take().result(PATIENCE_S)
-    hosts.part(agents[1].host, "its connection ended")
+    hosts.remove(agents[1].host, "its connection ended")
     assert workers[1].ended
     assert workers[1].lost.reason == "host b is gone: its connection ended"
     assert list(workers[1].link.frames()) == []
@@ -219,7 +219,7 @@ def test_hosts_of_other_device_counts_are_refused_once_the_mesh_was_formed(hosts
     assert taking.names() == ["a", "b"]
     assert hosts.check_devices(ready(2, 4)) is None
     assert [state.device_count for state in hosts.states()] == [2, 4]
-    hosts.part(agents[0].host, "gone")
+    hosts.remove(agents[0].host, "gone")
     with pytest.raises(HostRefusedError, match="has 4 devices and had 2 when the mesh was formed; give --devices 2"):
         hosts.join(hello("a", 4))
     with pytest.raises(HostRefusedError, match="c has 3 devices and those of the mesh have 2 or 4"):
@@ -234,7 +234,7 @@ def test_a_mesh_whose_devices_are_others_than_before_is_none(hosts, taking):
     assert hosts.check_devices(ready(2, 2)) is None
     assert hosts.check_devices(ready(2, 2)) is None
     wrong = hosts.check_devices(ready(2, 3))
-    assert wrong == "host b has 3 devices and its place had 2 when the mesh was formed"
+    assert wrong == "host b has 3 devices and its rank had 2 when the mesh was formed"
     assert [state.device_count for state in hosts.states()] == [2, 2]
 
 
@@ -242,13 +242,13 @@ def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):
     silent, heard = Agent(hosts, "a"), Agent(hosts, "b")
     limit_s = load_settings({}).host_silence_s
     for _ in range(int(limit_s) + 1):
-        heard.host.take(host_service_pb2.JoinRequest(heartbeat=host_service_pb2.HostHeartbeat()))
-        hosts.look(1.0)
-    assert silent.host.parted == ""
-    hosts.look(1.0)
+        heard.host.handle(host_service_pb2.JoinRequest(heartbeat=host_service_pb2.HostHeartbeat()))
+        hosts.tick(1.0)
+    assert silent.host.disconnect_reason == ""
+    hosts.tick(1.0)
     assert silent.wait_parted() == f"it was not heard of for {limit_s + 1:.0f} s"
-    assert heard.host.parted == ""
-    hosts.look(1.0)
+    assert heard.host.disconnect_reason == ""
+    hosts.tick(1.0)
     assert len(hosts._silent) == 1
 
 
@@ -269,7 +269,7 @@ def test_a_host_that_parts_before_it_has_started_a_worker_holds_up_nobody(hosts,
     workers = taking.take()
     while not idle.starts_told:
         threading.Event().wait(0.01)
-    hosts.part(idle.host, "gone")
+    hosts.remove(idle.host, "gone")
     idle.started(idle.starts_told[0].start_id)
     Agent(hosts, "b")
     assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
@@ -280,7 +280,7 @@ def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
     for i in range(40):
         agent = Agent(hosts, f"a{i}", starts=False)
         started = agent.host.start_worker(0)
-        parting = threading.Thread(target=hosts.part, args=[agent.host, "gone"])
+        parting = threading.Thread(target=hosts.remove, args=[agent.host, "gone"])
         while not agent.starts_told:
             threading.Event().wait(0.001)
         parting.start()
@@ -303,7 +303,7 @@ def test_an_end_that_an_agent_tells_is_its_workers(hosts):
     worker = agent.host.start_worker(0).result(PATIENCE_S)
     for start_id, ended in ((10**6, False), (worker.started.start_id, True)):
         told = host_service_pb2.WorkerEnded(start_id=start_id, status=-11)
-        agent.host.take(host_service_pb2.JoinRequest(worker_ended=told))
+        agent.host.handle(host_service_pb2.JoinRequest(worker_ended=told))
         assert worker.ended is ended
     assert worker.terminate() == -11
 

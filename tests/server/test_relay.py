@@ -173,7 +173,7 @@ def test_results_come_to_their_places_and_nothing_else_is_touched(name, process)
     expected = before.copy()
     rng = np.random.default_rng(2)
     for i, place in enumerate(message.execute.results):
-        kind, given = TABLE.given(exchange.plan.results[i], exchange.plan.mesh, process)
+        kind, given = TABLE.gathered(exchange.plan.results[i], exchange.plan.mesh, process)
         offset = exchange.message.execute.results[i].span.offset
         whole = np.ndarray(kind.shape, kind.dtype, buffer=expected, offset=offset)
         for piece in given:
@@ -237,7 +237,7 @@ def test_closing_waits_for_the_copy_under_way():
     copying, may_go_on, closed = threading.Event(), threading.Event(), threading.Event()
 
     class Slow:
-        is_whole = True
+        is_complete = True
 
         def write(self, data: np.ndarray) -> None:
             copying.set()
@@ -346,7 +346,7 @@ def test_the_table_knows_meshes_of_some_of_the_devices_in_any_order():
     place = placement(kind, ROWS, axes)
     assert [TABLE.held(place, mesh, p)[1] for p in (1, 2)] == [[], []]
     assert [piece.bounds for piece in TABLE.held(place, mesh, 3)[1]] == [((0, 2), (0, 2))]
-    assert [piece.bounds for piece in TABLE.given(place, mesh, 0)[1]] == [((2, 4), (0, 2))]
+    assert [piece.bounds for piece in TABLE.gathered(place, mesh, 0)[1]] == [((2, 4), (0, 2))]
 
 
 def test_the_table_is_bounded():

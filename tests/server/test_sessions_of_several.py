@@ -132,7 +132,7 @@ def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
     restarted(mesh.execute("k"), ExitKind.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
-    assert (end.reason, end.quarantined_keys) == ("host b alone failed: no", ()), (
+    assert (end.text, end.quarantined_keys) == ("host b alone failed: no", ()), (
         "a network that broke is no program's fault"
     )
     assert all(worker.ended for worker in mesh.workers)
@@ -147,7 +147,7 @@ def test_one_that_alone_has_no_memory_tells_the_caller_and_counts_against_the_pr
     assert (caught.value.reason, caught.value.message) == (Reason.OUT_OF_DEVICE_MEMORY, "no room")
     restarted(waiting, ExitKind.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
-    assert (end.reason, end.quarantined_keys) == ("host b alone failed: no room", ("k",))
+    assert (end.text, end.quarantined_keys) == ("host b alone failed: no room", ("k",))
 
 
 def test_nothing_is_in_place_of_one_that_failed(run):
@@ -194,7 +194,7 @@ def test_other_programs_end_the_mesh_before_any_is_launched(run):
     other = but("prepare", {"prepared": link_pb2.Prepared(fingerprint=b"2", plan=kernel_pb2.Plan(kernel="diff"))})
     mesh = run(FakeWorker("a"), FakeWorker("b", other))
     restarted(mesh.session.command(link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())))
-    assert "hosts a and b compiled different programs" in mesh.exit_reason.result(PATIENCE_S).reason
+    assert "hosts a and b compiled different programs" in mesh.exit_reason.result(PATIENCE_S).text
 
 
 def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):
@@ -233,7 +233,7 @@ def test_a_worker_that_saw_a_gap_ends_the_mesh_in_words(run):
     answer = mesh.execute()
     mesh.workers[1].say(0, failure=link_pb2.Failure(reason="INTERNAL", message="command 3 came after command 1"))
     restarted(answer)
-    assert "out of step: command 3 came after command 1" in mesh.exit_reason.result(PATIENCE_S).reason
+    assert "out of step: command 3 came after command 1" in mesh.exit_reason.result(PATIENCE_S).text
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
@@ -244,7 +244,7 @@ def test_an_end_of_one_ends_the_others_and_is_told_as_its_own(run, index):
     for answer in answers:
         restarted(answer, ExitKind.KILLED)
     end: ExitReason = mesh.exit_reason.result(PATIENCE_S)
-    assert end.reason == f"ended by signal 9 (SIGKILL), on host {'abc'[index]}"
+    assert end.text == f"ended by signal 9 (SIGKILL), on host {'abc'[index]}"
     assert end.kind is ExitKind.KILLED
     assert all(worker.ended for worker in mesh.workers)
     with pytest.raises(SessionEndedError):
@@ -260,8 +260,8 @@ def test_a_crash_is_blamed_on_what_ran_and_others_that_die_of_it_are_not_the_rea
     restarted(other, ExitKind.CRASHED)
     end = mesh.exit_reason.result(PATIENCE_S)
     assert end.quarantined_keys == ("bad",)
-    assert "SIGSEGV" in end.reason
-    assert "on host b" in end.reason
+    assert "SIGSEGV" in end.text
+    assert "on host b" in end.text
 
 
 def test_the_answer_comes_only_when_all_workers_have_ended(run):
@@ -294,7 +294,7 @@ def test_what_none_can_be_told_of_a_forgotten_program_ends_the_mesh(run):
     mesh.workers[1].link = full = Full(mesh.workers[1].link)
     full.room = False
     mesh.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
-    assert mesh.exit_reason.result(PATIENCE_S).reason == "a worker did not read its link"
+    assert mesh.exit_reason.result(PATIENCE_S).text == "a worker did not read its link"
 
 
 @pytest.mark.parametrize("error", [LinkClosedError, LinkFullError, ValueError])
@@ -334,14 +334,14 @@ def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(
     full.error = KeyError
     with contextlib.suppress(KeyError):  # or the mesh had ended by then
         restarted(mesh.execute())
-    assert mesh.exit_reason.result(PATIENCE_S).reason == "a command could not be sent"
+    assert mesh.exit_reason.result(PATIENCE_S).text == "a command could not be sent"
     assert mesh.session.idle
 
 
 def test_workers_that_differ_are_no_mesh(run):
     other = link_pb2.Ready(platform="gpu", devices=READY.devices)
     mesh = run(FakeWorker("a"), FakeWorker("b", but("start", {"ready": other})), ready=False)
-    assert "the platform of hosts a and b differ" in mesh.exit_reason.result(PATIENCE_S).reason
+    assert "the platform of hosts a and b differ" in mesh.exit_reason.result(PATIENCE_S).text
     with pytest.raises(CallError) as caught:
         mesh.session.ready.result(PATIENCE_S)
     assert caught.value.reason is Reason.MESH_NOT_READY
@@ -380,7 +380,7 @@ def test_arrays_on_their_way_are_signs_of_life_and_of_work(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.execute().result(PATIENCE_S)
     connection = mesh.session.connections[1]
-    assert connection.heard == 2
+    assert connection.activity == 2
     connection.worker.data_link = DataLink()
     DataLink.moved = 5
-    assert connection.heard == 7
+    assert connection.activity == 7

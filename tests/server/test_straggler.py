@@ -38,9 +38,9 @@ class Mesh:
         self.ready: Future[link_pb2.Ready] = Future()
         devices = [server_info_service_pb2.Device(id=i, process_index=i) for i in range(workers)]
         self.ready.set_result(link_pb2.Ready(devices=devices, platform="cpu"))
-        self.lag = StragglerDetector(self.connections, self.ready, LIMIT_S)
+        self.detector = StragglerDetector(self.connections, self.ready, LIMIT_S)
 
-    def looks(self, seconds: int) -> StopRequest | None:
+    def checks(self, seconds: int) -> StopRequest | None:
         """Looks once a second, and hears of every worker in between."""
         for _ in range(seconds):
             for connection in self.connections:
@@ -48,7 +48,7 @@ class Mesh:
                     late_seconds=connection.heartbeat.late_seconds + self.late[connection.index],
                     cpu_seconds=connection.heartbeat.cpu_seconds + self.at_work[connection.index],
                 )
-            if (stop := self.lag.look(self.commands, 1.0)) is not None:
+            if (stop := self.detector.check(self.commands, 1.0)) is not None:
                 return stop
         return None
 
@@ -61,10 +61,10 @@ def run(*device_ids: int, kind: str = "execute") -> Command:
 def test_one_that_has_not_answered_what_the_others_have_is_given_up():
     command = run(0, 1)
     mesh = Mesh(command)
-    assert mesh.looks(1) is None
+    assert mesh.checks(1) is None
     command.answers[0] = ANSWER
-    assert mesh.looks(6) is None
-    assert mesh.looks(1) == StopRequest("h1 was 6 s behind the other hosts in running kernel diff")
+    assert mesh.checks(6) is None
+    assert mesh.checks(1) == StopRequest("h1 was 6 s behind the other hosts in running kernel diff")
 
 
 def test_one_that_takes_no_part_is_not_waited_for():
@@ -72,7 +72,7 @@ def test_one_that_takes_no_part_is_not_waited_for():
     command = run(0)
     mesh = Mesh(command)
     command.answers[1] = ANSWER
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_one_that_gets_on_is_not_behind():
@@ -80,11 +80,11 @@ def test_one_that_gets_on_is_not_behind():
     mesh = Mesh(command)
     command.answers[0] = ANSWER
     for second in range(20):
-        command.in_place[1] = second
-        assert mesh.looks(1) is None
+        command.gathered_bytes[1] = second
+        assert mesh.checks(1) is None
     for parts in range(20):
         mesh.workers[1].data_link = SimpleNamespace(moved_for=lambda call_id, parts=parts: parts)
-        assert mesh.looks(1) is None
+        assert mesh.checks(1) is None
 
 
 def test_a_head_that_one_has_answered_is_looked_at_too():
@@ -92,18 +92,18 @@ def test_a_head_that_one_has_answered_is_looked_at_too():
     command = run(0, 1)
     mesh = Mesh(command)
     command.answers[0] = ANSWER
-    command.in_place[0] = math.inf
-    assert mesh.looks(6) is None
-    assert mesh.looks(3) is not None
+    command.gathered_bytes[0] = math.inf
+    assert mesh.checks(6) is None
+    assert mesh.checks(3) is not None
 
 
 def test_a_host_of_half_the_speed_is_no_fault():
     command = run(0, 1)
     mesh = Mesh(command)
-    assert mesh.looks(20) is None
+    assert mesh.checks(20) is None
     command.answers[0] = ANSWER
-    assert mesh.looks(20) is None
-    assert mesh.looks(3) is not None
+    assert mesh.checks(20) is None
+    assert mesh.checks(3) is not None
 
 
 def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
@@ -112,8 +112,8 @@ def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
     mesh = Mesh(command)
     failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")
     command.answers[0] = link_pb2.WorkerMessage(failure=failure)
-    assert mesh.looks(6) is None
-    stop = mesh.looks(1)
+    assert mesh.checks(6) is None
+    stop = mesh.checks(1)
     assert stop is not None
     assert (stop.reason, stop.culprit, stop.is_program_fault) == ("host h0 alone failed: no room", command, True)
     assert stop.error is not None
@@ -125,8 +125,8 @@ def test_where_several_failed_the_one_that_says_nothing_is_the_reason():
     mesh = Mesh(command, workers=3)
     failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")
     command.answers.update({i: link_pb2.WorkerMessage(failure=failure) for i in (0, 1)})
-    assert mesh.looks(6) is None
-    assert mesh.looks(1) == StopRequest("h2 was 6 s behind the other hosts in running kernel diff")
+    assert mesh.checks(6) is None
+    assert mesh.checks(1) == StopRequest("h2 was 6 s behind the other hosts in running kernel diff")
 
 
 @pytest.mark.parametrize("kind", ["start_profile", "stop_profile"])
@@ -134,30 +134,30 @@ def test_the_files_of_a_profile_take_as_long_as_they_take(kind):
     command = run(kind=kind)
     mesh = Mesh(command)
     command.answers[0] = ANSWER
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_compilations_take_as_long_as_they_take():
     command = run(kind="prepare")
     mesh = Mesh(command)
     command.answers[0] = ANSWER
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_a_host_without_a_processor_is_given_up_though_all_wait_for_it():
     mesh = Mesh(run(0, 1))
     mesh.late[1] = 0.9
-    assert mesh.looks(4) is None
-    told = "h1 got almost no processor (late for 90% of the time) while running kernel diff"
-    assert mesh.looks(1) == StopRequest(told)
+    assert mesh.checks(4) is None
+    told = "h1 got almost no CPU time (late for 90% of the time) while running kernel diff"
+    assert mesh.checks(1) == StopRequest(told)
 
 
 def test_one_that_gets_none_any_more_is_given_up_as_soon():
     mesh = Mesh(run(0, 1))
-    assert mesh.looks(60) is None
+    assert mesh.checks(60) is None
     mesh.late[1] = 0.9
-    assert mesh.looks(2) is None
-    assert mesh.looks(2) is not None
+    assert mesh.checks(2) is None
+    assert mesh.checks(2) is not None
 
 
 def test_what_one_program_after_the_other_stood_still_is_added_up():
@@ -166,90 +166,90 @@ def test_what_one_program_after_the_other_stood_still_is_added_up():
     mesh.late[1] = 0.9
     for _ in range(4):
         mesh.commands[:] = []
-        assert mesh.looks(5) is None
+        assert mesh.checks(5) is None
         mesh.commands[:] = [run(0, 1)]
-        assert mesh.looks(1) is None
-    assert mesh.looks(1) is not None
+        assert mesh.checks(1) is None
+    assert mesh.checks(1) is not None
 
 
 def test_what_is_late_before_a_command_is_no_trouble_of_that():
     mesh = Mesh()
     mesh.late[1] = 100.0
-    assert mesh.looks(1) is None
+    assert mesh.checks(1) is None
     mesh.commands[:] = [run(0, 1)]
     mesh.connections[1].heartbeat = link_pb2.Heartbeat(late_seconds=200.0)  # on its way when the command was sent
     mesh.late[1] = 0.0
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_a_pause_that_the_front_end_shared_is_no_fault():
     """The clock of a worker on the same host has gone on, and looks are all that counts."""
     mesh = Mesh(run(0, 1))
-    assert mesh.looks(10) is None
+    assert mesh.checks(10) is None
     mesh.late[0] = 100.0
-    assert mesh.looks(1) is None
+    assert mesh.checks(1) is None
     mesh.late[0] = 0.0
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_a_single_pause_is_borne_however_long():
     mesh = Mesh(run(0, 1))
-    assert mesh.looks(20) is None
+    assert mesh.checks(20) is None
     mesh.connections[1].heartbeat = link_pb2.Heartbeat(late_seconds=100.0)
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_one_that_gets_a_processor_again_in_time_is_kept():
     mesh = Mesh(run(0, 1))
     for _ in range(10):
         mesh.late[1] = 0.9
-        assert mesh.looks(2) is None
+        assert mesh.checks(2) is None
         mesh.late[1] = 0.0
-        assert mesh.looks(10) is None
+        assert mesh.checks(10) is None
 
 
 def test_hosts_that_wait_for_a_slow_network_are_left_alone():
     mesh = Mesh(run(0, 1))
     mesh.late[:] = [0.0, 0.3]
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_workers_of_a_busy_machine_are_late_alike():
     mesh = Mesh(run(0, 1, 2), workers=3)
     mesh.late[:] = [0.3, 0.8, 0.9]
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_one_that_works_may_be_late():
     """Python's lock may be held for long, by what makes a program, say."""
     mesh = Mesh(run(0, 1))
     mesh.late[1] = mesh.at_work[1] = 0.9
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_one_that_has_no_part_in_it_may_be_starved():
     mesh = Mesh(run(0, 1), workers=3)
     mesh.late[2] = 1.0
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_what_one_was_late_without_having_a_part_is_forgotten():
     mesh = Mesh(run(0, 1), workers=3)
     mesh.late[2] = 0.9
-    assert mesh.looks(20) is None
+    assert mesh.checks(20) is None
     mesh.late[2] = 0.0
     mesh.commands[:] = [run(0, 1, 2)]
-    assert mesh.looks(20) is None
+    assert mesh.checks(20) is None
 
 
 def test_what_was_late_long_ago_is_forgotten():
     mesh = Mesh(run(0, 1))
     mesh.late[1] = 0.9
-    assert mesh.looks(4) is None
+    assert mesh.checks(4) is None
     mesh.late[1], mesh.commands[:] = 0.0, []
-    assert mesh.looks(3600) is None
+    assert mesh.checks(3600) is None
     mesh.commands[:] = [run(0, 1)]
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None
 
 
 def test_no_one_is_late_for_longer_than_was_looked():
@@ -259,7 +259,7 @@ def test_no_one_is_late_for_longer_than_was_looked():
         if look % 16 == 0:
             told = link_pb2.Heartbeat(late_seconds=look / 4 * 1.5)
             mesh.connections[1].heartbeat = told
-        stop = mesh.lag.look(mesh.commands, 0.25)
+        stop = mesh.detector.check(mesh.commands, 0.25)
         if stop is not None:
             assert "(late for 38% of the time)" in stop.reason
             return
@@ -269,12 +269,12 @@ def test_no_one_is_late_for_longer_than_was_looked():
 def test_several_that_get_no_processor_are_named():
     mesh = Mesh(run(0, 1, 2), workers=3)
     mesh.late[:] = [0.9, 0.0, 0.75]
-    stop = mesh.looks(5)
+    stop = mesh.checks(5)
     assert stop is not None
-    assert stop.reason.startswith("h0 and h2 got almost no processor (late for 90% and 75% of the time) while")
+    assert stop.reason.startswith("h0 and h2 got almost no CPU time (late for 90% and 75% of the time) while")
 
 
 def test_a_mesh_without_work_may_stand_still():
     mesh = Mesh()
     mesh.late[1] = 1.0
-    assert mesh.looks(100) is None
+    assert mesh.checks(100) is None

@@ -43,7 +43,7 @@ class Source:
         self._closed = threading.Event()
         self._left = [FakeWorker("a", but("start"))]
 
-    def take(self) -> tuple[Sequence[Any], bool]:
+    def acquire(self) -> tuple[Sequence[Any], bool]:
         if self._left:
             self._left[0].die(1)
             return [self._left.pop()], False
@@ -51,10 +51,10 @@ class Source:
         self._closed.wait()
         raise RuntimeError
 
-    def look(self, passed_s: float) -> None:
+    def tick(self, passed_s: float) -> None:
         pass
 
-    def renew(self) -> None:
+    def start_spares(self) -> None:
         pass
 
     def close(self) -> None:

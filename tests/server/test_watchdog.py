@@ -27,8 +27,8 @@ class Session:
 
     def __init__(self, *commands: Command, ready: bool = True) -> None:
         self.ready: Future[None] = Future()
-        self.heard = 1
-        self.unheard = False
+        self.activity = 1
+        self.has_unread = False
         self.cpu_ticks = 0
         self.heartbeat = link_pb2.Heartbeat()
         self.worker = self
@@ -65,16 +65,16 @@ def looked_at(
     """Looks at a session that gives signs of life, once a second."""
     watch = watch or Watch(session, LIMITS, stood_by=stood_by)
     for _ in range(seconds):
-        session.heard += 1
-        if (stop := watch.look(1.0)) is not None:
+        session.activity += 1
+        if (stop := watch.check(1.0)) is not None:
             return stop
     return None
 
 
 def unheard(session: Session, seconds: int, *, stood_by: bool = False) -> StopRequest | None:
     watch = Watch(session, LIMITS, stood_by=stood_by)
-    watch.look(1.0)
-    return next((stop for _ in range(seconds) if (stop := watch.look(1.0))), None)
+    watch.check(1.0)
+    return next((stop for _ in range(seconds) if (stop := watch.check(1.0))), None)
 
 
 def test_a_program_may_run_up_to_the_limit():
@@ -150,7 +150,7 @@ def test_three_seconds_without_a_sign_of_life_are_too_many():
 
 def test_signs_of_life_that_wait_to_be_read_count():
     session = Session()
-    session.unheard = True
+    session.has_unread = True
     assert unheard(session, 100) is None
 
 
@@ -158,10 +158,10 @@ def test_a_worker_that_works_may_be_late_but_not_for_ever():
     def silent(seconds: int) -> StopRequest | None:
         session = Session()
         watch = Watch(session, LIMITS, stood_by=False)
-        watch.look(1.0)
+        watch.check(1.0)
         for _ in range(seconds):
             session.cpu_ticks += 1
-            if (stop := watch.look(1.0)) is not None:
+            if (stop := watch.check(1.0)) is not None:
                 return stop
         return None
 
@@ -177,7 +177,7 @@ def test_a_worker_may_be_silent_while_it_starts_but_not_for_ever():
 
 def test_a_worker_that_stood_by_answers_at_once():
     session = Session(ready=False)
-    assert session.heard == 1, "that it stood by"
+    assert session.activity == 1, "that it stood by"
     assert unheard(session, 4, stood_by=True) == StopRequest("the worker did not answer for 4 s")
     assert unheard(session, 3) is None
 
@@ -195,14 +195,14 @@ def test_a_worker_that_stood_by_answers_at_once():
 )
 def test_an_end_is_told_in_words_and_blames_what_ran(status, reason, blamed, is_fault):
     end = exit_reason_of(status, None, suspects([run("diff"), run("next")], ()))
-    assert (end.reason, end.quarantined_keys, end.is_fault) == (reason, blamed, is_fault)
+    assert (end.text, end.quarantined_keys, end.is_fault) == (reason, blamed, is_fault)
 
 
 def test_what_ran_when_memory_ran_out_is_suspect_and_not_blamed():
     ran, waits = run("diff"), run("next")
     end = exit_reason_of(-signal.SIGKILL, None, suspects([ran, waits], ()), oom_killed=True)
     assert (end.is_suspect(ran), end.is_suspect(waits), end.quarantined_keys, end.is_fault) == (True, False, (), False)
-    assert "memory ran out" in end.reason
+    assert "memory ran out" in end.text
     for status in (-signal.SIGTERM, -signal.SIGKILL):
         assert not exit_reason_of(status, None, [ran], oom_killed=status == -signal.SIGTERM).is_suspect(ran)
 
@@ -283,17 +283,17 @@ def test_the_ledger_knows_what_runs_by_name_and_what_ran():
     assert not pending_commands.open(4, command)
 
 
-def test_only_faults_soon_after_the_start_count_as_short_lives():
+def test_only_faults_soon_after_the_start_count_as_short_sessions():
     mesh_history = MeshHistory()
-    for short_lives, end in enumerate([exit_reason_of(1, None, ()), exit_reason_of(-signal.SIGSEGV, None, ())], 1):
-        mesh_history.became_ready()
-        mesh_history.ended(end)
-        assert mesh_history.short_lives == short_lives
-    mesh_history.ended(exit_reason_of(1, None, ()))
-    assert mesh_history.short_lives == 2, "one that was never ready is counted as a start that failed"
-    mesh_history.became_ready()
-    mesh_history.ended(exit_reason_of(-signal.SIGKILL, None, ()))
-    assert mesh_history.short_lives == 0
+    for short_sessions, end in enumerate([exit_reason_of(1, None, ()), exit_reason_of(-signal.SIGSEGV, None, ())], 1):
+        mesh_history.record_ready()
+        mesh_history.record_exit(end)
+        assert mesh_history.short_sessions == short_sessions
+    mesh_history.record_exit(exit_reason_of(1, None, ()))
+    assert mesh_history.short_sessions == 2, "one that was never ready is counted as a start that failed"
+    mesh_history.record_ready()
+    mesh_history.record_exit(exit_reason_of(-signal.SIGKILL, None, ()))
+    assert mesh_history.short_sessions == 0
     state = mesh_history.state(spare_ready=True)
     assert (state.ready, state.restarts, state.last_exit_reason) == (False, 4, "ended by signal 9 (SIGKILL)")
     assert state.spare_ready

@@ -346,7 +346,7 @@ def test_a_real_worker_is_started_killed_and_let_go_of():
         worker.kill()
         while not (message := said.get(timeout=PATIENCE_S)).HasField("worker_ended"):
             pass
-        worker.has_ended(message.worker_ended.status)
+        worker.set_exited(message.worker_ended.status)
         assert worker.terminate() == -signal.SIGKILL
         worker.kill()
         assert worker.terminate() == -signal.SIGKILL

@@ -22,7 +22,7 @@ from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey
 from shardcall_server.agent.agent import Agent, AgentRefusedError, AgentSettings
 from shardcall_server.agent.own_address import address_towards
 from shardcall_server.compilation.program_store import own_program_dir
-from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAMES
+from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAME_RULE
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import LogLevel, usual_cache_dir
@@ -69,7 +69,7 @@ def worker(
             raise _UsageError(f"a host of a mesh needs Linux, and this is {platform.system()}")
         server = _parse_join(join)
         if name and not HOST_NAME.fullmatch(name):
-            raise _UsageError(f"--name is {name!r}; give {HOST_NAMES}")
+            raise _UsageError(f"--name is {name!r}; give {HOST_NAME_RULE}")
         encryption = find_tls(server, tls, ca_certificate, client_certificate, client_key)
         find = partial(find_token, server, None, encrypted=encryption is not None or tls is False, admin=True)
         find()  # what the environment says is wrong now, or never

@@ -270,7 +270,7 @@ class Visit:
             self._slot.close()
         if not self._settings.shared_memory:
             start.socket_path = ""
-        (process,), stood_by = self._workers.take()
+        (process,), stood_by = self._workers.acquire()
         assert isinstance(process, WorkerProcess)
         slot = WorkerSlot(process, start, self._settings.program_dir, partial(self._say_of, start.start_id))
         with self._speaking:
@@ -310,7 +310,7 @@ class Visit:
             # The first worker has the machine to itself; where none is asked for, this host stands by.
             if workers is not None and (slot is not None or waiting_s > _STANDS_BY_S):
                 try:
-                    workers.renew()
+                    workers.start_spares()
                     if slot is not None:
                         slot.trim()
                 except Exception:  # whatever it is, the host lives

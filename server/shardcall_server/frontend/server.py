@@ -144,7 +144,7 @@ class FrontEnd:
         info = self._register()
         self._telemetry.expose(
             info.usage,
-            self._supervisor.ends,
+            self._supervisor.exit_counts,
             self._disk_use,
             self._autotuner,
             self._host_resources.array_table.max_bytes,

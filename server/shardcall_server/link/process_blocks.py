@@ -57,11 +57,11 @@ class Blocks:
 
     Attributes:
         held: those that its devices hold.
-        given: of these, those that it gives when the array is gathered: no process before it holds them.
+        gathered: of these, those that it gives when the array is gathered: no process before it holds them.
     """
 
     held: Mapping[int, frozenset[Bounds]]
-    given: Mapping[int, frozenset[Bounds]]
+    gathered: Mapping[int, frozenset[Bounds]]
 
 
 def blocks_of(holders: Iterable[tuple[int, Bounds]]) -> Blocks:

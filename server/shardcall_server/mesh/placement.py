@@ -189,7 +189,7 @@ def _shards(array: jax.Array) -> dict[Bounds, np.ndarray]:
 
 
 def _given(array: jax.Array) -> frozenset[Bounds]:
-    return blocks_of(_holders(array.sharding, array.shape)).given.get(jax.process_index(), frozenset())
+    return blocks_of(_holders(array.sharding, array.shape)).gathered.get(jax.process_index(), frozenset())
 
 
 def _holders(sharding: jax.sharding.Sharding, shape: tuple[int, ...]) -> list[tuple[int, Bounds]]:

@@ -114,9 +114,9 @@ class MeshSupervisor:
             state.missing = self._hosts.missing()
         return state
 
-    def ends(self) -> Mapping[str, int]:
+    def exit_counts(self) -> Mapping[str, int]:
         """How often the mesh ended, by kind."""
-        return {kind.value: count for kind, count in self._mesh_history.ends.items()}
+        return {kind.value: count for kind, count in self._mesh_history.exit_counts.items()}
 
     def mesh(self, call: ServerCall) -> ReadyMesh:
         """The mesh, once it answers.
@@ -193,9 +193,9 @@ class MeshSupervisor:
         self._waiting.clear()
 
     def _keep_spare(self, passed_s: float) -> None:
-        self._workers.look(passed_s)
+        self._workers.tick(passed_s)
         if self._mesh_history.is_ready:
-            self._workers.renew()
+            self._workers.start_spares()
 
     def _supervise(self) -> None:
         while not self._stopping.is_set():
@@ -209,7 +209,7 @@ class MeshSupervisor:
                 elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready and self._hosts is None:
                     self._mesh.set_exception(error)
                     return
-            faults = max(self._failures, self._mesh_history.short_lives)
+            faults = max(self._failures, self._mesh_history.short_sessions)
             self._stopping.wait(_BACK_OFF_S[min(faults, len(_BACK_OFF_S) - 1)])
 
     def _run_session(self) -> BaseException | None:
@@ -220,7 +220,7 @@ class MeshSupervisor:
         """
         log = structlog.get_logger()
         try:
-            workers, stood_by = self._workers.take()
+            workers, stood_by = self._workers.acquire()
             try:
                 session = self._open_session(workers)
             except BaseException:
@@ -234,7 +234,7 @@ class MeshSupervisor:
             self._watchdog.watch(session, stood_by=stood_by)
             session.ready.add_done_callback(partial(self._try_to_make_ready, session))
             try:
-                end = session.run()
+                reason = session.run()
             finally:
                 self._on_end(session.epoch)
         except Exception as error:
@@ -244,14 +244,14 @@ class MeshSupervisor:
             return error
         if not self._stopping.is_set():
             of_one = {"pid": session.pid} if self._hosts is None else {}
-            log.warning("the mesh ended and is started again", reason=end.reason, **of_one)
-        self._ended(end)
+            log.warning("the mesh ended and is started again", reason=reason.text, **of_one)
+        self._ended(reason)
         # A spare that was lost when it was needed says nothing about the next, which is a new one.
         return None if stood_by else session.ready.exception()
 
-    def _ended(self, end: ExitReason) -> None:
+    def _ended(self, reason: ExitReason) -> None:
         with self._lock:
-            self._mesh_history.ended(end)
+            self._mesh_history.record_exit(reason)
             self._on_change(False)
 
     def _try_to_make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
@@ -290,7 +290,7 @@ class MeshSupervisor:
             if mesh.session.ended or self._mesh_history.is_ready or mesh.session is not self.session:
                 return
             self._never_ready = False
-            self._mesh_history.became_ready()
+            self._mesh_history.record_ready()
             self._last = mesh
             self._mesh.set_result(mesh)
             self._on_change(True)

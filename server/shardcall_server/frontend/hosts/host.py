@@ -36,9 +36,9 @@ class Host:
     def __init__(self, hello: host_service_pb2.Hello, *, shares_memory: bool) -> None:
         self.hello = hello
         self.name = hello.name
-        self.heard = 0
+        self.activity = 0
         self.spare_ready = False
-        self.parted = ""
+        self.disconnect_reason = ""
         """Why it is gone; empty while it is not."""
         self.is_refused = False
         """Whether it need not come again as it is."""
@@ -82,10 +82,10 @@ class Host:
         if link_listener is not None:
             message.socket_path, message.ticket = link_listener.path, link_listener.ticket
         with self._lock:
-            if self.parted:
+            if self.disconnect_reason:
                 if link_listener is not None:
                     link_listener.close()
-                started.set_exception(HostGoneError(self.parted))
+                started.set_exception(HostGoneError(self.disconnect_reason))
                 return started
             self._starting = start_id, index, link_listener, started
         self._send(host_service_pb2.JoinResponse(start_worker=message))
@@ -99,9 +99,9 @@ class Host:
         except OSError:
             return None
 
-    def take(self, message: host_service_pb2.JoinRequest | Chunk) -> None:
+    def handle(self, message: host_service_pb2.JoinRequest | Chunk) -> None:
         """Takes what the agent says."""
-        self.heard += 1
+        self.activity += 1
         worker = self._worker
         if isinstance(message, Chunk):
             if worker is not None:
@@ -112,14 +112,14 @@ class Host:
                 self.spare_ready = message.heartbeat.spare_ready
                 if worker is not None:
                     worker.cpu_ticks = message.heartbeat.worker_cpu_ticks
-                    worker.relayed.has_arrived(message.heartbeat.arriving_call_id, message.heartbeat.arrived_bytes)
+                    worker.relayed.set_arrived(message.heartbeat.arriving_call_id, message.heartbeat.arrived_bytes)
             case "worker_started":
                 self._started(message.worker_started)
             case "worker_ended":
                 if worker is not None and worker.started.start_id == message.worker_ended.start_id:
-                    worker.has_ended(message.worker_ended.status)
+                    worker.set_exited(message.worker_ended.status)
             case "leaving":
-                self.part(_LEFT)
+                self.disconnect(_LEFT)
             case "results":
                 self._results_of = message.results.call_id
             case "worker_message":
@@ -145,9 +145,9 @@ class Host:
             return
         with self._lock:
             self._worker = worker
-            parted = self.parted
+            parted = self.disconnect_reason
         if parted:
-            worker.is_lost(f"host {self.name} is gone: {parted}")
+            worker.set_lost(f"host {self.name} is gone: {parted}")
         told.set_result(worker)
 
     def _give_up(self, start_id: int, told: Future[HostedWorker]) -> None:
@@ -158,12 +158,12 @@ class Host:
         stop = host_service_pb2.StopWorker(start_id=start_id)
         self._send(host_service_pb2.JoinResponse(stop_worker=stop))
 
-    def part(self, reason: str) -> None:
+    def disconnect(self, reason: str) -> None:
         """Ends the agent's call, and with it its worker; the first reason stands."""
         with self._lock:
-            if self.parted:
+            if self.disconnect_reason:
                 return
-            self.parted = reason
+            self.disconnect_reason = reason
             starting, self._starting = self._starting, None
             worker = self._worker
         if starting is not None:
@@ -171,7 +171,7 @@ class Host:
                 starting[2].close()
             starting[3].set_exception(HostGoneError(reason))
         if worker is not None:
-            worker.is_lost(f"host {self.name} is gone: {reason}")
+            worker.set_lost(f"host {self.name} is gone: {reason}")
         self._outbox.put(None)
 
 

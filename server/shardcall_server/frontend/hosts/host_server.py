@@ -19,7 +19,7 @@ from shardcall_server.frontend.access.session_sockets import open_session_socket
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError
-from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAMES
+from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAME_RULE
 from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
 from shardcall_server.frontend.observability.sparse_warning import SparseWarning
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
@@ -105,23 +105,25 @@ class HostServer:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except NotNowError as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        context.add_callback(lambda: self._hosts.part(host, _CONNECTION_ENDED))
+        context.add_callback(lambda: self._hosts.remove(host, _CONNECTION_ENDED))
         threading.Thread(target=self._read, args=[host, requests], name="host-read", daemon=True).start()
         yield from host.outgoing()
         code = grpc.StatusCode.FAILED_PRECONDITION if host.is_refused else grpc.StatusCode.UNAVAILABLE
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT if host.parted == _NONSENSE else code, host.parted)
+        context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT if host.disconnect_reason == _NONSENSE else code, host.disconnect_reason
+        )
 
     def _read(self, host: Host, requests: Iterator[Any]) -> None:
         try:
             for request in requests:
                 if request is _MALFORMED:
-                    self._hosts.part(host, _NONSENSE)
+                    self._hosts.remove(host, _NONSENSE)
                     return
-                host.take(request)
+                host.handle(request)
         except Exception as error:  # noqa: BLE001  # gRPC's, when the call ends; or what no agent of ours says
             if not isinstance(error, grpc.RpcError):
                 structlog.get_logger().warning("a host's call ended", host=host.name, reason=repr(error))
-        self._hosts.part(host, _CONNECTION_ENDED)
+        self._hosts.remove(host, _CONNECTION_ENDED)
 
 
 def _parse(data: bytes) -> Any:
@@ -141,7 +143,7 @@ def _hello(requests: Iterator[Any], context: grpc.ServicerContext) -> host_servi
     patience.cancel()
     if not isinstance(first, host_service_pb2.JoinRequest) or not HOST_NAME.fullmatch(first.hello.name):
         context.abort(
-            grpc.StatusCode.INVALID_ARGUMENT, f"the first message is to be a Hello with a name of {HOST_NAMES}"
+            grpc.StatusCode.INVALID_ARGUMENT, f"the first message is to be a Hello with a name of {HOST_NAME_RULE}"
         )
     hello: host_service_pb2.Hello = first.hello
     return hello

@@ -16,8 +16,8 @@ from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import host_service_pb2
 
-_OWN_END_S = 0.5  # a process that has closed its link is about to end; what it ends with tells why
-_TOLD_END_S = 2.0
+_EXIT_S = 0.5  # a process that has closed its link is about to end; what it ends with tells why
+_KILL_S = 2.0
 
 
 class HostedWorker:
@@ -52,7 +52,7 @@ class HostedWorker:
         self.link: WorkerLink = relayed if link is None else Link(link)
         self.cpu_ticks = 0
         self._ask_to_stop = ask_to_stop
-        self._has_ended = threading.Event()
+        self._exited = threading.Event()
         self._status = -signal.SIGKILL
         self._pidfd_lock = threading.Lock()  # its number is another's as soon as it is closed
         self._pidfd = -1
@@ -71,24 +71,24 @@ class HostedWorker:
     @property
     def ended(self) -> bool:
         """Whether it is known to be gone."""
-        return self._has_ended.is_set()
+        return self._exited.is_set()
 
-    def has_ended(self, status: int) -> None:
+    def set_exited(self, status: int) -> None:
         """Tells what the agent says: that it has ended, and how."""
         self._status = status
-        self._has_ended.set()
+        self._exited.set()
         if self.data_link is not None:  # a link of its own ends when all has been read that it said
             self.link.close()
 
-    def is_lost(self, reason: str) -> None:
+    def set_lost(self, reason: str) -> None:
         """Tells that its agent is gone."""
         self.lost = self.lost or StopRequest(reason)
         self.kill()
-        self._has_ended.set()
+        self._exited.set()
 
     def wait(self, timeout_s: float) -> bool:
         """Whether it has ended, after waiting for that."""
-        return self._has_ended.wait(timeout_s)
+        return self._exited.wait(timeout_s)
 
     def terminate(self) -> int:
         """Ends it; returns its exit status, or minus the signal that ended it.
@@ -96,9 +96,9 @@ class HostedWorker:
         Until it returns, a worker on this host may write to memory that it shares.
         """
         self.link.close()
-        if not self.wait(_OWN_END_S):
+        if not self.wait(_EXIT_S):
             self.kill()
-            self.wait(_TOLD_END_S)
+            self.wait(_KILL_S)
         if self._pidfd >= 0:
             ended = select.poll()
             ended.register(self._pidfd, select.POLLIN)

@@ -31,8 +31,8 @@ class NotNowError(Exception):
 
 
 @dataclass
-class _Place:
-    """A place in the mesh: one process.
+class _Rank:
+    """A rank in the mesh: one process.
 
     Attributes:
         name: of the host that has it, or had it last.
@@ -50,7 +50,7 @@ class _Place:
 class Hosts:
     """Where the workers of a mesh of several hosts come from.
 
-    The first hosts that join get the places; one that parts keeps its place for when it is back, unless another stands
+    The first hosts that join get the ranks; one that parts keeps its rank for when it is back, unless another stands
     by to take it.
 
     Args:
@@ -63,7 +63,7 @@ class Hosts:
         self._on_change = on_change
         self._changed = threading.Condition()
         self._present: dict[str, Host] = {}
-        self._places: list[_Place] = []
+        self._ranks: list[_Rank] = []
         self._versions: server_info_service_pb2.Versions | None = None
         self._silent: dict[Host, tuple[int, float]] = {}
         self._closed = False
@@ -86,26 +86,26 @@ class Hosts:
             self._present[hello.name] = host
             self._on_change(hello.name, True)
             self._versions = self._versions or hello.versions
-            for place in self._places:
-                if place.name == hello.name:
-                    place.since = 0.0
+            for rank in self._ranks:
+                if rank.name == hello.name:
+                    rank.since = 0.0
             self._changed.notify_all()
         structlog.get_logger().info("a host joined", host=hello.name, address=hello.address, **self._count())
         return host
 
-    def part(self, host: Host, reason: str) -> None:
+    def remove(self, host: Host, reason: str) -> None:
         """Counts a host out."""
-        host.part(reason)
+        host.disconnect(reason)
         with self._changed:
             if self._present.get(host.name) is not host:
                 return
             del self._present[host.name]
             self._on_change(host.name, False)
-            for place in self._places:
-                if place.name == host.name:
-                    place.since, place.reason = time.monotonic(), host.parted
+            for rank in self._ranks:
+                if rank.name == host.name:
+                    rank.since, rank.reason = time.monotonic(), host.disconnect_reason
             self._changed.notify_all()
-        structlog.get_logger().warning("a host parted", host=host.name, reason=host.parted, **self._count())
+        structlog.get_logger().warning("a host parted", host=host.name, reason=host.disconnect_reason, **self._count())
 
     def _count(self) -> dict[str, object]:
         return {"present": len(self._present), "needed": self._settings.hosts}
@@ -122,14 +122,14 @@ class Hosts:
                 f"host {hello.name} has JAX {versions.jax} (jaxlib {versions.jaxlib}) and the hosts that joined first "
                 f"have {first.jax} ({first.jaxlib}); install the same, or restart the server to change all"
             )
-        for place in self._places:
-            if place.name == hello.name and hello.devices and place.device_count not in {0, hello.devices}:
+        for rank in self._ranks:
+            if rank.name == hello.name and hello.devices and rank.device_count not in {0, hello.devices}:
                 raise HostRefusedError(
-                    f"host {hello.name} has {hello.devices} devices and had {place.device_count} when the mesh was "
-                    f"formed; give --devices {place.device_count}, or restart the server to change the mesh"
+                    f"host {hello.name} has {hello.devices} devices and had {rank.device_count} when the mesh was "
+                    f"formed; give --devices {rank.device_count}, or restart the server to change the mesh"
                 )
-        counts = {place.device_count for place in self._places} or {0}
-        if hello.devices and not counts & {0, hello.devices}:  # there is no place that it could ever take
+        counts = {rank.device_count for rank in self._ranks} or {0}
+        if hello.devices and not counts & {0, hello.devices}:  # there is no rank that it could ever take
             raise HostRefusedError(
                 f"host {hello.name} has {hello.devices} devices and those of the mesh have "
                 f"{' or '.join(map(str, sorted(counts)))}; give --devices so many, or restart the server to change "
@@ -138,12 +138,12 @@ class Hosts:
 
     @property
     def spare_ready(self) -> bool:
-        """Whether a spare stands by on every host that has a place."""
+        """Whether a spare stands by on every host that has a rank."""
         with self._changed:
-            there = [self._present.get(place.name) for place in self._places]
+            there = [self._present.get(rank.name) for rank in self._ranks]
         return bool(there) and all(host is not None and host.spare_ready for host in there)
 
-    def take(self) -> tuple[Sequence[Worker], bool]:
+    def acquire(self) -> tuple[Sequence[Worker], bool]:
         """Waits until enough hosts are there, and has each start a worker; see `WorkerSource`."""
         while True:
             hosts = self._wait_for_hosts()
@@ -152,7 +152,7 @@ class Hosts:
             workers: list[HostedWorker] = []
             for host, started in zip(hosts, starting, strict=True):
                 if not started.done():
-                    self.part(host, f"it did not start a worker within {_START_S:g} s")
+                    self.remove(host, f"it did not start a worker within {_START_S:g} s")
                 elif started.exception() is None:
                     workers.append(started.result())
                     if host is hosts[0] and not started.result().started.free_port:
@@ -166,7 +166,7 @@ class Hosts:
 
     def _refuse(self, host: Host, reason: str) -> None:
         host.is_refused = True
-        self.part(host, reason)
+        self.remove(host, reason)
 
     def _wait_for_hosts(self) -> list[Host]:
         with self._changed:
@@ -176,46 +176,46 @@ class Hosts:
                 self._changed.wait()
             if self._closed:
                 raise RuntimeError("the server is shutting down")
-            self._places += [_Place("") for _ in names[len(self._places) :]]
-            for place, name in zip(self._places, names, strict=True):
-                place.name, place.since = name or "", 0.0
-            return [self._present[place.name] for place in self._places]
+            self._ranks += [_Rank("") for _ in names[len(self._ranks) :]]
+            for rank, name in zip(self._ranks, names, strict=True):
+                rank.name, rank.since = name or "", 0.0
+            return [self._present[rank.name] for rank in self._ranks]
 
     def _assign(self) -> list[str | None]:
-        """Who has each place: the host that had it, or one that stands by and has as many devices; None for nobody."""
-        known = {place.name for place in self._places}
+        """Who has each rank: the host that had it, or one that stands by and has as many devices; None for nobody."""
+        known = {rank.name for rank in self._ranks}
         standing_by = [name for name in self._present if name not in known]
         standing_by.sort(key=lambda name: not self._present[name].hello.devices)  # who says how many comes first
         names: list[str | None] = []
-        for place in self._places:
-            there = place.name in self._present
-            name = place.name if there else next((n for n in standing_by if self._fits(n, place)), None)
+        for rank in self._ranks:
+            there = rank.name in self._present
+            name = rank.name if there else next((n for n in standing_by if self._fits(n, rank)), None)
             if name in standing_by:
                 standing_by.remove(name)
             names.append(name)
         free = self._settings.hosts - len(names)
         return [*names, *standing_by[:free], *[None] * (free - len(standing_by))]
 
-    def _fits(self, name: str, place: _Place) -> bool:
+    def _fits(self, name: str, rank: _Rank) -> bool:
         devices = self._present[name].hello.devices
-        return not devices or not place.device_count or devices == place.device_count
+        return not devices or not rank.device_count or devices == rank.device_count
 
     def check_devices(self, ready: link_pb2.Ready) -> str | None:
         """Notes how many devices each process has; refuses a host that has not as many as before, and tells why."""
-        counts = [0] * len(self._places)
+        counts = [0] * len(self._ranks)
         for device in ready.devices:
             counts[device.process_index] += 1
         with self._changed:
-            for place, count in zip(self._places, counts, strict=True):
-                if place.device_count not in {0, count}:
-                    wrong, reason = place.name, f"{count} devices and its place had {place.device_count}"
+            for rank, count in zip(self._ranks, counts, strict=True):
+                if rank.device_count not in {0, count}:
+                    wrong, reason = rank.name, f"{count} devices and its rank had {rank.device_count}"
                     break
             else:
-                is_first = not any(place.device_count for place in self._places)
-                for place, count in zip(self._places, counts, strict=True):
-                    place.device_count = count
+                is_first = not any(rank.device_count for rank in self._ranks)
+                for rank, count in zip(self._ranks, counts, strict=True):
+                    rank.device_count = count
                 if is_first and len(set(counts)) > 1:
-                    devices = {place.name: place.device_count for place in self._places}
+                    devices = {rank.name: rank.device_count for rank in self._ranks}
                     structlog.get_logger().warning("the hosts have unequal numbers of devices", devices=devices)
                 return None
             host = self._present.get(wrong)
@@ -224,14 +224,14 @@ class Hosts:
             self._refuse(host, f"{told}; give it as many, or restart the server to change the mesh")
         return told
 
-    def look(self, passed_s: float) -> None:
+    def tick(self, passed_s: float) -> None:
         """Counts out hosts that were silent for too long. Time is counted by looks, as the watchdog does."""
         for host in list(self._present.values()):
             heard, silent_s = self._silent.get(host, (-1, 0.0))
-            silent_s = silent_s + passed_s if heard == host.heard else 0.0
-            self._silent[host] = host.heard, silent_s
+            silent_s = silent_s + passed_s if heard == host.activity else 0.0
+            self._silent[host] = host.activity, silent_s
             if silent_s > self._settings.host_silence_s:
-                self.part(host, f"it was not heard of for {silent_s:.0f} s")
+                self.remove(host, f"it was not heard of for {silent_s:.0f} s")
         for gone in self._silent.keys() - set(self._present.values()):
             del self._silent[gone]
 
@@ -243,8 +243,8 @@ class Hosts:
     def _missing(self) -> str:
         now, names = time.monotonic(), self._assign()
         gone = [
-            f"{place.name} (gone for {now - place.since:.0f} s: {place.reason})"
-            for place, name in zip(self._places, names, strict=False)
+            f"{rank.name} (gone for {now - rank.since:.0f} s: {rank.reason})"
+            for rank, name in zip(self._ranks, names, strict=False)
             if name is None
         ]
         others = names.count(None) - len(gone)
@@ -253,19 +253,19 @@ class Hosts:
     def states(self) -> list[server_info_service_pb2.HostState]:
         """The hosts of the mesh, in the order of their processes, and then those that stand by."""
         with self._changed:
-            places = list(self._places)
+            ranks = list(self._ranks)
             present = dict(self._present)
         now = time.monotonic()
         states = [
             server_info_service_pb2.HostState(
-                name=place.name,
+                name=rank.name,
                 present=False,
                 process_index=i,
-                device_count=place.device_count,
-                absent_seconds=now - place.since if place.since else 0.0,
-                absent_reason=place.reason if place.since else "",
+                device_count=rank.device_count,
+                absent_seconds=now - rank.since if rank.since else 0.0,
+                absent_reason=rank.reason if rank.since else "",
             )
-            for i, place in enumerate(places)
+            for i, rank in enumerate(ranks)
         ]
         for state in states:
             if (host := present.get(state.name)) is not None:
@@ -273,14 +273,14 @@ class Hosts:
                 if (worker := host.worker) is not None:
                     state.sent_bytes = worker.relayed.sent_bytes
                     state.received_bytes = worker.relayed.received_bytes
-        names = {place.name for place in places}
+        names = {rank.name for rank in ranks}
         return states + [
             server_info_service_pb2.HostState(name=name, present=True, process_index=-1, address=host.hello.address)
             for name, host in present.items()
             if name not in names
         ]
 
-    def renew(self) -> None:
+    def start_spares(self) -> None:
         """Nothing: agents keep their spares themselves."""
 
     def close(self) -> None:
@@ -290,7 +290,7 @@ class Hosts:
             present = list(self._present.values())
             self._changed.notify_all()
         for host in present:
-            self.part(host, "the server is shutting down")
+            self.remove(host, "the server is shutting down")
 
 
 def starts_of_hosts(start: link_pb2.Start, workers: Sequence[Worker]) -> list[link_pb2.Start]:
@@ -298,7 +298,7 @@ def starts_of_hosts(start: link_pb2.Start, workers: Sequence[Worker]) -> list[li
 
     Args:
         start: what holds for all of them.
-        workers: those that `Hosts.take` returned.
+        workers: those that `Hosts.acquire` returned.
     """
     hosted = [worker for worker in workers if isinstance(worker, HostedWorker)]
     first = hosted[0]

@@ -6,5 +6,5 @@ import re
 
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-HOST_NAMES = "1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit first"
+HOST_NAME_RULE = "1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit first"
 """The same in words."""

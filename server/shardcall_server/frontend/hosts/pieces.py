@@ -55,7 +55,7 @@ class Scatter:
         self._filled = 0
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every byte has come."""
         return self._missing <= 0
 

@@ -41,7 +41,7 @@ class RelayedLink:
         self._start_id = start_id
         self._index = index
         self._enqueue = enqueue
-        self._come: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._results: dict[int, Scatter] = {}
@@ -59,7 +59,7 @@ class RelayedLink:
     @property
     def readable(self) -> bool:
         """Whether something has come that `frames` has not read yet."""
-        return not self._come.empty()
+        return not self._incoming.empty()
 
     def has_capacity(self, nbytes: int) -> bool:
         """Whether so much more is kept for an agent that does not read."""
@@ -129,7 +129,7 @@ class RelayedLink:
         arrived = self._arrived[1] if self._arrived[0] == call_id else 0
         return self._moved_for.get(call_id, 0) + arrived
 
-    def has_arrived(self, call_id: int, nbytes: int) -> None:
+    def set_arrived(self, call_id: int, nbytes: int) -> None:
         """Tells how many bytes of a command's operands the agent has: what was sent may be on its way for long."""
         self._arrived = call_id, nbytes
 
@@ -164,10 +164,10 @@ class RelayedLink:
             scatter = None if answer in _NO_ANSWERS else self._results.pop(message.call_id, None)
         if answer not in _NO_ANSWERS:
             self._moved_for.pop(message.call_id, None)
-        if scatter is not None and answer != "failure" and not scatter.is_whole:
+        if scatter is not None and answer != "failure" and not scatter.is_complete:
             raise ValueError("an answer came before its results")
         self.received_bytes += len(body)
-        self._come.put(body)
+        self._incoming.put(body)
 
     def take_chunk(self, call_id: int, data: np.ndarray) -> None:
         """Takes the next bytes of a command's results."""
@@ -180,7 +180,7 @@ class RelayedLink:
 
     def frames(self) -> Iterator[tuple[bytes, int | None]]:
         """Yields messages as they come, and ends when the link is closed."""
-        while (body := self._come.get()) is not None:
+        while (body := self._incoming.get()) is not None:
             yield body, None
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class RelayedLink:
         with self._lock:
             self._closed.set()
             self._results.clear()
-        self._come.put(None)
+        self._incoming.put(None)
 
 
 class _Layout:
@@ -231,7 +231,7 @@ class _Layout:
         begin = self.end
         for place, placement in zip(results_of(message), self._plan.results, strict=False):
             if place.HasField("span"):
-                kind, given = self._table.given(placement, self._plan.mesh, self._process)
+                kind, given = self._table.gathered(placement, self._plan.mesh, self._process)
                 whole = self._whole(place.span, kind)
                 found += self._take(place.blocks, whole, given)
         gaps, end = [], begin

@@ -1,4 +1,4 @@
-"""A command that the worker has not answered."""
+"""Commands that a worker has not answered yet."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ _RUN_IN_ORDER = frozenset(_DOING) - {"prepare", "compile_known_answer"}
 
 @dataclass(eq=False)
 class Command:
-    """A command that the worker has not answered.
+    """A command that the workers have not all answered.
 
     Attributes:
-        kind: as the link's message calls it.
-        key: what of it may be refused: a program's digest, or a digest of what is to be compiled; else empty.
-        kernel: the name of its kernel or known-answer test; empty where it has none.
-        on_gathered: told how many bytes of its results are in place.
-        is_wanted: whether somebody waits for its answer, or will be glad of it later.
-        plan: how its arrays lie on the mesh; None for one that moves none.
+        kind: the name of its field in the link's message.
+        key: the digest of its program or of the call to compile, by which it may be quarantined; else empty.
+        kernel: the name of its kernel or known-answer test; empty if it has none.
+        on_gathered: called with the number of bytes of the results that are gathered.
+        is_wanted: whether a caller waits for the answer or will use it later.
+        plan: the placement of its arrays on the mesh; None if it moves no array.
         compiling: whether a worker has begun to compile it.
-        answer: what its sender waits for.
-        answers: those of single workers, where there are several.
-        in_place: how many bytes of its results are in place, as far as they come from each worker.
-        unmade: why programs were not made by all workers that were told to forget them after it was sent, by key.
-        call_id: what messages call it.
+        answer: the merged answer of all workers.
+        answers: the answers so far, by index of the worker.
+        gathered_bytes: the number of gathered bytes of the results, by index of the worker.
+        failed_programs: failures of programs that were evicted after this command was sent because some workers could
+            not compile them, by key.
+        call_id: the id by which messages refer to it.
     """
 
     kind: str
@@ -50,23 +51,23 @@ class Command:
     compiling: bool = False
     answer: Future[link_pb2.WorkerMessage] = field(default_factory=Future)
     answers: dict[int, link_pb2.WorkerMessage] = field(default_factory=dict)
-    in_place: dict[int, float] = field(default_factory=dict)
-    unmade: dict[str, link_pb2.Failure] = field(default_factory=dict)
+    gathered_bytes: dict[int, float] = field(default_factory=dict)
+    failed_programs: dict[str, link_pb2.Failure] = field(default_factory=dict)
     call_id: int = 0
 
     @property
     def is_known_answer(self) -> bool:
-        """Whether it is a known-answer test's."""
+        """True if the command belongs to a known-answer test."""
         return self.kind in {"compile_known_answer", "run_known_answer"}
 
     @property
     def doing(self) -> str:
-        """What the worker does for it, in words."""
+        """Description of the work, for messages."""
         return " ".join(filter(None, [_DOING.get(self.kind, "working"), self.kernel]))
 
 
 def key_of(message: link_pb2.FrontEndMessage) -> str:
-    """What of a command may be refused; empty where nothing may."""
+    """Returns the key by which a command may be quarantined; empty if it cannot be."""
     match message.WhichOneof("command"):
         case "execute":
             return message.execute.key_digest
@@ -81,8 +82,8 @@ def key_of(message: link_pb2.FrontEndMessage) -> str:
     return ""
 
 
-def subject_of(message: link_pb2.FrontEndMessage) -> str:
-    """The name of the kernel or known-answer test of a command; empty where its kernel is known by its key alone."""
+def kernel_of(message: link_pb2.FrontEndMessage) -> str:
+    """Returns the kernel or known-answer test that a command names; empty if only its key identifies it."""
     match message.WhichOneof("command"):
         case "prepare":
             return message.prepare.call.kernel
@@ -94,25 +95,25 @@ def subject_of(message: link_pb2.FrontEndMessage) -> str:
 
 
 def known_answer_key(name: str) -> str:
-    """What is blamed where a worker dies of a known-answer test."""
+    """Returns the key by which a known-answer test is quarantined."""
     return f"known answers: {name}"
 
 
 def head(commands: Sequence[Command]) -> Command | None:
-    """The first of those that the devices do one after the other: it is under way, the others wait for it.
+    """Returns the first of the commands that the devices execute one after the other; the others wait for it.
 
     Args:
-        commands: in the order of their sending.
+        commands: in the order of sending.
     """
     return next((command for command in commands if command.kind in _RUN_IN_ORDER), None)
 
 
 def suspects(commands: Sequence[Command], proven: Collection[str]) -> list[Command]:
-    """Those that a worker may have died of.
+    """Returns the commands that may have crashed a worker.
 
     Args:
-        commands: what it had not answered, in the order of their sending.
-        proven: keys of programs that have run to their end; they are above suspicion while another is compiled.
+        commands: the pending commands of the worker, in the order of sending.
+        proven: keys of programs that have completed before; they are no suspects while another is compiled.
     """
     compiling = [command for command in commands if command.compiling]
     running = head(commands)

@@ -1,4 +1,4 @@
-"""How a worker ended, in words."""
+"""Exit reasons of workers, and requests to stop them."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGF
 
 
 class ExitKind(enum.StrEnum):
-    """How a worker ended, in one word."""
+    """The kind of a worker's exit."""
 
     OVERTIME = "overtime"
-    """A program or a compilation took longer than it may, or ran on when nobody waited for it."""
+    """A program or a compilation exceeded its time limit, or continued although no caller waited for it."""
     UNRESPONSIVE = "unresponsive"
-    """It did not become ready, gave no sign of life, or did otherwise than the others."""
+    """The worker did not become ready, sent no heartbeat, or disagreed with the others."""
     KILLED = "killed"
-    """Somebody ended it from outside."""
+    """A signal from outside ended the worker."""
     CRASHED = "crashed"
-    """It ended by a fault of its own."""
+    """The worker failed by itself."""
 
     @property
     def description(self) -> str:
-        """What callers are told: nothing of the calls of others, or of the server's own names."""
+        """Description for callers, without details of other callers' calls or of the server."""
         return _DESCRIPTIONS[self]
 
 
 _DESCRIPTIONS = {
-    ExitKind.OVERTIME: "a call took longer than it may",
-    ExitKind.UNRESPONSIVE: "a worker left, did not answer, or did otherwise than the others",
-    ExitKind.KILLED: "a worker was ended from outside",
-    ExitKind.CRASHED: "a worker ended by a fault of its own",
+    ExitKind.OVERTIME: "a call exceeded its time limit",
+    ExitKind.UNRESPONSIVE: "a worker left, did not answer, or disagreed with the others",
+    ExitKind.KILLED: "a worker was killed from outside",
+    ExitKind.CRASHED: "a worker crashed",
 }
 
 
 @dataclass(frozen=True)
 class StopRequest:
-    """Why the front end stopped a worker.
+    """A request by the front end to stop the workers.
 
     Attributes:
-        reason: why, in words.
-        culprit: the command because of which; None where no command is the reason.
-        error: what that command's caller is told; None for what all others are told.
+        reason: the reason, for the log.
+        culprit: the command that caused it; None if no command did.
+        error: the error of the culprit's caller; None for the error of all other calls.
         is_program_fault: whether it counts against the culprit's key.
-        kind: the same in one word.
+        kind: the kind of exit that follows.
     """
 
     reason: str
@@ -62,27 +62,27 @@ class StopRequest:
 
 @dataclass(frozen=True)
 class ExitReason:
-    """How a worker ended.
+    """The reason for the exit of a worker.
 
     Attributes:
-        reason: why, in words.
-        suspects: the commands because of which it may have ended.
-        is_fault: whether something is wrong with the worker, rather than that somebody ended it from outside.
-        kind: that in one word.
+        text: the reason, for the log.
+        suspects: the commands that may have caused it.
+        is_fault: whether the worker failed, rather than being ended from outside.
+        kind: the kind of exit.
     """
 
-    reason: str
+    text: str
     suspects: tuple[Command, ...] = ()
     is_fault: bool = True
     kind: ExitKind = ExitKind.CRASHED
 
     @property
     def quarantined_keys(self) -> tuple[str, ...]:
-        """The keys that it counts against."""
+        """The keys whose quarantine counts increase."""
         return self._suspect_keys if self.is_fault else ()
 
     def is_suspect(self, command: Command) -> bool:
-        """Returns whether a command may have been the reason, or is of the same program."""
+        """Returns whether a command, or another of the same program, may have caused the exit."""
         return command in self.suspects or command.key in self._suspect_keys
 
     @property
@@ -91,7 +91,7 @@ class ExitReason:
 
 
 def oom_kills() -> int:
-    """Counts the processes that the kernel has killed since its start because memory ran out; 0 where it does not."""
+    """Returns the number of processes that the kernel has killed for lack of memory since it booted; 0 if unknown."""
     try:
         rows = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -102,40 +102,41 @@ def oom_kills() -> int:
 def exit_reason_of(
     status: int, stop: StopRequest | None, suspects: Sequence[Command], *, oom_killed: bool = False
 ) -> ExitReason:
-    """How a worker ended.
+    """Returns the reason for the exit of a worker.
 
     Args:
-        status: its exit status, or minus the signal that ended it.
-        stop: why the front end stopped it; None where it did not.
-        suspects: what it may have died of if it died of itself.
-        oom_killed: whether the kernel of this host has killed any process because memory ran out, while it ran.
+        status: its exit status, or minus the number of the signal that ended it.
+        stop: the request by which the front end stopped it; None if there was none.
+        suspects: the commands that may have crashed it.
+        oom_killed: whether the kernel of this host killed any process for lack of memory while the worker ran.
     """
     if stop is not None:
         culprit = stop.culprit if stop.is_program_fault else None
-        # One that was answered at the last moment is not to blame.
-        blamed = (culprit,) if culprit is not None and not culprit.answer.done() else ()
-        return ExitReason(stop.reason, blamed, kind=stop.kind)
+        # A command that was answered at the last moment is no suspect.
+        pending = (culprit,) if culprit is not None and not culprit.answer.done() else ()
+        return ExitReason(stop.reason, pending, kind=stop.kind)
     if status == 0:
         return ExitReason("it closed its link")
     if status < 0 and -status not in _CRASHES:
-        told = f"ended by {_signal(-status)}"
+        reason = f"ended by {_signal(-status)}"
         if not (oom_killed and -status == signal.SIGKILL):
-            return ExitReason(told, is_fault=False, kind=ExitKind.KILLED)
-        # What ran may have taken the memory, or another process of the host.
-        return ExitReason(f"{told}, perhaps because the host's memory ran out", tuple(suspects), False, ExitKind.KILLED)
-    told = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
+            return ExitReason(reason, is_fault=False, kind=ExitKind.KILLED)
+        # The running program may have used up the memory, or another process of the host.
+        reason = f"{reason}, perhaps because the host's memory ran out"
+        return ExitReason(reason, tuple(suspects), False, ExitKind.KILLED)
+    reason = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
     doing = " or ".join(dict.fromkeys(command.doing for command in suspects))
-    return ExitReason(f"{told} while {doing}" if doing else told, tuple(suspects))
+    return ExitReason(f"{reason} while {doing}" if doing else reason, tuple(suspects))
 
 
 def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None = None) -> StopRequest:
-    """Why workers are stopped that did not do the same.
+    """Returns the request to stop workers that disagreed.
 
     Args:
-        reason: why, in words.
-        culprit: at what.
-        failure: of the one that failed alone; None where none failed. One of the server's own or of the network says
-            nothing of the program, and its caller is told what all others are told.
+        reason: the reason, for the log.
+        culprit: the command on which they disagreed.
+        failure: the failure of the one worker that failed alone; None if none failed. An internal failure or one of
+            the network does not count against the program, and its caller gets the error of all other calls.
     """
     if failure is None:
         return StopRequest(reason, culprit, is_program_fault=True)
@@ -148,7 +149,7 @@ def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None
 
 
 def error_of(failure: link_pb2.Failure) -> CallError:
-    """The error of a call that a worker refused."""
+    """Returns the error of a call that a worker refused."""
     return CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
 
 

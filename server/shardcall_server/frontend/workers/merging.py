@@ -1,4 +1,4 @@
-"""One answer out of those of all workers."""
+"""Merges the answers of all workers into one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardcall_server.errors import Reason
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_worker.v1 import link_pb2
 
-# No process waits for others in these, and what the others made is forgotten.
+# Commands in which no process waits for the others; the results of the others are discarded.
 _MAY_FAIL_ALONE = (
     {"failure", "prepared", "candidates"},
     {"failure", "array_put"},
@@ -21,10 +21,10 @@ _MAY_REFUSE_ALONE = {"failure", "executed"}  # a process without devices of a ca
 
 
 class DisagreementError(Exception):
-    """The workers did not do the same: the mesh cannot go on.
+    """The workers answered differently, so the mesh cannot continue.
 
     Attributes:
-        failure: what one of them failed with that others did not; None where it was something else.
+        failure: the failure of the one worker that failed alone; None if none did.
     """
 
     def __init__(self, reason: str, failure: link_pb2.Failure | None = None) -> None:
@@ -33,7 +33,7 @@ class DisagreementError(Exception):
 
 
 def failed_alone(host: str, failure: link_pb2.Failure) -> DisagreementError:
-    """The error of workers of which one failed at what the others did."""
+    """Returns the error for a worker that failed at a command in which the others succeeded."""
     return DisagreementError(f"host {host} alone failed: {failure.message}", failure)
 
 
@@ -43,16 +43,16 @@ def merge(
     plan: kernel_pb2.Plan | None,
     table: BlockTable | None,
 ) -> link_pb2.WorkerMessage:
-    """The answer to a command that all workers were sent.
+    """Returns the merged answer to a command that was sent to all workers.
 
     Args:
         answers: one of each worker, in the order of their processes.
-        hosts: their names.
-        plan: how the command's arrays lie on the mesh; needed where results come in the answers.
-        table: tells which blocks are whose; None where there is but one worker.
+        hosts: the names of their hosts.
+        plan: the placement of the command's arrays; needed if results come in the answers.
+        table: the blocks of each process; None if there is only one worker.
 
     Raises:
-        DisagreementError: they answered differently.
+        DisagreementError: the workers answered differently.
     """
     if len(answers) == 1:
         return answers[0]
@@ -73,11 +73,11 @@ def merge(
             merged.prepared.from_disk = all(answer.prepared.from_disk for answer in answers)
         case "candidates":
             if any(answer.candidates != merged.candidates for answer in answers):
-                raise DisagreementError("the hosts count other strategies for one call")
+                raise DisagreementError("the hosts list different strategies for one call")
         case "executed":
             _merge_executed(merged.executed, [answer.executed for answer in answers], plan, table)
         case "known_answer_run":
-            for answer in answers[1:]:  # a kernel that one host's compiler gets wrong is wrong on the mesh
+            for answer in answers[1:]:  # a kernel that fails on one host fails on the mesh
                 merged.known_answer_run.failures.extend(answer.known_answer_run.failures)
                 merged.known_answer_run.untested.extend(answer.known_answer_run.untested)
         case "array_put":
@@ -92,7 +92,7 @@ def _may_fail_alone(kinds: set[str | None], failures: Sequence[link_pb2.Failure]
 
 
 def _check_fingerprints(answers: Sequence[link_pb2.WorkerMessage], hosts: Sequence[str]) -> None:
-    """Refuses to launch what is not the same program everywhere: its processes might wait for each other for ever."""
+    """Refuses a program that differs between the hosts: its processes could deadlock."""
     first = answers[0].prepared
     for host, answer in zip(hosts, answers, strict=True):
         prepared = answer.prepared
@@ -108,7 +108,7 @@ def _merge_executed(
     plan: kernel_pb2.Plan | None,
     table: BlockTable | None,
 ) -> None:
-    """The slowest worker's times, and results put together of what each has."""
+    """Merges the times of the slowest worker and the pieces of the results of all workers."""
     merged.place_seconds = max(answer.place_seconds for answer in answers)
     merged.execute_seconds = max(answer.execute_seconds for answer in answers)
     merged.gather_seconds = max(answer.gather_seconds for answer in answers)
@@ -117,13 +117,13 @@ def _merge_executed(
     assert plan is not None
     assert table is not None
     for i, placement in enumerate(plan.results):
-        whole: np.ndarray | None = None
+        result: np.ndarray | None = None
         for process, answer in enumerate(answers):
-            kind, pieces = table.given(placement, plan.mesh, process)
-            if whole is None:
-                whole = np.empty(kind.shape, kind.dtype)
+            kind, pieces = table.gathered(placement, plan.mesh, process)
+            if result is None:
+                result = np.empty(kind.shape, kind.dtype)
             memory = np.frombuffer(answer.inline_results[i], np.uint8)
             for piece in pieces:
-                piece.of(whole)[...] = piece.view(memory, kind.dtype)
-        assert whole is not None
-        merged.inline_results[i] = whole.tobytes()
+                piece.of(result)[...] = piece.view(memory, kind.dtype)
+        assert result is not None
+        merged.inline_results[i] = result.tobytes()

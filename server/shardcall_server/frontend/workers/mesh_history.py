@@ -1,4 +1,4 @@
-"""What became of the mesh so far: whether it answers, how often it ended, and why the last time."""
+"""History of the mesh: its readiness, the number of exits and the reason for the last one."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ import time
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.workers.exit_reason import ExitKind, ExitReason
 
-_SHORT_LIFE_S = 5.0
+_SHORT_SESSION_S = 5.0
 
 
 class MeshHistory:
-    """The mesh's history since the server's start.
+    """History of the mesh since the start of the server.
 
     Attributes:
-        short_lives: how often in a row a worker ended by a fault soon after it was ready.
-        ends: how often it ended, by kind.
+        short_sessions: number of consecutive sessions in which a worker failed soon after it was ready.
+        exit_counts: number of exits of the mesh by kind.
     """
 
     def __init__(self) -> None:
-        self.short_lives = 0
-        self.ends = dict.fromkeys(ExitKind, 0)
+        self.short_sessions = 0
+        self.exit_counts = dict.fromkeys(ExitKind, 0)
         self._ready_since: float | None = None
         self._last: ExitReason | None = None
         self._last_at = 0.0
 
     @property
     def is_ready(self) -> bool:
-        """Whether the mesh answers."""
+        """True while the mesh answers calls."""
         return self._ready_since is not None
 
-    def became_ready(self) -> None:
-        """Tells that the mesh answers."""
+    def record_ready(self) -> None:
+        """Records that the mesh answers calls."""
         self._ready_since = time.monotonic()
 
-    def ended(self, end: ExitReason) -> None:
-        """Tells that it ended, and how."""
+    def record_exit(self, reason: ExitReason) -> None:
+        """Records an exit of the mesh."""
         now = time.monotonic()
         if self._ready_since is not None:
-            is_short = end.is_fault and now - self._ready_since < _SHORT_LIFE_S
-            self.short_lives = self.short_lives + 1 if is_short else 0
-        self._ready_since, self._last, self._last_at = None, end, now
-        self.ends[end.kind] += 1
+            is_short = reason.is_fault and now - self._ready_since < _SHORT_SESSION_S
+            self.short_sessions = self.short_sessions + 1 if is_short else 0
+        self._ready_since, self._last, self._last_at = None, reason, now
+        self.exit_counts[reason.kind] += 1
 
     def state(self, spare_ready: bool) -> server_info_service_pb2.MeshState:
-        """All of it, as the server tells it."""
+        """Returns the history as the message that the server reports."""
         since, now = self._ready_since, time.monotonic()
         return server_info_service_pb2.MeshState(
             ready=since is not None,
             ready_seconds=0.0 if since is None else now - since,
-            restarts=sum(self.ends.values()),
-            last_exit_reason=self._last.reason if self._last else "",
+            restarts=sum(self.exit_counts.values()),
+            last_exit_reason=self._last.text if self._last else "",
             seconds_since_exit=now - self._last_at if self._last else 0.0,
             spare_ready=spare_ready,
         )

@@ -1,4 +1,4 @@
-"""What the worker was asked and has not answered, and what the programs are that it holds."""
+"""Pending commands of a session, and the programs that its workers hold."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from shardcall_worker.v1 import link_pb2
 
 
 class PendingCommands:
-    """The open commands of one session, in the order of their sending.
+    """The pending commands of one session, in the order of sending.
 
     Args:
-        workers: how many answer each.
+        workers: number of workers that answer each command.
     """
 
     def __init__(self, workers: int = 1) -> None:
@@ -28,16 +28,16 @@ class PendingCommands:
 
     @property
     def idle_s(self) -> float:
-        """For how long every command has had its answer, in seconds; 0 where one has not."""
+        """Time in seconds for which no command has been pending; 0 if one is."""
         return 0.0 if self._open else time.monotonic() - self._answered_at
 
     @property
     def idle(self) -> bool:
-        """Whether every command has had its answer."""
+        """True if no command is pending."""
         return not self._open
 
     def open(self, call_id: int, command: Command) -> bool:
-        """Enters a command, unless the table is closed; returns whether it did."""
+        """Adds a command; returns False if the table is closed."""
         with self._lock:
             if self._closed:
                 return False
@@ -46,43 +46,43 @@ class PendingCommands:
             return True
 
     def withdraw(self, call_id: int) -> bool:
-        """Strikes a command that was not sent; False if it has been failed already."""
+        """Removes a command that was not sent; returns False if it has failed already."""
         with self._lock:
             return self._open.pop(call_id, None) is not None
 
     def find(self, call_id: int) -> Command | None:
-        """An open command."""
+        """Returns a pending command."""
         return self._open.get(call_id)
 
     def collect(
         self, worker: int, message: link_pb2.WorkerMessage
     ) -> tuple[Command, list[link_pb2.WorkerMessage]] | None:
-        """Notes one worker's answer; returns the command and all answers in their order, when it is the last."""
+        """Records the answer of one worker; returns the command and all answers, in order, if it is the last."""
         with self._lock:
             command = self._open.get(message.call_id)
             if command is None:
                 return None
             command.answers[worker] = message
-            if not message.HasField("failure"):  # else what lies in its places is another call's
-                command.in_place[worker] = math.inf
+            if not message.HasField("failure"):  # then its result buffers hold data of other calls
+                command.gathered_bytes[worker] = math.inf
             all_there = len(command.answers) == self._workers
-        self._tell_gathered(command)
+        self._report_gathered(command)
         return (command, [command.answers[i] for i in range(self._workers)]) if all_there else None
 
     def gathered(self, call_id: int, worker: int, byte_count: int) -> None:
-        """Notes how many bytes of a command's results are in place, as far as they come from one worker."""
+        """Records the number of bytes of a command's results that one worker has gathered."""
         command = self._open.get(call_id)
         if command is not None:
-            command.in_place[worker] = byte_count
-            self._tell_gathered(command)
+            command.gathered_bytes[worker] = byte_count
+            self._report_gathered(command)
 
-    def _tell_gathered(self, command: Command) -> None:
-        in_place = list(command.in_place.values())
-        if command.on_gathered is not None and len(in_place) == self._workers and min(in_place) < math.inf:
-            command.on_gathered(int(min(in_place)))
+    def _report_gathered(self, command: Command) -> None:
+        counts = list(command.gathered_bytes.values())
+        if command.on_gathered is not None and len(counts) == self._workers and min(counts) < math.inf:
+            command.on_gathered(int(min(counts)))
 
     def answered(self, message: link_pb2.WorkerMessage) -> Command | None:
-        """Strikes the command that a message answers, and keeps what it tells of programs."""
+        """Removes the command that a message answers, and records the programs that the message names."""
         with self._lock:
             command = self._open.pop(message.call_id, None)
             if command is None:
@@ -97,24 +97,24 @@ class PendingCommands:
             return command
 
     def forget(self, digest: str) -> None:
-        """Forgets a program that the worker was told to forget."""
+        """Removes an evicted program."""
         with self._lock:
             self._kernels.pop(digest, None)
             self._proven.discard(digest)
 
     def commands(self) -> list[Command]:
-        """The open commands, in the order of their sending."""
+        """Returns the pending commands, in the order of sending."""
         with self._lock:
             return list(self._open.values())
 
     @property
     def proven(self) -> frozenset[str]:
-        """The programs that have run to their end."""
+        """The keys of programs that have completed at least once."""
         with self._lock:
             return frozenset(self._proven)
 
     def close(self) -> list[Command]:
-        """Takes no more commands; returns those that will not be answered."""
+        """Accepts no more commands; returns those that are pending."""
         with self._lock:
             self._closed = True
             lost, self._open = self._open, {}

@@ -13,17 +13,17 @@ from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.launcher import worker_environment
 from shardcall_server.link.framing import Link
 
-_OWN_END_S = 0.5  # a process that has closed its link is about to end; what it ends with tells why
+_EXIT_S = 0.5  # a process that has closed its link is about to exit, and its status explains why
 
 
 class WorkerProcess:
     """A worker process, which waits for `Start` once it has imported JAX and the kernels.
 
-    Linux ends it with the *thread* that makes it.
+    Linux kills the process when the *thread* that started it exits.
 
     Args:
-        platform: of its devices; empty for what JAX finds.
-        log_level: the least level that it logs.
+        platform: the platform of its devices; empty for JAX's default.
+        log_level: the lowest level that it logs.
     """
 
     host: str = ""
@@ -41,29 +41,29 @@ class WorkerProcess:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,  # gloo tells there of its connections
+                stdout=sys.stderr,  # gloo logs its connections to standard output
                 env=worker_environment(os.environ, platform),
             )
         self.link: WorkerLink = Link(ours)
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
-        """Whether it is gone."""
+        """True once the process has exited."""
         return self._process.poll() is not None
 
     @property
     def stands_by(self) -> bool:
-        """Whether it waits for `Start`: it has sent its first sign of life, and nobody has read that yet."""
+        """True while the process waits for `Start`: its first heartbeat has come and has not been read."""
         return not self.ended and self.link.readable
 
     @property
     def cpu_ticks(self) -> int:
-        """The processor time that it has used, in the system's clock ticks; 0 where the system does not tell."""
+        """The CPU time used, in clock ticks of the system; 0 if unknown."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -71,7 +71,7 @@ class WorkerProcess:
         return int(fields[11]) + int(fields[12])
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended, after waiting for that."""
+        """Waits for the process to exit; returns False if it has not."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -79,17 +79,17 @@ class WorkerProcess:
         return True
 
     def wait_status(self) -> int:
-        """Waits for its end; returns its exit status, or minus the signal that ended it."""
+        """Waits for the process to exit; returns its exit status, or minus the number of the signal."""
         return self._process.wait()
 
     def terminate(self) -> int:
-        """Ends a process that has closed its link; returns its exit status, or minus the signal that ended it."""
+        """Closes the link and ends the process; returns its exit status, or minus the number of the signal."""
         self.link.close()
-        if not self.wait(_OWN_END_S):
+        if not self.wait(_EXIT_S):
             self._process.kill()
         return self._process.wait()
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Kills the process at once."""
         self._process.kill()
         self.link.close()

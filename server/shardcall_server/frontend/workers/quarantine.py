@@ -1,4 +1,4 @@
-"""Which programs the worker died of, and which are therefore refused."""
+"""Quarantine of programs that crash the workers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MAX_KEYS = 1024
 
 
 class Quarantine:
-    """Counts by key how often the worker died or was stopped because of it.
+    """Counts by key how often a program ended the mesh, and refuses it from the third time on.
 
-    It holds for the server's life: a restart of the mesh changes no program.
+    The counts last until the server exits: a restart of the mesh changes no program.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Quarantine:
         self._deaths: OrderedDict[str, int] = OrderedDict()
 
     def count(self, key: str) -> None:
-        """Counts one against a key; of too many keys, the one that has been quiet for longest is forgotten."""
+        """Adds one to the count of a key; of too many keys, the least recently used one is dropped."""
         with self._lock:
             self._deaths[key] = self._deaths.get(key, 0) + 1
             self._deaths.move_to_end(key)
@@ -30,7 +30,7 @@ class Quarantine:
                 self._deaths.popitem(last=False)
 
     def check(self, key: str) -> None:
-        """Lets through what may be sent to the worker.
+        """Refuses a quarantined program.
 
         Raises:
             CallError: PROGRAM_REFUSED.
@@ -43,6 +43,6 @@ class Quarantine:
         raise CallError(
             Reason.PROGRAM_REFUSED,
             f"the mesh ended {_MOST_DEATHS} times because of this program, which is not run again until the server is "
-            "restarted; name another strategy, change the shapes or the mesh, and tell the server's keeper",
+            "restarted; name another strategy, change the shapes or the mesh, and inform the server's administrator",
             metadata={"deaths": str(_MOST_DEATHS)},
         )

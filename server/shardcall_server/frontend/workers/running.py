@@ -1,4 +1,4 @@
-"""A command that the mesh works on, and how far its results are."""
+"""A command that the mesh executes, and the progress of its results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DOING = "running the kernel"
 
 
 class Running:
-    """The answer to come, for the one thread that handles the call.
+    """A command that the mesh executes, for the one thread that handles its call.
 
     Args:
-        call: whose it is; the worker's phases are added to its timing.
+        call: the call; the worker's phases are added to its timing.
     """
 
     def __init__(self, call: ServerCall) -> None:
@@ -39,23 +39,23 @@ class Running:
 
     @property
     def request_id(self) -> str:
-        """The call's."""
+        """The request id of the call."""
         return self._call.request_id
 
     def sent(self, session: MeshSession, answer: Future[link_pb2.WorkerMessage]) -> None:
-        """Tells that the command is with a worker, and what its answer will be in."""
+        """Records that the command was sent, and the future of its answer."""
         self._session = session
         self._answer = answer
-        # A future keeps its callbacks, and this one that future: together they would keep the call, and gRPC's stream.
+        # A strong reference would form a cycle that keeps the call, and gRPC's stream, alive.
         finished = weakref.WeakMethod(self._finished)
-        answer.add_done_callback(lambda _: told() if (told := finished()) is not None else None)
+        answer.add_done_callback(lambda _: callback() if (callback := finished()) is not None else None)
 
     def is_wanted(self) -> bool:
-        """Whether anybody waits for the answer."""
+        """Returns whether a caller waits for the answer."""
         return self._call.is_wanted
 
     def advance(self, byte_count: float) -> None:
-        """Tells how many bytes of the results are in place."""
+        """Records the number of bytes of the results that are gathered."""
         with self._lock:
             self._gathered = max(self._gathered, byte_count)
             if self._reached is not None and self._gathered >= self._wanted:
@@ -63,7 +63,7 @@ class Running:
                 self._reached = None
 
     def wait_for(self, byte_count: int) -> None:
-        """Waits until so many bytes of the results are in place.
+        """Waits until this many bytes of the results are gathered.
 
         Raises:
             CallError: the command failed, the deadline passed or the caller left.
@@ -79,7 +79,7 @@ class Running:
             self._answer.result()
 
     def finish(self) -> link_pb2.WorkerMessage:
-        """Waits for the answer, and accounts for the time the first time that it is asked.
+        """Waits for the answer; the first call adds the time spent to the call's timing.
 
         Raises:
             CallError: as `wait_for`.
@@ -92,38 +92,38 @@ class Running:
                 self._account()
 
     def _account(self) -> None:
-        """Adds the worker's phases; what it did not use was waiting for the mesh, unless it is at work still."""
+        """Adds the worker's phases; the rest was spent waiting for the mesh, unless the command still executes."""
         worked_s, answered = 0.0, min(self._answered, time.monotonic())
         if self._answer.done() and self._answer.exception() is None:
             answer = self._answer.result()
             spent = answer.executed
             phases = {"place": spent.place_seconds, "execute": spent.execute_seconds, "gather": spent.gather_seconds}
             phases["place"] += answer.array_put.place_seconds
-            for phase, seconds in reversed(phases.items()):  # one after the other, the last until the answer
+            for phase, seconds in reversed(phases.items()):  # consecutive; the last phase ends with the answer
                 self._call.add(phase, seconds, answered - worked_s)
                 worked_s += seconds
         waited_s = max(0.0, answered - self._began - worked_s)
-        self._call.add("execute" if self._is_under_way() else "queue", waited_s, self._began + waited_s)
+        self._call.add("execute" if self._is_executing() else "queue", waited_s, self._began + waited_s)
 
-    def _is_under_way(self) -> bool:
-        """Whether the worker is at this very command; since when, only it knows."""
+    def _is_executing(self) -> bool:
+        """Returns whether the devices are executing this command; only the worker knows since when."""
         now = head(self._session.commands()) if self._session is not None else None
         return now is not None and now.answer is self._answer
 
     @property
     def epoch(self) -> int:
-        """The session that works on it."""
+        """The epoch of the session that executes the command."""
         assert self._session is not None
         return self._session.epoch
 
     @contextmanager
     def forgotten_unless_done(self, array_ids: Sequence[int]) -> Iterator[None]:
-        """Has the mesh forget arrays that the command keeps, if the body fails: nobody would ever name them."""
+        """Deletes the arrays that the command keeps on the mesh if the body fails: no client knows their handles."""
         try:
             yield
         except BaseException:
             delete = link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids))
-            if (session := self._session) is not None:  # a command sent while the array is put would come too early
+            if (session := self._session) is not None:  # a command sent before the array exists would delete nothing
                 self._answer.add_done_callback(lambda _: session.notify(delete))
             raise
 

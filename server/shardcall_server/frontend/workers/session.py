@@ -1,4 +1,4 @@
-"""One start of the mesh: its worker processes, the links to them and the commands they have not answered."""
+"""Session of the mesh, one epoch: its worker processes, the links to them and their pending commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
-from shardcall_server.frontend.workers.command import Command, key_of, subject_of, suspects
+from shardcall_server.frontend.workers.command import Command, kernel_of, key_of, suspects
 from shardcall_server.frontend.workers.exit_reason import (
     ExitKind,
     ExitReason,
@@ -35,19 +35,19 @@ from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
-_OTHERS_S = 0.3  # those that end because another ended may be seen first
+_OTHERS_S = 0.3  # workers that exit because another exited may be noticed first
 
 
 class MeshSession:
-    """The worker processes of a mesh from their start to their end, an *epoch*.
+    """The worker processes of a mesh from their start to their exit, an *epoch*.
 
-    The order in which commands are sent is the order of launches, the same for every worker: `order` is held by
-    whoever must see that nothing comes between a look at what the workers hold and the sending.
+    Commands are launched in the order in which they are sent, the same for every worker. A thread that checks which
+    programs the workers hold and then sends a command holds `launch_lock` meanwhile.
 
     Args:
-        workers: the processes, in their order; they may have stood by for long.
-        starts: what devices each is to bring up.
-        quarantine: the programs that workers died of; theirs are counted here, and what is refused is not sent.
+        workers: the processes, in the order of their indices.
+        starts: the `Start` message of each worker.
+        quarantine: counts the programs that crash workers; quarantined programs are not sent.
     """
 
     def __init__(self, workers: Sequence[Worker], starts: Sequence[link_pb2.Start], quarantine: Quarantine) -> None:
@@ -63,56 +63,56 @@ class MeshSession:
         self._ids = itertools.count(1)
         self._sequence = itertools.count(1)
         self._ended = False
-        self._first_to_end: WorkerConnection | None = None
-        self._end_lock = threading.Lock()
+        self._first_exited: WorkerConnection | None = None
+        self._exit_lock = threading.Lock()
         self._over = threading.Event()
         self._fault: BaseException | None = None
         self._stop: StopRequest | None = None
         self._oom_kills = oom_kills()
         self.newest_call_id = 0
-        """Of the last command that has an answer."""
+        """The id of the last command sent that has an answer."""
         self.exit_reason: ExitReason | None = None
-        """How it ended; None while it has not."""
+        """The reason for the exit of the mesh; None until it has exited."""
         for connection, start in zip(self.connections, starts, strict=True):
             connection.notify(link_pb2.FrontEndMessage(start=start))
 
     @property
     def pid(self) -> int:
-        """The first worker's process id."""
+        """The process id of the first worker."""
         return self.connections[0].worker.pid
 
     @property
     def shares_memory(self) -> bool:
-        """Whether all workers are on the front end's host."""
+        """True if all workers run on the front end's host."""
         return all(connection.worker.data_link is None for connection in self.connections)
 
     @property
     def ended(self) -> bool:
-        """Whether a worker is gone."""
+        """True once a worker is gone."""
         return self._ended
 
     @property
     def device_bytes(self) -> int:
-        """The devices' memory as the platform tells it; 0 where it does not, or not yet."""
+        """The memory of all devices as reported by the platform; 0 if unknown."""
         ready = self.ready
         return ready.result().device_bytes if ready.done() and ready.exception() is None else 0
 
     @property
     def idle(self) -> bool:
-        """Whether every command has had its answer."""
+        """True if no command is pending."""
         return self._pending_commands.idle
 
     @property
     def idle_s(self) -> float:
-        """For how long every command has had its answer, in seconds; 0 where one has not."""
+        """Time in seconds for which no command has been pending; 0 if one is."""
         return self._pending_commands.idle_s
 
     def commands(self) -> list[Command]:
-        """What the worker has not answered, in the order of sending."""
+        """Returns the pending commands, in the order of sending."""
         return self._pending_commands.commands()
 
     def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage] | None:
-        """Sends a command if every other has been answered, and returns None if not; otherwise as `command`."""
+        """Sends a command like `command` if none is pending; returns None if one is."""
         with self.launch_lock:
             return self.command(message) if self.idle else None
 
@@ -124,39 +124,40 @@ class MeshSession:
         is_wanted: Callable[[], bool] = lambda: True,
         plan: kernel_pb2.Plan | None = None,
     ) -> Future[link_pb2.WorkerMessage]:
-        """Sends a command; the future holds the answer, or a `CallError`.
+        """Sends a command; the returned future holds the answer or a `CallError`.
 
         Args:
             message: the command; its call id is set here.
-            memory: the files that it names; the worker maps those that it has not yet.
-            on_gathered: told how many bytes of the results are in place, by the thread that reads the link.
-            is_wanted: whether anybody waits for the answer. A program that nobody wants is stopped after a while.
-            plan: how the command's arrays lie on the mesh; None for one that moves none.
+            memory: the memory files that it names; workers map those that they have not mapped yet.
+            on_gathered: called with the number of gathered bytes of the results, by the thread that reads the link.
+            is_wanted: returns whether a caller waits for the answer. A program that no caller waits for is stopped
+                after a grace period.
+            plan: the placement of the command's arrays on the mesh; None if it moves no array.
 
         Raises:
-            SessionEndedError: the worker is gone and the command was not handed to it.
+            SessionEndedError: a worker is gone and the command was not sent.
             CallError: PROGRAM_REFUSED, or the worker does not read.
         """
         key = key_of(message)
         self.quarantine.check(key)
         kind = message.WhichOneof("command") or ""
-        command = Command(kind, key, subject_of(message), on_gathered, is_wanted, plan)
+        command = Command(kind, key, kernel_of(message), on_gathered, is_wanted, plan)
         self.newest_call_id = message.call_id = command.call_id = next(self._ids)
         if len(self.connections) > 1 and message.HasField("measure"):
-            message.measure.max_seconds = 0.0  # processes that stop by their own clocks would disagree
+            message.measure.max_seconds = 0.0  # by their own clocks the processes would run the program unequally often
         with self.launch_lock:
             if self._ended or not self._pending_commands.open(message.call_id, command):
                 raise SessionEndedError
             try:
                 self._send(message, tuple(memory), plan)
             except Exception:
-                # Where nothing is taken out, `run` has failed the answer: the command may have been handed over.
+                # If the command is no longer pending, `run` has failed its answer: a worker may have received it.
                 if self._pending_commands.withdraw(message.call_id):
                     raise
         return command.answer
 
     def detach(self, memory_id: int) -> None:
-        """Makes the workers let go of a memory file that no later command names."""
+        """Makes the workers unmap a memory file that no later command names."""
         with self.launch_lock:
             for connection in self.connections:
                 connection.detach(memory_id)
@@ -164,11 +165,11 @@ class MeshSession:
     def _send(
         self, message: link_pb2.FrontEndMessage, memory: Sequence[MemoryFile] = (), plan: kernel_pb2.Plan | None = None
     ) -> None:
-        """Sends a message to every worker; to all of them or, if the mesh is to go on, to none.
+        """Sends a message to all workers; if only some received it, the mesh is stopped.
 
         Raises:
-            SessionEndedError: a worker is gone, and none was handed the message. Where some were, the mesh ends.
-            CallError: a worker does not read; none was handed the message.
+            SessionEndedError: a worker is gone, and none was handed the message. Where some were, the mesh exit_counts.
+            CallError: a worker does not read and none received the message.
         """
         for connection in self.connections:
             connection.check_capacity(message.ByteSize())
@@ -182,7 +183,7 @@ class MeshSession:
             self.stop(StopRequest("a worker did not read its link"))
         except LinkClosedError:
             self._ended = True
-        except Exception:  # the next command would be one too many for those that have not had this one
+        except Exception:  # workers that missed this command would see a gap before the next
             self.stop(StopRequest("a command could not be sent"))
             if not sent:
                 raise
@@ -191,7 +192,7 @@ class MeshSession:
             raise SessionEndedError
 
     def notify(self, message: link_pb2.FrontEndMessage) -> None:
-        """Sends a command that has no answer; to workers that are gone there is nothing to tell."""
+        """Sends a command that has no answer; does nothing if the workers are gone."""
         if message.HasField("evict"):
             self._pending_commands.forget(message.evict.key_digest)
         with self.launch_lock:
@@ -199,14 +200,14 @@ class MeshSession:
                 self._send(message)
             except SessionEndedError:
                 pass
-            except CallError:  # workers that missed an eviction no longer hold what we think
+            except CallError:  # workers that missed an eviction hold other programs than recorded
                 self.stop(StopRequest("a worker did not read its link"))
 
     def run(self) -> ExitReason:
-        """Hands out the workers' answers until one of them is gone; returns how it ended.
+        """Processes the workers' messages until one of them is gone; returns the reason for its exit.
 
-        Every command without an answer then fails with MESH_RESTARTED, once the processes have ended: until then
-        they may write to the call's region.
+        Every pending command then fails with MESH_RESTARTED, once all processes have exited: until then they may
+        write to the call's region.
         """
         try:
             for connection in self.connections[1:]:
@@ -215,37 +216,37 @@ class MeshSession:
             self._read(self.connections[0])
             self._over.wait()
         finally:
-            end = self._close()
+            reason = self._close()
         if self._fault is not None:
             raise self._fault
-        return end
+        return reason
 
     def _read(self, connection: WorkerConnection) -> None:
-        """Hands out one worker's answers until it is gone, or another is."""
+        """Processes the messages of one worker until it or another is gone."""
         try:
             for message in connection.messages():
-                self._hand_out(connection, message)
-        except Exception as error:  # noqa: BLE001  # it is raised where the session ends
+                self._dispatch(connection, message)
+        except Exception as error:  # noqa: BLE001  # `run` raises it
             self._fault = self._fault or error
         finally:
-            with self._end_lock:
-                is_first = self._first_to_end is None
-                self._first_to_end = self._first_to_end or connection
+            with self._exit_lock:
+                is_first = self._first_exited is None
+                self._first_exited = self._first_exited or connection
             self._ended = True
             if is_first:
-                self._end_others(connection)
+                self._stop_others(connection)
                 self._over.set()
 
-    def _end_others(self, first: WorkerConnection) -> None:
+    def _stop_others(self, first: WorkerConnection) -> None:
         until = time.monotonic() + _OTHERS_S
         for other in self.connections:
             if other is not first:
                 other.leave(max(0.0, until - time.monotonic()))
 
-    def _hand_out(self, connection: WorkerConnection, message: link_pb2.WorkerMessage) -> None:
+    def _dispatch(self, connection: WorkerConnection, message: link_pb2.WorkerMessage) -> None:
         match message.WhichOneof("answer"):
             case "ready":
-                self._be_ready(connection, message.ready)
+                self._on_ready(connection, message.ready)
             case "heartbeat":
                 connection.heartbeat = message.heartbeat
             case "compiling":
@@ -258,7 +259,7 @@ class MeshSession:
             case _:
                 self._answer(connection, message)
 
-    def _be_ready(self, connection: WorkerConnection, ready: link_pb2.Ready) -> None:
+    def _on_ready(self, connection: WorkerConnection, ready: link_pb2.Ready) -> None:
         try:
             merged = self._startup_barrier.add(connection.index, ready)
         except DisagreementError as error:
@@ -280,58 +281,58 @@ class MeshSession:
             self.stop(disagreement(str(error), command, error.failure))
             return
         if merged.HasField("failure"):
-            self._forget_made(answers, merged.failure)
-        elif merged.HasField("prepared") and merged.prepared.plan.key_digest in command.unmade:
-            failure = command.unmade[merged.prepared.plan.key_digest]
+            self._evict_partial(answers, merged.failure)
+        elif merged.HasField("prepared") and merged.prepared.plan.key_digest in command.failed_programs:
+            failure = command.failed_programs[merged.prepared.plan.key_digest]
             merged = link_pb2.WorkerMessage(call_id=message.call_id, failure=failure)
         if (answered := self._pending_commands.answered(merged)) is not None:
             _settle(answered.answer, merged)
 
-    def _forget_made(self, answers: Sequence[link_pb2.WorkerMessage], failure: link_pb2.Failure) -> None:
-        """Has the workers forget a program that not all of them could make, for whatever call was sent before that."""
+    def _evict_partial(self, answers: Sequence[link_pb2.WorkerMessage], failure: link_pb2.Failure) -> None:
+        """Evicts a program that only some workers could compile; earlier calls that compile it fail too."""
         for answer in answers:
             if answer.WhichOneof("answer") == "prepared":
                 digest = answer.prepared.plan.key_digest
                 with self.launch_lock:
                     for command in self._pending_commands.commands():
-                        command.unmade[digest] = failure
+                        command.failed_programs[digest] = failure
                     self.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=digest)))
                 return
 
     def _close(self) -> ExitReason:
-        """Ends the processes, counts against the programs that they died of, and then tells who waits for answers."""
+        """Terminates the processes, updates the quarantine, and then fails the pending commands."""
         self._ended = True
         lost = self._pending_commands.close()
-        end = self.exit_reason = self._end_of_workers(lost)
-        for key in end.quarantined_keys:
+        reason = self.exit_reason = self._find_exit_reason(lost)
+        for key in reason.quarantined_keys:
             self.quarantine.count(key)
         for command in lost:
             own = self._stop.error if self._stop is not None and command is self._stop.culprit else None
-            command.answer.set_exception(own or mesh_restarted(end.kind, is_suspect=end.is_suspect(command)))
+            command.answer.set_exception(own or mesh_restarted(reason.kind, is_suspect=reason.is_suspect(command)))
         if not self.ready.done():
             self.ready.set_exception(
-                CallError(Reason.MESH_NOT_READY, f"the mesh ended before it was ready: {end.reason}")
+                CallError(Reason.MESH_NOT_READY, f"the mesh ended before it was ready: {reason.text}")
             )
-        return end
+        return reason
 
-    def _end_of_workers(self, lost: Sequence[Command]) -> ExitReason:
-        """How the mesh ended: by the worker that ended first, unless another's end explains that one's."""
-        first = self._first_to_end or self.connections[0]
+    def _find_exit_reason(self, lost: Sequence[Command]) -> ExitReason:
+        """Returns the exit reason of the worker that exited first, unless another's explains it."""
+        first = self._first_exited or self.connections[0]
         connections = [first, *(other for other in self.connections if other is not first)]
-        ends = []
-        for connection, status in zip(connections, _end_processes(connections), strict=True):
+        reasons = []
+        for connection, status in zip(connections, _terminate_workers(connections), strict=True):
             stop = self._stop or connection.worker.lost
             oom_killed = not connection.worker.host and oom_kills() > self._oom_kills
-            end = exit_reason_of(status, stop, suspects(lost, self._pending_commands.proven), oom_killed=oom_killed)
+            reason = exit_reason_of(status, stop, suspects(lost, self._pending_commands.proven), oom_killed=oom_killed)
             by_itself = connection.worker.host and stop is None
-            told = f"{end.reason}, on host {connection.worker.host}" if by_itself else end.reason
-            if connection is first or (not connection.was_killed and (stop is not None or not end.is_fault)):
-                ends.append(replace(end, reason=told))
-        foreign = (end for end in ends[1:] if end.kind in {ExitKind.KILLED, ExitKind.UNRESPONSIVE})
-        return ends[0] if self._stop is not None else next(foreign, ends[0])
+            text = f"{reason.text}, on host {connection.worker.host}" if by_itself else reason.text
+            if connection is first or (not connection.was_killed and (stop is not None or not reason.is_fault)):
+                reasons.append(replace(reason, text=text))
+        foreign = (reason for reason in reasons[1:] if reason.kind in {ExitKind.KILLED, ExitKind.UNRESPONSIVE})
+        return reasons[0] if self._stop is not None else next(foreign, reasons[0])
 
     def shut_down(self, timeout_s: float) -> None:
-        """Asks the workers to end after what they have launched, and ends those that do not."""
+        """Asks the workers to exit after the commands that they have launched, and kills those that do not."""
         self.notify(link_pb2.FrontEndMessage(shutdown=link_pb2.Shutdown()))
         deadline = time.monotonic() + timeout_s
         for connection in self.connections:
@@ -339,7 +340,7 @@ class MeshSession:
                 connection.worker.kill()
 
     def stop(self, stop: StopRequest) -> None:
-        """Ends the workers at once."""
+        """Kills the workers at once."""
         if not self._ended:
             self._stop = self._stop or stop
             for connection in self.connections:
@@ -347,15 +348,15 @@ class MeshSession:
 
 
 class SessionEndedError(Exception):
-    """The worker is gone; the command was not handed to it and may go to the next."""
+    """A worker is gone; the command was not sent and may be sent to the next session."""
 
 
 def mesh_restarted(kind: ExitKind | None = None, *, is_suspect: bool = False) -> CallError:
-    """The error of a call that the mesh was working on when it ended.
+    """Returns the error of a call that was pending when the mesh ended.
 
     Args:
-        kind: how it ended; None where that is not known yet.
-        is_suspect: whether it may have ended because of this call.
+        kind: the kind of exit; None if it is not known yet.
+        is_suspect: whether this call may have caused it.
     """
     why = f" ({kind.description})" if kind else ""
     metadata = {"ended": kind.value} if kind else {}
@@ -369,16 +370,16 @@ def mesh_restarted(kind: ExitKind | None = None, *, is_suspect: bool = False) ->
     )
 
 
-def _end_processes(connections: Sequence[WorkerConnection]) -> list[int]:
-    """Ends workers, all at a time: those of hosts that say nothing are waited for."""
+def _terminate_workers(connections: Sequence[WorkerConnection]) -> list[int]:
+    """Terminates workers in parallel, since unreachable hosts take time."""
     if len(connections) == 1:
         return [connections[0].worker.terminate()]
-    with ThreadPoolExecutor(len(connections), thread_name_prefix="end") as threads:
+    with ThreadPoolExecutor(len(connections), thread_name_prefix="terminate") as threads:
         return list(threads.map(lambda connection: connection.worker.terminate(), connections))
 
 
 def _failed(connection: WorkerConnection, failure: link_pb2.Failure) -> StopRequest:
-    """Why a worker ends that tells so itself."""
+    """Returns the stop request for a worker that reported its own failure."""
     if failure.reason == Reason.MESH_NOT_READY:
         where = f" of host {connection.worker.host}" if connection.worker.host else ""
         return StopRequest(f"the devices{where} could not be started: {failure.message}", kind=ExitKind.CRASHED)

@@ -1,4 +1,4 @@
-"""Whether the workers of a mesh get on together, or wait for one that does not."""
+"""Detection of stragglers and of CPU starvation among the workers of a mesh."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from shardcall_server.frontend.workers.merging import failed_alone
 from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 from shardcall_worker.v1 import link_pb2
 
-_LEAST_SPAN_S = 3.0  # lateness is told once a second
-_ENOUGH = 1 - math.exp(-1)  # of the span: what has come together, since time fades, when as much has passed
-_STARVED = 0.35  # of the time that counts; with a hundredth of a processor it is half of it, or all
-_MOST_AT_ONCE_S = 1.5  # a single pause, of a machine that is moved say, is too little; a long one is silence
-_TIMES_THE_BEST = 4  # where a machine is busy, the workers on it are late alike
-_AT_WORK = 0.1  # of a processor; one that works may be late, whatever it holds
-_IDLE_SPANS = 10  # how many spans time that does not count lasts, until as much has faded
-_TOGETHER = frozenset({"execute", "measure", "run_known_answer"})
-_UNEVEN = frozenset(
+_LEAST_SPAN_S = 3.0  # heartbeats report lateness once a second
+_ENOUGH = 1 - math.exp(-1)  # of the span: the decayed sum of as much time
+_STARVATION_SHARE = 0.35  # of the counted time; with a hundredth of a CPU, lateness is half of it or more
+_MAX_PAUSE_S = 1.5  # a single pause, such as a live migration, is too little; a long one counts as silence
+_MIN_RATIO_TO_BEST = 4  # on a busy machine all workers are equally late
+_BUSY_SHARE = 0.1  # of a CPU: a worker that computes may be late
+_IDLE_SPANS = 10  # time constant of the decay, in spans, while no time is counted
+_COLLECTIVE_COMMANDS = frozenset({"execute", "measure", "run_known_answer"})
+_INDEPENDENT_COMMANDS = frozenset(
     {"prepare", "compile_known_answer", "start_profile", "stop_profile"}
-)  # in which no worker waits for another
-_ALL_IN_PLACE = 1 << 63
+)  # no worker waits for another in these
+_ALL_GATHERED = 1 << 63
 
 
 class StragglerDetector:
-    """Looks for a worker that is far behind in what all do: it is as good as gone.
+    """Detects workers that are far behind the others in a command, or get almost no CPU time.
 
     Args:
-        connections: the workers.
-        ready: what they say of their devices.
-        limit_s: how long one may be behind. It may be as long again as the others needed, if that is longer: a host
-            of half the others' speed is no fault.
+        connections: the connections to all workers.
+        ready: the merged `Ready` message, with the devices of each process.
+        limit_s: the time that a worker may be behind without progress, in seconds; extended to the time that the
+            others needed for the command, if that is longer.
     """
 
     def __init__(self, connections: Sequence[WorkerConnection], ready: Future[link_pb2.Ready], limit_s: float) -> None:
@@ -46,30 +46,34 @@ class StragglerDetector:
         self._patience_s = self._behind_s = 0.0
         self._head: Command | None = None
         self._head_s = 0.0
-        self._starved = _Starved(connections, max(limit_s, _LEAST_SPAN_S))
+        self._cpu_starvation = _CpuStarvationDetector(connections, max(limit_s, _LEAST_SPAN_S))
 
-    def look(self, commands: Sequence[Command], passed_s: float) -> StopRequest | None:
-        """Looks once more; returns why the mesh must end, if it must.
+    def check(self, commands: Sequence[Command], passed_s: float) -> StopRequest | None:
+        """Checks once; returns the request to stop the mesh if a worker holds it up.
 
         Args:
-            commands: what has not been answered, in the order of sending.
-            passed_s: the time since the last look.
+            commands: the pending commands, in the order of sending.
+            passed_s: the time since the last check, in seconds.
         """
         if len(self._connections) == 1 or not self._ready.done() or self._ready.exception() is not None:
             return None
         now = head(commands)
         self._head_s = self._head_s + passed_s if now is self._head else 0.0
         self._head = now
-        return self._look_behind(commands, now, passed_s) or self._look_for_starved(now, passed_s)
+        return self._check_stragglers(commands, now, passed_s) or self._check_cpu_starvation(now, passed_s)
 
-    def _look_for_starved(self, now: Command | None, passed_s: float) -> StopRequest | None:
-        starved, late = self._starved.look(self._taking_part(now) if now is not None else set(), passed_s)
-        if now is None or not starved:
+    def _check_cpu_starvation(self, now: Command | None, passed_s: float) -> StopRequest | None:
+        without_cpu, late = self._cpu_starvation.check(self._taking_part(now) if now is not None else set(), passed_s)
+        if now is None or not without_cpu:
             return None
-        return StopRequest(f"{_hosts(starved)} got almost no processor (late for {late} of the time) while {now.doing}")
+        return StopRequest(
+            f"{_hosts(without_cpu)} got almost no CPU time (late for {late} of the time) while {now.doing}"
+        )
 
-    def _look_behind(self, commands: Iterable[Command], now: Command | None, passed_s: float) -> StopRequest | None:
-        """One that has not answered what others have: they were told at the same time, and have as much to do."""
+    def _check_stragglers(
+        self, commands: Iterable[Command], now: Command | None, passed_s: float
+    ) -> StopRequest | None:
+        """Checks for a command that some workers have not answered for too long after the others."""
         behind, slow = next(((command, slow) for command in commands if (slow := self._slow(command))), (None, []))
         progress = tuple(self._progress_of(behind, connection) for connection in slow) if behind is not None else ()
         if behind is None or behind is not self._behind or progress != self._progress:
@@ -82,14 +86,14 @@ class StragglerDetector:
             return None
         answers = dict(behind.answers)
         failed = [index for index, answer in answers.items() if answer.HasField("failure")]
-        if len(failed) == 1 and behind.kind in _TOGETHER:  # the others wait for it in a collective
+        if len(failed) == 1 and behind.kind in _COLLECTIVE_COMMANDS:  # a collective, in which the others wait for it
             alone = failed_alone(self._connections[failed[0]].worker.host, answers[failed[0]].failure)
             return disagreement(str(alone), behind, alone.failure)
         return StopRequest(f"{_hosts(slow)} was {self._behind_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _slow(self, command: Command) -> list[WorkerConnection]:
-        """Those that have work to do for a command, and have not answered it though others with work have."""
-        if not command.answers or command.kind in _UNEVEN:
+        """Returns the workers that take part in a command and have not answered it, if another has."""
+        if not command.answers or command.kind in _INDEPENDENT_COMMANDS:
             return []
         taking_part = self._taking_part(command)
         if not taking_part & command.answers.keys():
@@ -106,91 +110,93 @@ class StragglerDetector:
 
     @staticmethod
     def _progress_of(command: Command, connection: WorkerConnection) -> int:
-        """How far a worker is with a command; what it does for others says nothing of this one."""
+        """Returns the progress of a worker in one command."""
         data_link = connection.worker.data_link
         moved = data_link.moved_for(command.call_id) if data_link is not None else 0
-        in_place = command.in_place.get(connection.index, 0.0)
-        return (int(in_place) if in_place < math.inf else _ALL_IN_PLACE) + moved
+        gathered = command.gathered_bytes.get(connection.index, 0.0)
+        return (int(gathered) if gathered < math.inf else _ALL_GATHERED) + moved
 
 
 @dataclass
-class _Account:
-    """How one worker fared of late, in seconds that fade.
+class _CpuAccount:
+    """Recent lateness and CPU time of one worker, in seconds that decay exponentially.
 
     Attributes:
-        told: what it said last.
-        since_s: how long ago that was, of time that counts.
-        looked_s: of time that counts, as much as has not faded.
-        late_s: of that, by how much it was late.
-        cpu_s: of that, how long it worked.
+        heartbeat: the last heartbeat.
+        since_s: counted time since that heartbeat.
+        counted_s: time in which others waited for this worker.
+        late_s: the lateness of the heartbeat thread in that time.
+        cpu_s: the CPU time used in that time.
     """
 
-    told: link_pb2.Heartbeat
+    heartbeat: link_pb2.Heartbeat
     since_s: float = 0.0
-    looked_s: float = 0.0
+    counted_s: float = 0.0
     late_s: float = 0.0
     cpu_s: float = 0.0
 
     @property
     def late(self) -> float:
-        """For which part of the time it was late."""
-        return min(1.0, self.late_s / self.looked_s)
+        """Share of the counted time by which the worker was late."""
+        return min(1.0, self.late_s / self.counted_s)
 
-    def fade(self, kept: float) -> None:
-        """Forgets a part."""
-        self.looked_s, self.late_s, self.cpu_s = self.looked_s * kept, self.late_s * kept, self.cpu_s * kept
+    def decay(self, factor: float) -> None:
+        """Multiplies all sums by a factor."""
+        self.counted_s, self.late_s, self.cpu_s = self.counted_s * factor, self.late_s * factor, self.cpu_s * factor
 
-    def look_away(self, told: link_pb2.Heartbeat) -> None:
-        """Lets time pass that does not count."""
-        self.told, self.since_s = told, 0.0
+    def skip(self, heartbeat: link_pb2.Heartbeat) -> None:
+        """Passes over time in which no other worker waited."""
+        self.heartbeat, self.since_s = heartbeat, 0.0
 
-    def look(self, told: link_pb2.Heartbeat, passed_s: float) -> None:
+    def count(self, heartbeat: link_pb2.Heartbeat, passed_s: float) -> None:
         """Counts time in which others waited for this worker."""
-        self.looked_s += passed_s
+        self.counted_s += passed_s
         self.since_s += passed_s
-        if told is not self.told:
-            self.late_s += min(told.late_seconds - self.told.late_seconds, self.since_s, _MOST_AT_ONCE_S)
-            self.cpu_s += told.cpu_seconds - self.told.cpu_seconds
-            self.told, self.since_s = told, 0.0
+        if heartbeat is not self.heartbeat:
+            self.late_s += min(heartbeat.late_seconds - self.heartbeat.late_seconds, self.since_s, _MAX_PAUSE_S)
+            self.cpu_s += heartbeat.cpu_seconds - self.heartbeat.cpu_seconds
+            self.heartbeat, self.since_s = heartbeat, 0.0
 
 
-class _Starved:
-    """Looks for one that gets no processor, and so keeps the others waiting in whatever all do together.
+class _CpuStarvationDetector:
+    """Detects a worker that gets almost no CPU time and so holds up the others in collectives.
 
-    Its signs of life are late and the others' are not, though it does not work. It is late for no longer than was
-    looked at while commands waited in which it takes part: a mesh without work is nobody's trouble, and a front end
-    that was stopped blames nobody.
+    Its heartbeats are late, those of the others are not, and it uses little CPU time. Lateness counts only up to the
+    time that was checked while commands in which the worker takes part were pending: an idle mesh has no starvation,
+    and neither has one whose front end was suspended.
 
     Args:
-        connections: the workers.
-        span_s: how much of that time counts; what is longer ago fades, and slowly so while it does not count.
+        connections: the connections to all workers.
+        span_s: the time constant of the decay, in seconds; it is longer while no time is counted.
     """
 
     def __init__(self, connections: Sequence[WorkerConnection], span_s: float) -> None:
         self._connections = connections
         self._span_s = span_s
-        self._accounts = [_Account(connection.heartbeat) for connection in connections]
+        self._accounts = [_CpuAccount(connection.heartbeat) for connection in connections]
 
-    def look(self, taking_part: set[int], passed_s: float) -> tuple[list[WorkerConnection], str]:
-        """Looks once more; returns who gets no processor, and for which part of the time.
+    def check(self, taking_part: set[int], passed_s: float) -> tuple[list[WorkerConnection], str]:
+        """Checks once; returns the workers without CPU time, and their lateness as text.
 
         Args:
-            taking_part: who takes part in what the mesh is at.
-            passed_s: the time since the last look.
+            taking_part: indices of the workers that take part in the executing command.
+            passed_s: the time since the last check, in seconds.
         """
         for i, (account, connection) in enumerate(zip(self._accounts, self._connections, strict=True)):
             if i in taking_part:
-                account.fade(math.exp(-passed_s / self._span_s))
-                account.look(connection.heartbeat, passed_s)
+                account.decay(math.exp(-passed_s / self._span_s))
+                account.count(connection.heartbeat, passed_s)
             else:
-                account.fade(math.exp(-passed_s / (_IDLE_SPANS * self._span_s)))
-                account.look_away(connection.heartbeat)
+                account.decay(math.exp(-passed_s / (_IDLE_SPANS * self._span_s)))
+                account.skip(connection.heartbeat)
         accounts = {i: self._accounts[i] for i in sorted(taking_part)}
-        if not all(account.looked_s >= _ENOUGH * self._span_s for account in accounts.values()):
+        if not all(account.counted_s >= _ENOUGH * self._span_s for account in accounts.values()):
             return [], ""
-        least = max(_STARVED, _TIMES_THE_BEST * min((account.late for account in accounts.values()), default=1.0))
-        starved = [i for i, a in accounts.items() if a.late > least and a.cpu_s < _AT_WORK * a.looked_s]
-        return [self._connections[i] for i in starved], " and ".join(f"{accounts[i].late:.0%}" for i in starved)
+        least = max(
+            _STARVATION_SHARE, _MIN_RATIO_TO_BEST * min((account.late for account in accounts.values()), default=1.0)
+        )
+        without_cpu = [i for i, a in accounts.items() if a.late > least and a.cpu_s < _BUSY_SHARE * a.counted_s]
+        return [self._connections[i] for i in without_cpu], " and ".join(f"{accounts[i].late:.0%}" for i in without_cpu)
 
 
 def _hosts(connections: Iterable[WorkerConnection]) -> str:

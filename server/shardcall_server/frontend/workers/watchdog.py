@@ -1,4 +1,4 @@
-"""Watches the worker: whether it lives, and whether anything takes it for longer than it may."""
+"""Watchdog: stops workers that do not respond, and programs and compilations that exceed their time limits."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from shardcall_server.frontend.workers.straggler import StragglerDetector
 from shardcall_server.frontend.workers.worker_connection import WorkerConnection
 
 _TICK_S = 0.25
-_MOST_SILENCE = 10  # times what a worker may say nothing that does nothing either
-_KNOWN_ANSWER_S = 60.0  # to compile or run one, which takes a second; a verdict is no matter of what calls may take
-_MOST_PASSED_S = 2 * _TICK_S  # a tick that comes late says that this process had no time, so neither had the worker
+_MAX_SILENCE_FACTOR = 10  # for a silent worker that uses CPU time
+_KNOWN_ANSWER_S = 60.0  # at least, to compile or run a test, whatever the limits of calls
+_MAX_PASSED_S = 2 * _TICK_S  # after a late tick, the machine had no time for the workers either
 
 
 @dataclass(frozen=True)
 class WatchLimits:
-    """For how long a worker may do what.
+    """Time limits of workers, in seconds.
 
     Attributes:
-        silence_s: say nothing and do nothing, once it is ready.
-        start_s: become ready.
-        execute_s: run one program.
-        compile_s: compile one program.
-        grace_s: run a program that nobody waits for any more.
-        straggler_s: be at what other workers have done without a sign of progress, or get almost no processor.
+        silence_s: without a message and without CPU use, once the worker is ready.
+        start_s: until the worker is ready.
+        execute_s: for one program.
+        compile_s: for one compilation.
+        grace_s: for a program that no caller waits for any more.
+        straggler_s: for a command that other workers have finished, without progress or with almost no CPU time.
     """
 
     silence_s: float
@@ -43,12 +43,12 @@ class WatchLimits:
     straggler_s: float = 5.0
 
 
-class _Pulse:
-    """The signs of life of one worker.
+class _Liveness:
+    """Liveness of one worker.
 
     Args:
-        connection: the worker.
-        stood_by: whether it stood by, so that an answer to `Start` is due at once.
+        connection: the connection to the worker.
+        stood_by: whether the worker stood by, so that it must respond to `Start` at once.
     """
 
     def __init__(self, connection: WorkerConnection, *, stood_by: bool) -> None:
@@ -57,20 +57,20 @@ class _Pulse:
         self._cpu_ticks = 0
         self.silent_s = self.still_s = 0.0
         self._is_due = stood_by
-        self._beats_before_start = 1 if stood_by else 0
+        self._heartbeats_before_start = 1 if stood_by else 0
 
-    def look(self, passed_s: float, *, is_ready: bool) -> None:
-        """Looks once more."""
+    def check(self, passed_s: float, *, is_ready: bool) -> None:
+        """Checks for activity since the last check."""
         connection = self._connection
-        if connection.heard != self._heard or connection.unheard:
-            self._heard, self.silent_s, self.still_s = connection.heard, 0.0, 0.0
-            # The devices' start may hold up every thread of the worker's: until it is ready, nothing is due again.
-            self._is_due = is_ready or self._heard <= self._beats_before_start
+        if connection.activity != self._heard or connection.has_unread:
+            self._heard, self.silent_s, self.still_s = connection.activity, 0.0, 0.0
+            # The start of the devices may block every thread of the worker, so nothing more is due until it is ready.
+            self._is_due = is_ready or self._heard <= self._heartbeats_before_start
         elif self._is_due:
-            self._look_at_silence(passed_s)
+            self._check_silence(passed_s)
 
-    def _look_at_silence(self, passed_s: float) -> None:
-        """A worker that works may be late, however much: with 28 processes waiting for two cores, 6 s were seen."""
+    def _check_silence(self, passed_s: float) -> None:
+        """Counts silence; a worker that uses CPU time may be late (6 s were seen at a load of 28 on two cores)."""
         used = self._connection.worker.cpu_ticks
         self.silent_s += passed_s
         self.still_s = self.still_s + passed_s if used == self._cpu_ticks else 0.0
@@ -78,58 +78,58 @@ class _Pulse:
 
 
 class Watch:
-    """One session, looked at again and again.
+    """The watch over one session.
 
-    Time is counted by looks, never by the clock: where all processes of the server were stopped together, or the
-    machine had no time for them, nobody has been silent or slow.
+    Time is counted by checks, never by the clock: if all processes of the server were suspended together, or the
+    machine had no time for them, no worker counts as silent or slow.
 
     Args:
-        session: what is watched.
-        limits: for how long it may do what.
-        stood_by: whether its worker stood by, so that an answer to `Start` is due at once.
+        session: the session.
+        limits: the time limits.
+        stood_by: whether its worker stood by, so that it must respond to `Start` at once.
     """
 
     def __init__(self, session: MeshSession, limits: WatchLimits, *, stood_by: bool) -> None:
         self.session = session
         self._limits = limits
-        self._pulses = [_Pulse(connection, stood_by=stood_by) for connection in session.connections]
+        self._liveness = [_Liveness(connection, stood_by=stood_by) for connection in session.connections]
         self._starting_s = self._run_s = self._unwanted_s = 0.0
-        self._lag = StragglerDetector(session.connections, session.ready, limits.straggler_s)
+        self._stragglers = StragglerDetector(session.connections, session.ready, limits.straggler_s)
         self._head: Command | None = None
         self._moved = 0
         self._compiling: dict[Command, float] = {}
 
-    def look(self, passed_s: float) -> StopRequest | None:
-        """Looks once more; returns why the worker must be stopped, if it must.
+    def check(self, passed_s: float) -> StopRequest | None:
+        """Checks once; returns the request to stop the workers if a limit is exceeded.
 
         Args:
-            passed_s: the time since the last look.
+            passed_s: the time since the last check, in seconds.
         """
         commands = self.session.commands()
         return (
-            self._look_at_signs_of_life(passed_s)
-            or self._lag.look(commands, passed_s)
-            or self._look_at_head(head(commands), passed_s)
-            or self._look_at_compilations([command for command in commands if command.compiling], passed_s)
+            self._check_liveness(passed_s)
+            or self._stragglers.check(commands, passed_s)
+            or self._check_head(head(commands), passed_s)
+            or self._check_compilations([command for command in commands if command.compiling], passed_s)
         )
 
-    def _look_at_signs_of_life(self, passed_s: float) -> StopRequest | None:
+    def _check_liveness(self, passed_s: float) -> StopRequest | None:
         if not self.session.ready.done():
             self._starting_s += passed_s
             if self._starting_s > self._limits.start_s:
                 return StopRequest(f"the worker was not ready within {self._limits.start_s:g} s")
-        for pulse, connection in zip(self._pulses, self.session.connections, strict=True):
-            pulse.look(passed_s, is_ready=self.session.ready.done())
+        for liveness, connection in zip(self._liveness, self.session.connections, strict=True):
+            liveness.check(passed_s, is_ready=self.session.ready.done())
             silence_s = self._limits.silence_s
-            if pulse.still_s > silence_s or pulse.silent_s > _MOST_SILENCE * silence_s:
+            if liveness.still_s > silence_s or liveness.silent_s > _MAX_SILENCE_FACTOR * silence_s:
                 on_host = f" on host {connection.worker.host}" if connection.worker.host else ""
-                return StopRequest(f"the worker{on_host} did not answer for {pulse.silent_s:.0f} s")
+                return StopRequest(f"the worker{on_host} did not answer for {liveness.silent_s:.0f} s")
         return None
 
-    def _look_at_head(self, now: Command | None, passed_s: float) -> StopRequest | None:
-        """The head's time begins when the one before it was answered: nobody is blamed for having waited.
+    def _check_head(self, now: Command | None, passed_s: float) -> StopRequest | None:
+        """Checks the executing command, whose time begins when the one before it was answered.
 
-        Nor does it go on while its arrays are on their way to other hosts or back.
+        The time stops while its arrays travel to other hosts or back.
         """
         if now is not self._head or now is None:
             self._head, self._run_s, self._unwanted_s, self._moved = now, 0.0, 0.0, 0
@@ -142,17 +142,17 @@ class Watch:
         self._unwanted_s = 0.0 if now.is_wanted() else self._unwanted_s + passed_s
         limit_s = _limit_s(now, self._limits.execute_s)
         if self._run_s > limit_s:
-            told = _too_long_a_run(limit_s)
+            error = _execute_limit_error(limit_s)
             return StopRequest(
-                f"{now.doing} took over {limit_s:g} s", now, told, is_program_fault=True, kind=ExitKind.OVERTIME
+                f"{now.doing} took over {limit_s:g} s", now, error, is_program_fault=True, kind=ExitKind.OVERTIME
             )
         if self._unwanted_s > self._limits.grace_s:
-            # A short deadline is the caller's choice and says nothing of the program, which others may wait for.
-            reason = f"{now.doing} went on for {self._limits.grace_s:g} s after its caller had gone"
+            # A short deadline is the caller's decision and does not count against the program.
+            reason = f"{now.doing} continued for {self._limits.grace_s:g} s after its caller had gone"
             return StopRequest(reason, now, kind=ExitKind.OVERTIME)
         return None
 
-    def _look_at_compilations(self, now: list[Command], passed_s: float) -> StopRequest | None:
+    def _check_compilations(self, now: list[Command], passed_s: float) -> StopRequest | None:
         self._compiling = {command: self._compiling.get(command, -passed_s) + passed_s for command in now}
         for command, took_s in self._compiling.items():
             limit_s = _limit_s(command, self._limits.compile_s)
@@ -160,8 +160,8 @@ class Watch:
                 return StopRequest(
                     f"{command.doing} took over {limit_s:g} s",
                     command,
-                    _too_long_a_compilation(limit_s),
-                    is_program_fault=not command.is_known_answer,  # a slow compiler is none that compiles wrongly
+                    _compile_limit_error(limit_s),
+                    is_program_fault=not command.is_known_answer,  # slow compilation is not wrong compilation
                     kind=ExitKind.OVERTIME,
                 )
         return None
@@ -172,11 +172,11 @@ def _limit_s(command: Command, limit_s: float) -> float:
 
 
 class Watchdog:
-    """Looks at the present session four times a second, on a thread of its own.
+    """Checks the current session four times a second, on a thread of its own.
 
     Args:
-        limits: for how long a worker may do what.
-        on_tick: done at every look too; told the time since the last.
+        limits: the time limits.
+        on_tick: called at every check with the time since the last one, in seconds.
     """
 
     def __init__(self, limits: WatchLimits, on_tick: Callable[[float], None]) -> None:
@@ -188,11 +188,11 @@ class Watchdog:
         self._thread.start()
 
     def watch(self, session: MeshSession, *, stood_by: bool) -> None:
-        """Turns to a new session."""
+        """Watches a new session instead of the last one."""
         self._watch = Watch(session, self._limits, stood_by=stood_by)
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops the thread."""
         self._ended.set()
         self._thread.join()
 
@@ -201,19 +201,19 @@ class Watchdog:
         while not self._ended.wait(_TICK_S):
             now = time.monotonic()
             try:
-                self._tick(min(now - last, _MOST_PASSED_S))
+                self._tick(min(now - last, _MAX_PASSED_S))
             except Exception:
-                log.exception("the watchdog stumbled")
+                log.exception("a watchdog check failed")
             last = now
 
     def _tick(self, passed_s: float) -> None:
         watch = self._watch
-        if watch is not None and not watch.session.ended and (stop := watch.look(passed_s)) is not None:
+        if watch is not None and not watch.session.ended and (stop := watch.check(passed_s)) is not None:
             watch.session.stop(stop)
         self._on_tick(passed_s)
 
 
-def _too_long_a_run(limit_s: float) -> CallError:
+def _execute_limit_error(limit_s: float) -> CallError:
     return CallError(
         Reason.EXECUTE_LIMIT,
         f"the program ran for over {limit_s:g} s, the longest that this server allows one; split the work into "
@@ -222,7 +222,7 @@ def _too_long_a_run(limit_s: float) -> CallError:
     )
 
 
-def _too_long_a_compilation(limit_s: float) -> CallError:
+def _compile_limit_error(limit_s: float) -> CallError:
     return CallError(
         Reason.COMPILE_LIMIT,
         f"the program was compiled for over {limit_s:g} s, the longest that this server allows; name another strategy "

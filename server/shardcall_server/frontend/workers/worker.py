@@ -1,4 +1,4 @@
-"""What a session asks of a worker, wherever that runs."""
+"""Interfaces of workers and of the links to them, for workers on this host and on others."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from shardcall_worker.v1 import link_pb2
 
 
 class WorkerLink(Protocol):
-    """The way to a worker and back; see `framing.Link`."""
+    """A message transport to a worker and back; see `framing.Link`."""
 
     @property
     def readable(self) -> bool:
-        """Whether something has come that `frames` has not read yet."""
+        """True if data has come that `frames` has not read yet."""
 
     def has_capacity(self, nbytes: int) -> bool:
-        """Whether so much more is kept for a worker that does not read."""
+        """Returns whether the backlog of a worker that does not read has this many bytes left."""
 
     def send(self, body: bytes, fd: int | None = None) -> None:
         """Sends one message."""
 
     def frames(self) -> Iterator[tuple[bytes, int | None]]:
-        """Yields messages as they come, and ends when the worker is gone."""
+        """Yields messages as they come, until the worker is gone."""
 
     def close(self) -> None:
-        """Ends it for both sides."""
+        """Closes the link for both sides."""
 
 
 class DataLink(WorkerLink, Protocol):
-    """The way to a worker with which no memory is shared: arrays go beside the messages.
+    """A transport to a worker that shares no memory with the front end: arrays travel beside the messages.
 
     Attributes:
-        moved: how many parts of arrays went either way.
+        moved: number of chunks of arrays sent and received.
     """
 
     moved: int
 
     def moved_for(self, call_id: int) -> int:
-        """How far the arrays of a command have come that has not been answered: a number that grows."""
+        """Returns the progress of the arrays of a pending command, a number that grows."""
 
     def send_with_data(
         self,
@@ -51,13 +51,13 @@ class DataLink(WorkerLink, Protocol):
         table: BlockTable,
         memory: Sequence[MemoryFile],
     ) -> None:
-        """Sends a command, and of its operands what this worker's devices hold.
+        """Sends a command with the blocks of its operands that this worker's devices hold.
 
         Args:
-            message: the command; where its arrays are in memory files, those are named in ``memory``.
-            plan: how its arrays lie on the mesh.
-            table: tells which blocks are whose.
-            memory: the files; used until the answer has come or the link is closed.
+            message: the command; ``memory`` holds the memory files that it names.
+            plan: the placement of its arrays on the mesh.
+            table: the blocks of each process.
+            memory: the memory files; used until the answer has come or the link is closed.
         """
 
 
@@ -66,9 +66,9 @@ class Worker(Protocol):
 
     Attributes:
         host: the name of its host; empty for the front end's own.
-        link: the way to it.
-        data_link: the same, where no memory is shared with it; else None.
-        lost: why it is gone, where that is known better than by its exit status.
+        link: the transport to it.
+        data_link: the same transport if no memory is shared with the worker; else None.
+        lost: the reason for its loss, if that says more than its exit status.
     """
 
     host: str
@@ -78,45 +78,45 @@ class Worker(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id, on its host."""
+        """The process id on its host."""
 
     @property
     def ended(self) -> bool:
-        """Whether it is known to be gone."""
+        """True once the worker is known to have exited."""
 
     @property
     def cpu_ticks(self) -> int:
-        """The processor time that it has used, in its system's clock ticks; 0 where that is not known."""
+        """The CPU time used, in clock ticks of its system; 0 if unknown."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended, after waiting for that."""
+        """Waits for the worker to exit; returns False if it has not."""
 
     def terminate(self) -> int:
-        """Ends a process that has closed its link; returns its exit status, or minus the signal that ended it."""
+        """Closes the link and ends the process; returns its exit status, or minus the number of the signal."""
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Kills the process at once."""
 
 
 class WorkerSource(Protocol):
-    """Where the workers of the next session come from."""
+    """A source of workers for the next session."""
 
     @property
     def spare_ready(self) -> bool:
-        """Whether others stand by."""
+        """True if spare workers stand by."""
 
-    def take(self) -> tuple[Sequence[Worker], bool]:
-        """Workers that wait for `Start`, in the order of their processes, and whether all stood by.
+    def acquire(self) -> tuple[Sequence[Worker], bool]:
+        """Returns workers that wait for `Start`, in the order of their processes, and whether all of them stood by.
 
         Raises:
             RuntimeError: `close` was called.
         """
 
-    def look(self, passed_s: float) -> None:
-        """Done several times a second; told the time since the last look."""
+    def tick(self, passed_s: float) -> None:
+        """Does periodic work, several times a second; ``passed_s`` is the time since the last call."""
 
-    def renew(self) -> None:
-        """Has spares started where some are wanted."""
+    def start_spares(self) -> None:
+        """Starts spare workers if some are wanted and missing."""
 
     def close(self) -> None:
-        """Ends what stands by, and starts nothing any more."""
+        """Kills spare workers and starts no more."""

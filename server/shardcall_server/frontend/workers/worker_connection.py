@@ -1,4 +1,4 @@
-"""One worker of a session: what it was told, and what was heard of it."""
+"""Connection of a session to one of its workers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
-_ATTACH_BYTES = 64 << 10  # what naming memory files takes before a command
+_ATTACH_BYTES = 64 << 10  # for the messages that attach memory files before a command
 
 
 class WorkerConnection:
-    """One worker of a session.
+    """Connection of a session to one of its workers.
 
     Args:
-        worker: the process.
-        index: which of the session's workers it is.
+        worker: the worker process.
+        index: the index of the worker's process in the mesh.
 
     Attributes:
-        was_killed: whether it was ended because another had.
-        told: what its last sign of life said.
+        was_killed: whether the worker was killed because another had exited.
+        heartbeat: the last heartbeat.
     """
 
     def __init__(self, worker: Worker, index: int) -> None:
@@ -37,27 +37,27 @@ class WorkerConnection:
         self._attached: set[int] = set()
 
     @property
-    def heard(self) -> int:
-        """How much was heard of it: its messages, and the parts of arrays that come or go beside them."""
+    def activity(self) -> int:
+        """Number of messages received and of chunks of arrays moved: it grows while the worker is alive."""
         data_link = self.worker.data_link
         return self._messages + (data_link.moved if data_link is not None else 0)
 
     @property
-    def unheard(self) -> bool:
-        """Whether it has said something that was not read yet."""
+    def has_unread(self) -> bool:
+        """True if the worker has sent a message that has not been read."""
         return self.worker.link.readable
 
     def messages(self) -> Iterator[link_pb2.WorkerMessage]:
-        """Yields what it says, until it is gone."""
+        """Yields the worker's messages until it is gone."""
         for body, _ in self.worker.link.frames():
             message = link_pb2.WorkerMessage.FromString(body)
             self._messages += 1
             yield message
 
     def check_capacity(self, nbytes: int) -> None:
-        """Raises CallError if it has not read its link for so long that no message of this size is kept for it."""
+        """Raises CallError if the backlog of a worker that does not read has no capacity for this many bytes."""
         if not self.worker.link.has_capacity(nbytes + _ATTACH_BYTES):
-            raise CallError(Reason.SERVER_BUSY, "the mesh does not take commands at present; repeat the call later")
+            raise CallError(Reason.SERVER_BUSY, "the mesh accepts no commands at present; repeat the call later")
 
     def send(
         self,
@@ -71,14 +71,14 @@ class WorkerConnection:
 
         Args:
             message: the command.
-            body: the same, serialized.
-            memory: the files that it names; the worker maps those that it has not yet.
-            plan: how its arrays lie on the mesh.
-            table: tells which blocks are whose.
+            body: the command, serialized.
+            memory: the memory files that it names; the worker maps those that it has not mapped yet.
+            plan: the placement of its arrays on the mesh.
+            table: the blocks of each process.
 
         Raises:
-            LinkClosedError: it is gone.
-            LinkFullError: it does not read; the message was not sent.
+            LinkClosedError: the worker is gone.
+            LinkFullError: the worker does not read; the message was not sent.
         """
         data_link = self.worker.data_link
         if data_link is not None and plan is not None and table is not None:
@@ -95,18 +95,18 @@ class WorkerConnection:
             self._attached.add(file.memory_id)
 
     def detach(self, memory_id: int) -> None:
-        """Makes it let go of a memory file."""
+        """Makes the worker unmap a memory file."""
         if memory_id in self._attached:
             self._attached.remove(memory_id)
             self.notify(link_pb2.FrontEndMessage(detach_memory=link_pb2.DetachMemory(memory_id=memory_id)))
 
     def notify(self, message: link_pb2.FrontEndMessage) -> None:
-        """Sends what is for it alone; if it is gone or does not read, others will see."""
+        """Sends a message that has no answer; errors are left to the thread that reads the link."""
         with contextlib.suppress(LinkClosedError, LinkFullError):
             self.worker.link.send(message.SerializeToString())
 
     def leave(self, patience_s: float) -> None:
-        """Ends it because another has ended; waits a moment for one that ends by itself."""
+        """Kills the worker, because another has exited, unless it exits by itself within this time."""
         if not self.worker.wait(patience_s):
             self.was_killed = True
             self.worker.kill()

@@ -1,4 +1,4 @@
-"""Starts worker processes, and keeps a spare one that stands by."""
+"""Starts worker processes and keeps a spare one on standby."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import structlog
 from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.worker import Worker
 
-_SPARE_EVERY_S = 10.0  # a spare that dies again and again must not keep the machine busy
+_SPARE_EVERY_S = 10.0  # a spare that crashes repeatedly must not keep the machine busy
 
 
 class Workers:
     """The worker processes of one server.
 
-    One thread starts every worker and lives as long as the front end: Linux ends a process with the *thread*
-    that started it.
+    One thread starts every worker and runs as long as the front end: Linux kills a worker when the *thread* that
+    started it exits.
 
     Args:
-        platform: of their devices; empty for what JAX finds.
-        log_level: the least level that they log.
-        keep_spare: whether a spare stands by: JAX and the kernels imported, no device taken.
+        platform: the platform of their devices; empty for JAX's default.
+        log_level: the lowest level that they log.
+        keep_spare: whether to keep a spare that has imported JAX and the kernels and holds no device.
     """
 
     def __init__(self, platform: str, log_level: str, *, keep_spare: bool) -> None:
@@ -39,12 +39,12 @@ class Workers:
 
     @property
     def spare_ready(self) -> bool:
-        """Whether a spare stands by."""
+        """True if a spare stands by."""
         spare = _made(self._spare)
         return spare is not None and spare.stands_by
 
-    def take(self) -> tuple[Sequence[Worker], bool]:
-        """One worker that waits for `Start`, the spare where there is one, and whether it stood by.
+    def acquire(self) -> tuple[Sequence[Worker], bool]:
+        """Returns one worker that waits for `Start`, the spare if there is one, and whether it stood by.
 
         Raises:
             RuntimeError: `close` was called.
@@ -56,18 +56,18 @@ class Workers:
                 return [asked.result()], asked.result().stands_by
         return [self._start().result()], False
 
-    def look(self, passed_s: float) -> None:
-        """Nothing: whether they live is seen by their sessions."""
+    def tick(self, passed_s: float) -> None:
+        """Does nothing: sessions notice when their workers exit."""
 
-    def renew(self) -> None:
-        """Has a spare started if one is wanted and there is none."""
+    def start_spares(self) -> None:
+        """Starts a spare if one is wanted and there is none."""
         with self._lock:
             if not self._keep_spare or self._closed or time.monotonic() < self._not_before:
                 return
             if self._spare is not None:
                 if not self._spare.done() or _made(self._spare) is not None:
                     return
-                structlog.get_logger().warning("the spare worker ended and is started again")
+                structlog.get_logger().warning("the spare worker exited; starting another")
             self._not_before = time.monotonic() + _SPARE_EVERY_S
             self._spare = self._start()
 
@@ -75,7 +75,7 @@ class Workers:
         return self._starter.submit(WorkerProcess, self._platform, self._log_level)
 
     def close(self) -> None:
-        """Ends the spare, and starts nothing any more."""
+        """Kills the spare and starts no more."""
         self._closed = True
         self._starter.shutdown(cancel_futures=True)
         if (spare := _made(self._spare)) is not None:
@@ -84,7 +84,7 @@ class Workers:
 
 
 def _made(asked: Future[WorkerProcess] | None) -> WorkerProcess | None:
-    """The process that was asked for, if it lives."""
+    """Returns the started process if it is running."""
     if asked is None or not asked.done() or asked.cancelled() or asked.exception() is not None:
         return None
     return None if asked.result().ended else asked.result()
