@@ -79,7 +79,7 @@ class Taking:
         return self.pool.submit(self.hosts.acquire)
 
     def names(self) -> list[str]:
-        workers, _ = self.take().result(PATIENCE_S)
+        workers, _ = self.acquire().result(PATIENCE_S)
         return [worker.host for worker in workers]
 
 
@@ -105,7 +105,7 @@ def taking(hosts) -> Iterator[Taking]:
 
 
 def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_coming(hosts, taking, changes):
-    workers = taking.take()
+    workers = taking.acquire()
     Agent(hosts, "b")
     assert hosts.missing() == "1 that never joined"
     assert not workers.done()
@@ -126,7 +126,7 @@ def test_a_host_that_comes_back_has_its_place_again(hosts, taking, changes):
     gone, there = hosts.states()
     assert (gone.name, gone.present, gone.absent_reason, gone.address) == ("a", False, "its connection ended", "")
     assert (there.name, there.present, there.absent_seconds) == ("b", True, 0.0)
-    workers = taking.take()
+    workers = taking.acquire()
     Agent(hosts, "a")
     assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
     assert changes == {"a": True, "b": True}
@@ -162,7 +162,7 @@ def test_one_that_has_not_as_many_devices_takes_no_place(hosts, taking):
     Agent(hosts, "c", 2)
     hosts.remove(agents[0].host, "gone")
     assert hosts.missing() == "a (gone for 0 s: gone)", "c stands by for b alone"
-    workers = taking.take()
+    workers = taking.acquire()
     hosts.remove(agents[1].host, "gone")
     assert hosts.missing() == "a (gone for 0 s: gone)", "c has the rank of b"
     assert not workers.done()
@@ -195,7 +195,7 @@ def test_of_many_that_join_by_one_name_at_once_one_is_taken(hosts):
 
 def test_the_worker_of_a_host_that_parts_is_lost_and_says_why(hosts, taking):
     agents = [Agent(hosts, name) for name in "ab"]
-    workers, _ = taking.take().result(PATIENCE_S)
+    workers, _ = taking.acquire().result(PATIENCE_S)
     hosts.remove(agents[1].host, "its connection ended")
     assert workers[1].ended
     assert workers[1].lost.reason == "host b is gone: its connection ended"
@@ -256,7 +256,7 @@ def test_a_host_that_starts_no_worker_parts_and_the_next_take_its_place(hosts, t
     monkeypatch.setattr(module, "_START_S", 0.2)
     Agent(hosts, "a")
     idle = Agent(hosts, "b", starts=False)
-    workers = taking.take()
+    workers = taking.acquire()
     assert idle.wait_parted() == "it did not start a worker within 0.2 s"
     monkeypatch.setattr(module, "_START_S", PATIENCE_S)
     Agent(hosts, "c")
@@ -266,7 +266,7 @@ def test_a_host_that_starts_no_worker_parts_and_the_next_take_its_place(hosts, t
 def test_a_host_that_parts_before_it_has_started_a_worker_holds_up_nobody(hosts, taking):
     Agent(hosts, "a")
     idle = Agent(hosts, "b", starts=False)
-    workers = taking.take()
+    workers = taking.acquire()
     while not idle.starts_told:
         threading.Event().wait(0.01)
     hosts.remove(idle.host, "gone")
@@ -327,7 +327,7 @@ def test_a_host_whose_worker_does_not_come_by_the_socket_gets_arrays_by_its_call
 
 def test_a_closed_registry_takes_nobody_and_ends_who_waits(hosts, taking):
     agent = Agent(hosts, "a")
-    workers = taking.take()
+    workers = taking.acquire()
     hosts.close()
     assert agent.wait_parted() == "the server is shutting down"
     with pytest.raises(RuntimeError):
@@ -339,7 +339,7 @@ def test_a_closed_registry_takes_nobody_and_ends_who_waits(hosts, taking):
 def test_every_worker_is_told_its_own_place_and_where_the_first_coordinates(hosts, taking):
     for name, devices in (("a", 2), ("b", 3)):
         Agent(hosts, name, devices)
-    workers, _ = taking.take().result(PATIENCE_S)
+    workers, _ = taking.acquire().result(PATIENCE_S)
     assert all(isinstance(worker, HostedWorker) for worker in workers)
     first, second = starts_of_hosts(link_pb2.Start(platform="cpu", program_dir="/here"), workers)
     assert [(start.process.index, start.process.count) for start in (first, second)] == [(0, 2), (1, 2)]

@@ -99,7 +99,7 @@ def test_other_strategies_end_the_mesh():
         "ring",
         "psum",
     ]
-    with pytest.raises(DisagreementError, match="other strategies"):
+    with pytest.raises(DisagreementError, match="different strategies"):
         merged(candidates("ring", "psum"), candidates("psum", "ring"))
 
 

@@ -354,4 +354,4 @@ def test_the_table_is_bounded():
     axes = MeshAxes((("x", 1),))
     for n in range(3000):
         table.held(placement(ArrayType((n,), F8), (("x",),), axes), encode_mesh(axes, (0,)), 0)
-    assert len(table._known) <= 1024
+    assert len(table._cache) <= 1024
