@@ -25,7 +25,7 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 _SENT = re.compile(r"\bbytes_sent:(\d+)")
 _PID = re.compile(r"pid=(\d+)")
 # A machine that is held up for a while is no reason to count anybody out.
-_PATIENCE = ("--host-silence-s", "600", "--worker-silence-s", "600", "--host-lag-s", "600")
+_PATIENCE = ("--host-silence-s", "600", "--worker-silence-s", "600", "--straggler-timeout-s", "600")
 _END_S = 30.0
 
 
@@ -123,7 +123,7 @@ def own_tokens() -> Iterator[None]:
 def running(shape: Shape) -> Iterator[Cluster]:
     """A server that is ready, and gone afterwards."""
     command = [sys.executable, "-m", "shardcall.cli"]
-    serve = [*command, "serve", "--exit-with-stdin", "--port", "0", "--no-spare-worker", "--warm-s", "0"]
+    serve = [*command, "serve", "--exit-with-stdin", "--port", "0", "--no-spare-worker", "--warm-up-s", "0"]
     serve += ["--strategy", "fixed", "--cache-dir", "", *_PATIENCE[2:4]]
     serve += ["--hosts", str(shape.hosts), "--hosts-port", "0", *_PATIENCE] if shape.hosts else []
     serve += [] if shape.hosts else ["--devices", str(shape.devices)]

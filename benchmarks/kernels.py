@@ -28,7 +28,7 @@ from harness.report import Claim, at_most, claim_table, machine, milliseconds, t
 from kernel_cases import Asker, Case, Samples, in_blocks, in_this_process, measure, mesh_of
 from shardcall import P
 from shardcall_server.frontend.programs.verdicts import FILE_NAME
-from shardcall_server.settings import usual_cache_dir
+from shardcall_server.setting_groups import default_cache_dir
 
 Section = tuple[list[str], list[Claim], dict[str, object]]
 MESHES = ((8, 1), (1, 8), (4, 2), (2, 4))
@@ -219,7 +219,7 @@ def main() -> int:
     # since they would be run beside the first minutes.
     with TemporaryDirectory() as cache:
         with suppress(FileNotFoundError):
-            copy(Path(os.environ.get("SHARDCALL_CACHE_DIR") or usual_cache_dir()) / FILE_NAME, cache)
+            copy(Path(os.environ.get("SHARDCALL_CACHE_DIR") or default_cache_dir()) / FILE_NAME, cache)
         return _measure(arguments, names, cache)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 # A machine that is held up for a while is no reason to count anybody out: tests of silence and lag set these anew.
-PATIENCE = ("--host-silence-s", "600", "--worker-silence-s", "600", "--host-lag-s", "600")
+PATIENCE = ("--host-silence-s", "600", "--worker-silence-s", "600", "--straggler-timeout-s", "600")
 _HOSTS_MAY_JOIN = re.compile(r'"by": "shardcall worker --join (\S+?)"')
 _READY = re.compile(r"shardcall ready at (\S+) ")
 _START_S = 600.0
@@ -122,7 +122,7 @@ class Cluster:
     def __init__(self, hosts: int, server_options: Sequence[str], environment: dict[str, str]) -> None:
         command = [sys.executable, "-m", "shardcall.cli", "serve", "--exit-with-stdin"]
         command += ["--hosts", str(hosts), "--port", "0", "--hosts-port", "0"]
-        command += ["--no-spare-worker", "--strategy", "fixed", "--warm-s", "0", *PATIENCE, *server_options]
+        command += ["--no-spare-worker", "--strategy", "fixed", "--warm-up-s", "0", *PATIENCE, *server_options]
         pipe = subprocess.PIPE
         self._environment = {**os.environ, **environment}
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=self._environment)

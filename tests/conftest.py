@@ -137,7 +137,7 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         environment.setenv("SHARDCALL_CACHE_DIR", str(folder))
         environment.setenv("SHARDCALL_STRATEGY", "fixed")
         # What one test called is not made ready for the next; compiled programs are kept on disk for all.
-        environment.setenv("SHARDCALL_WARM_S", "0")
+        environment.setenv("SHARDCALL_WARM_UP_S", "0")
         environment.setenv("SHARDCALL_SPARE_WORKER", "false")
         environment.setenv("SHARDCALL_WORKER_SILENCE_S", "600")
         environment.setenv("SHARDCALL_DEADLINE_GRACE_S", "600")

@@ -61,7 +61,7 @@ def local(
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
     # A private server need not be back at once, and is to be ready at once: what earlier ones compiled is on disk.
-    usual: dict[str, Setting] = {"spare_worker": False, "warm_s": 0}
+    usual: dict[str, Setting] = {"spare_worker": False, "warm_up_s": 0}
     if _LOG_LEVEL_VARIABLE not in os.environ:
         usual["log_level"] = "warning"
     token = new_token()  # by the environment, since others see the words of a command

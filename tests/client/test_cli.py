@@ -166,7 +166,7 @@ def test_the_help_of_serve_is_whole_in_80_columns():
         ("typer", ["info"], "pip install 'shardcall[cli]'"),
         ("typer", ["serve"], "pip install 'shardcall[server]'"),
         ("pydantic_settings", ["serve"], "pip install 'shardcall[server]'"),
-        ("pydantic_settings", ["worker", "--join", "a:1"], "pip install 'shardcall[server]'"),
+        ("structlog", ["worker", "--join", "a:1"], "pip install 'shardcall[server]'"),
         ("shardcall_server", ["serve", "--devices=8"], "pip install 'shardcall[server]'"),
     ],
 )

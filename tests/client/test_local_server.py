@@ -173,7 +173,7 @@ def test_settings_become_options(commands):
         assert client.call("echo", 1.0).array == 1.0
     assert commands[0].command == [
         *(sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", "4", "--exit-with-stdin"),
-        *("--no-spare-worker", "--warm-s", "0"),
+        *("--no-spare-worker", "--warm-up-s", "0"),
         *("--log-level", "error", "--no-tune-allocator", "--quiet", "--limit", "3"),
     ]
     assert commands[0]._process.returncode == 0

@@ -70,7 +70,7 @@ class Folder:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     """Its server has no privilege over files, should the tests be root's."""
     directory = tmp_path_factory.mktemp("damage")
-    flags = ("--cache-dir", str(directory / "cache"), "--max-cached-programs", "1", "--warm-s", "0")
+    flags = ("--cache-dir", str(directory / "cache"), "--max-cached-programs", "1", "--warm-up-s", "0")
     with ExitStack() as stack, ThreadPoolExecutor(1, initializer=give_up_privilege) as unprivileged:
         server = running_server(*flags, log=directory / "log")
         started = unprivileged.submit(stack.enter_context, server).result()
@@ -218,7 +218,7 @@ def test_a_full_disk_costs_only_compiling(tmp_path, times):
 
 @pytest.mark.long
 def test_servers_that_share_a_folder_disturb_each_other_in_nothing(tmp_path):
-    flags = ("--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1", "--warm-s", "0")
+    flags = ("--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1", "--warm-up-s", "0")
     logs = [tmp_path / f"{number}.log" for number in range(2)]
     with ExitStack() as stack:
         folders = []

@@ -111,7 +111,10 @@ def test_a_host_behind_a_slow_line_is_not_behind():
     x = np.random.default_rng(0).standard_normal((6 << 20,))
     mesh = sc.Mesh(x=2)
     options = {"h1": (), "h2": ("--no-shared-memory",)}
-    with proxied_cluster(1, "--host-lag-s", "3", **options) as hosts, sc.connect(hosts.cluster.address) as client:
+    with (
+        proxied_cluster(1, "--straggler-timeout-s", "3", **options) as hosts,
+        sc.connect(hosts.cluster.address) as client,
+    ):
         _works(client)
         hosts.proxies["h2"].slow_down(4e6)
         with client.put(x, mesh=mesh, spec=P("x"), timeout=_START_S) as kept:
@@ -122,7 +125,7 @@ def test_a_host_behind_a_slow_line_is_not_behind():
 def test_a_program_on_one_host_alone_holds_up_nobody():
     """The others, which have nothing to do for it, are through at once: that host is not behind."""
     x, window = np.ones(1 << 17, np.float32), np.ones(1 << 14, np.float32)
-    with running_cluster(2, 1, "--host-lag-s", "0.5") as cluster, sc.connect(cluster.address) as client:
+    with running_cluster(2, 1, "--straggler-timeout-s", "0.5") as cluster, sc.connect(cluster.address) as client:
         for device in (0, 1):
             mesh = sc.Mesh(x=1, device_ids=[device])
             np.testing.assert_array_equal(client.convolve(x, window, mesh=mesh, timeout=_START_S).array[:3], [1, 2, 3])

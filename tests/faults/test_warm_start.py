@@ -23,7 +23,7 @@ import shardcall as sc
 from shardcall import P
 
 MESH = sc.Mesh(x=8)
-WARM = ("--warm-s", "100")
+WARM = ("--warm-up-s", "100")
 KEYS = """
 [[call]]
 kernel = "diff"
@@ -207,7 +207,7 @@ def test_anothers_folder_is_refused(tmp_path):
 def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess], tmp_path):
     file = tmp_path / "keys.toml"
     file.write_text(KEYS)
-    server = own_server("--cache-dir", "", "--warm", str(file), *WARM)
+    server = own_server("--cache-dir", "", "--warm-up-file", str(file), *WARM)
     with sc.connect(server.address) as client:
         assert client.plan("diff", sc.Array((64, 32), "float64"), axis=0, mesh=MESH, spec=P("x", None)).cache_hit
         assert client.plan("cumsum", sc.Array((40, 8), "float32"), axis=0, mesh=MESH).cache_hit
@@ -228,6 +228,6 @@ def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess
 def test_a_file_with_a_mistake_names_it(tmp_path, wrong, says):
     file = tmp_path / "keys.toml"
     file.write_text(f"{KEYS}\n{wrong}\n")
-    said = refusal("--devices", "8", "--cache-dir", "", *WARM, "--warm", str(file))
+    said = refusal("--devices", "8", "--cache-dir", "", *WARM, "--warm-up-file", str(file))
     assert f"{file}, {says}" in said
     assert "Traceback" not in said

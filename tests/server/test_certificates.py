@@ -90,7 +90,7 @@ def test_the_key_of_another_certificate_is_refused(folder):
 
 @pytest.mark.parametrize("flags", [{"tls_cert": "a"}, {"tls_key": "a"}, {"tls_client_ca": "a"}])
 def test_half_of_what_tls_needs_is_refused(flags):
-    with pytest.raises(SettingsError, match=r"without|needs TLS"):
+    with pytest.raises(SettingsError, match=r"without|requires TLS"):
         load_settings(flags)
 
 

@@ -11,6 +11,7 @@ import pytest
 from shardcall._src.wire import variables
 from shardcall.cli.serve import serve
 from shardcall_server.frontend.serving import serve as serve_until_told
+from shardcall_server.setting_groups import GROUPS
 from shardcall_server.settings import Settings, SettingsError
 from shardcall_server.settings_sources import load_settings
 
@@ -38,7 +39,7 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(monkeypat
         ({"port": "http"}, "port.*http"),
         ({"devices": "-1"}, "devices.*-1"),
         ({"mesh": "x:8"}, "mesh.*x=4,y=2"),
-        ({"devices": "8", "platform": "gpu"}, "leave devices out for gpu"),
+        ({"devices": "8", "platform": "gpu"}, "omit devices for gpu"),
         ({"log_level": "loud"}, "log_level.*loud"),
         ({"max_chunk_bytes": "1"}, "max_chunk_bytes"),
     ],
@@ -129,6 +130,12 @@ def test_every_setting_is_an_option_of_serve():
     assert options == {*Settings.model_fields, "config", "exit_with_stdin"} - {
         "token"
     }  # others see the words of a command
+
+
+def test_every_setting_belongs_to_one_group():
+    grouped = [name for group in GROUPS for name in group.model_fields]
+    assert sorted(grouped) == sorted(Settings.model_fields)
+    assert list(Settings.model_fields) == grouped  # the order of the documentation
 
 
 def test_every_setting_says_what_it_is():

@@ -56,7 +56,7 @@ def done(outcome) -> Future[CacheEntry]:
 
 
 def warmer(tmp_path, **settings) -> WarmUp:
-    return WarmUp(Settings(cache_dir=str(tmp_path / "cache"), **{"warm_s": 60.0, **settings}))
+    return WarmUp(Settings(cache_dir=str(tmp_path / "cache"), **{"warm_up_s": 60.0, **settings}))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(hot):
 
 def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(tmp_path, hot):
     hot.close()
-    slow = warmer(tmp_path, warm_s=0.05)
+    slow = warmer(tmp_path, warm_up_s=0.05)
     answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
     slow.prepare(mesh, mesh)  # returns, with nothing made
@@ -133,7 +133,7 @@ def test_what_ended_a_mesh_is_not_made_ready_on_the_next(hot):
 
 def test_nothing_is_made_ready_where_no_time_is_given_or_nothing_was_called(tmp_path):
     mesh = Mesh(lambda call: done(FOUND))
-    for made in (warmer(tmp_path), warmer(tmp_path, warm_s=0.0)):
+    for made in (warmer(tmp_path), warmer(tmp_path, warm_up_s=0.0)):
         made.prepare(mesh, mesh)
         made.close()
     assert mesh.asked == []
@@ -144,7 +144,7 @@ def test_a_call_of_a_file_that_its_kernel_refuses_is_told_and_the_rest_is_made(t
     file.write_text("".join(f'[[call]]\nkernel = "{kernel}"\noperands = ["int8[8]"]\n' for kernel in ("dif", "diff")))
     refused = CallError(Reason.KERNEL_NOT_FOUND, "there is no kernel 'dif'")
     mesh = Mesh(lambda call: done(refused if call.kernel == "dif" else FOUND))
-    named = warmer(tmp_path, warm=str(file))
+    named = warmer(tmp_path, warm_up_file=str(file))
     named.prepare(mesh, mesh)
     assert mesh.asked == ["dif", "diff"]
     with pytest.raises(SettingsError, match=r"keys.toml, call 1 \(dif\): there is no kernel 'dif'"):
@@ -156,7 +156,7 @@ def test_a_call_of_a_file_that_could_not_be_made_just_now_does_not_keep_the_serv
     file = tmp_path / "keys.toml"
     file.write_text('[[call]]\nkernel = "diff"\noperands = ["int8[8]"]\n')
     mesh = Mesh(lambda call: done(CallError(Reason.OUT_OF_DEVICE_MEMORY, "no room")))
-    named = warmer(tmp_path, warm=str(file))
+    named = warmer(tmp_path, warm_up_file=str(file))
     with capture_logs() as logs:
         named.prepare(mesh, mesh)
     named.check()
@@ -170,7 +170,7 @@ def test_a_call_of_a_file_without_a_mesh_is_made_for_the_servers_own(tmp_path):
     seen: list[kernel_pb2.KernelCall] = []
     mesh = Mesh(lambda call: seen.append(call) or done(FOUND))
     for settings in ({}, {"mesh": "a=4,b=2"}):
-        named = warmer(tmp_path, warm=str(file), **settings)
+        named = warmer(tmp_path, warm_up_file=str(file), **settings)
         named.prepare(mesh, mesh)
         named.close()
     assert [[(axis.name, axis.size) for axis in call.mesh.axes] for call in seen] == [[("x", 8)], [("a", 4), ("b", 2)]]

@@ -11,7 +11,8 @@ import typer
 
 from shardcall._src.wire.variables import shadowed
 from shardcall_server.launcher import ensure_environment
-from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError
+from shardcall_server.setting_groups import GROUPS
+from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, SettingsError
 from shardcall_server.settings_sources import load_settings
 
 
@@ -33,19 +34,20 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
 
 
 def _signature() -> inspect.Signature:
-    """One option for every setting, so that neither can be forgotten; pydantic checks the values."""
+    """Returns a signature with one option per setting. Pydantic checks the values."""
     options: dict[str, Any] = {
         "config": Annotated[Path | None, typer.Option(envvar="SHARDCALL_CONFIG", help="A TOML file with settings.")],
         "exit_with_stdin": Annotated[bool, typer.Option(help="End when standard input ends.")],
     }
-    for name, field in Settings.model_fields.items():
-        if name in ENVIRONMENT_ONLY:
-            continue
-        kind = bool if field.annotation is bool else str
-        default = field.get_default(call_default_factory=True, validated_data={})
-        told = "empty" if default == "" else f"{default} on this machine" if field.default_factory else default
-        about = f"{field.description} [env var: {ENVIRONMENT_PREFIX}{name.upper()}; default: {told}]"
-        options[name] = Annotated[kind | None, typer.Option(help=about)]
+    for group in GROUPS:
+        for name, field in group.model_fields.items():
+            if name in ENVIRONMENT_ONLY:
+                continue
+            kind = bool if field.annotation is bool else str
+            value = field.get_default(call_default_factory=True, validated_data={})
+            default = "empty" if value == "" else f"{value} on this machine" if field.default_factory else value
+            about = f"{field.description} [env var: {ENVIRONMENT_PREFIX}{name.upper()}; default: {default}]"
+            options[name] = Annotated[kind | None, typer.Option(help=about)]
     return inspect.Signature(
         [
             inspect.Parameter(

@@ -25,7 +25,7 @@ from shardcall_server.compilation.program_store import own_program_dir
 from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAME_RULE
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.log_setup import configure_logging
-from shardcall_server.settings import LogLevel, usual_cache_dir
+from shardcall_server.setting_groups import LogLevel, default_cache_dir
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -48,7 +48,7 @@ def worker(
     ] = "",
     cache_dir: Annotated[
         str, typer.Option(help="Folder for compiled programs; empty for none.", envvar="SHARDCALL_CACHE_DIR")
-    ] = usual_cache_dir(),
+    ] = default_cache_dir(),
     shared_memory: Annotated[bool, typer.Option(help="Share memory with a server of this user on this host.")] = True,
     log_level: Annotated[str, typer.Option(help="Least level logged: debug, info, warning or error.")] = "info",
     tls: Encrypted = None,

@@ -320,7 +320,7 @@ def _watch_limits(settings: Settings) -> WatchLimits:
         execute_s=settings.max_execute_s,
         compile_s=settings.max_compile_s,
         grace_s=settings.deadline_grace_s,
-        straggler_s=settings.host_lag_s,
+        straggler_s=settings.straggler_timeout_s,
     )
 
 

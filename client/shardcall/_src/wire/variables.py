@@ -19,7 +19,7 @@ SETTINGS = frozenset(
         "drain_s",
         "handshake_timeout_s",
         "host",
-        "host_lag_s",
+        "straggler_timeout_s",
         "host_silence_s",
         "hosts",
         "hosts_port",
@@ -73,8 +73,8 @@ SETTINGS = frozenset(
         "trim_after_s",
         "tune_allocator",
         "unix_socket",
-        "warm",
-        "warm_s",
+        "warm_up_file",
+        "warm_up_s",
         "worker_silence_s",
     ]
 )

@@ -45,7 +45,7 @@ class _Wanted:
 class WarmUp:
     """What outlasts the server of its programs, and what is done with it when a mesh has started.
 
-    The first mesh is announced when the programs are there, or ``warm_s`` has passed: the rest is then made ready
+    The first mesh is announced when the programs are there, or ``warm_up_s`` has passed: the rest is then made ready
     while it serves, two at a time, as all are on the meshes after a restart.
 
     Args:
@@ -61,7 +61,7 @@ class WarmUp:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._named = read_keys(Path(settings.warm)) if settings.warm else []
+        self._named = read_keys(Path(settings.warm_up_file)) if settings.warm_up_file else []
         self._refusals: list[str] = []
         self._is_first = True
         try:
@@ -74,11 +74,11 @@ class WarmUp:
         """Makes programs ready on a mesh that has just started; the first time, the server is not ready before."""
         first, self._is_first = self._is_first, False
         wanted = deque(self._wanted(session.ready.result()))
-        if not wanted or not self._settings.warm_s:
+        if not wanted or not self._settings.warm_up_s:
             return
         run = _Run(session, programs, wanted, self._refused)
         if first:
-            run.go_on(time.monotonic() + self._settings.warm_s)
+            run.go_on(time.monotonic() + self._settings.warm_up_s)
         if run.is_unfinished:
             threading.Thread(target=run.go_on, name="warm", daemon=True).start()
 

@@ -1,0 +1,267 @@
+"""The settings of a server by subject. `shardcall_server.settings.Settings` consists of these groups."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from pydantic import BaseModel, Field, SecretStr
+
+from shardcall._src.wire.token_file import usual_path
+from shardcall_server.host_memory import memory_bytes
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+_MIB = 1 << 20
+
+
+def default_cache_dir() -> str:
+    """Returns the user's cache folder for shardcall by the XDG specification; empty if it is not known."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the specification: a relative one is to be ignored
+        base = os.path.expanduser("~/.cache")
+    return os.path.join(base, "shardcall") if os.path.isabs(base) else ""
+
+
+class NetworkSettings(BaseModel):
+    """Addresses, connections and messages."""
+
+    host: str = Field("localhost", description="Address to listen on; localhost is 127.0.0.1 and ::1.")
+    port: int = Field(8470, ge=0, le=65535, description="Port to listen on; 0 selects a free one.")
+    unix_socket: str = Field("", description="Path of a Unix socket to listen on as well, for this user only.")
+    max_connections: int = Field(
+        512, ge=1, le=65536, description="Maximum number of connections; further ones are closed immediately."
+    )
+    max_streams_per_connection: int = Field(
+        8192,
+        ge=1,
+        le=65536,
+        description="Maximum number of concurrent calls of one connection; gRPC refuses further ones.",
+    )
+    handshake_timeout_s: float = Field(
+        10.0, gt=0, le=600, description="Seconds for establishing a connection, including TLS."
+    )
+    max_connection_idle_s: float = Field(
+        1800.0, ge=1, le=604800, description="Seconds after which a connection without calls is closed."
+    )
+    max_message_bytes: int = Field(4 * _MIB, ge=2 * _MIB, le=64 * _MIB, description="Maximum bytes of a gRPC message.")
+    max_inline_bytes: int = Field(_MIB, ge=0, le=_MIB, description="Maximum bytes of the arrays in a unary call.")
+    max_chunk_bytes: int = Field(_MIB, ge=4096, le=_MIB, description="Maximum bytes of a chunk in a stream.")
+
+
+class AccessSettings(BaseModel):
+    """TLS, tokens and access from other machines."""
+
+    tls_cert: str = Field("", description="PEM file of the server's certificate chain; enables TLS.")
+    tls_key: str = Field("", description="PEM file of the certificate's key, readable by this user only.")
+    tls_client_ca: str = Field(
+        "", description="PEM file of the authority that signs client certificates; empty requires none."
+    )
+    auth: bool = Field(True, description="Require a token for every call except health checks.")
+    token_file: str = Field(
+        default_factory=usual_path,
+        description="File of the tokens, one principal per line: NAME SCOPES TOKEN. It is created at the first start, "
+        "with the file admin-token beside it. SHARDCALL_TOKEN sets a single token instead.",
+    )
+    token: SecretStr = Field(SecretStr(""), description="The only token of the server, instead of those of a file.")
+    insecure_allow_remote: bool = Field(
+        False, description="Allow an address that other machines can reach, without TLS and authentication."
+    )
+    reflection: bool = Field(
+        False, description="Allow gRPC reflection from other machines too; it is always allowed on loopback."
+    )
+
+
+class MeshSettings(BaseModel):
+    """Devices, worker processes and hosts."""
+
+    devices: int = Field(0, ge=0, le=512, description="Virtual CPU devices; 0 uses the platform's devices.")
+    platform: Literal["", "cpu", "gpu", "tpu"] = Field(
+        "", description="Platform of the devices; empty uses the one that JAX selects."
+    )
+    mesh: str = Field("", description="Default mesh, such as x=4,y=2; empty is one axis x over all devices.")
+    spare_worker: bool = Field(
+        True, description="Keep a spare worker process that takes over when the active one ends."
+    )
+    start_timeout_s: float = Field(120.0, gt=0, le=86400, description="Seconds for starting the mesh.")
+    worker_silence_s: float = Field(
+        3.0, ge=2, le=86400, description="Seconds without a heartbeat of the mesh, which sends one each second."
+    )
+    tune_allocator: bool = Field(True, description="Start with glibc's allocator configured to keep large blocks.")
+    hosts: int = Field(
+        0,
+        ge=0,
+        le=4096,
+        description="Hosts of the mesh, each with an agent (shardcall worker); 0 is this host without an agent.",
+    )
+    hosts_port: int = Field(8471, ge=0, le=65535, description="Port at which agents join; 0 selects a free one.")
+    host_silence_s: float = Field(8.0, ge=2, le=86400, description="Seconds without a heartbeat of a host's agent.")
+    straggler_timeout_s: float = Field(
+        5.0,
+        ge=0.5,
+        le=86400,
+        description="Seconds that a host may be behind the others, or get almost no processor time.",
+    )
+
+
+class CallSettings(BaseModel):
+    """Durations and numbers of calls."""
+
+    max_call_s: float = Field(3600.0, gt=0, le=604800, description="Maximum seconds of a call.")
+    stream_idle_s: float = Field(
+        30.0,
+        ge=0.1,
+        le=604800,
+        description="Seconds until a call ends whose next message neither arrives nor is accepted.",
+    )
+    max_concurrent_calls: int = Field(
+        64,
+        ge=1,
+        le=4096,
+        description="Maximum number of calls in progress, including those that wait for the mesh; as many more "
+        "may arrive.",
+    )
+    max_concurrent_calls_per_client: int = Field(
+        0, ge=0, le=4096, description="Maximum number of calls in progress of one client; 0 is three quarters of all."
+    )
+    max_launched_calls: int = Field(
+        8,
+        ge=1,
+        le=256,
+        description="Maximum number of calls launched on the mesh; further ones wait, and clients alternate.",
+    )
+    max_queued_calls: int = Field(
+        0, ge=0, le=4096, description="Maximum number of calls that wait for the mesh; 0 is max_concurrent_calls."
+    )
+    max_queued_calls_per_client: int = Field(
+        0, ge=0, le=4096, description="Maximum number of waiting calls of one client; 0 is three quarters of all."
+    )
+    max_execute_s: float = Field(
+        60.0, gt=0, le=604800, description="Maximum seconds of one run of a program; then the mesh is restarted."
+    )
+    max_compile_s: float = Field(
+        300.0, gt=0, le=604800, description="Maximum seconds of a compilation; then the mesh is restarted."
+    )
+    deadline_grace_s: float = Field(
+        5.0,
+        ge=0,
+        le=604800,
+        description="Seconds that a program may continue without a caller that waits; then the mesh is restarted.",
+    )
+    drain_s: float = Field(
+        30.0, ge=0, le=86400, description="Seconds that a server which shuts down waits for calls in progress."
+    )
+
+
+class MemorySettings(BaseModel):
+    """Memory of the host and of the devices."""
+
+    max_call_bytes: int = Field(
+        default_factory=lambda: memory_bytes() // 4, ge=_MIB, description="Maximum bytes of the arrays of one call."
+    )
+    max_bytes_in_flight: int = Field(
+        default_factory=lambda: memory_bytes() // 2, ge=_MIB, description="Maximum bytes of the arrays of all calls."
+    )
+    max_bytes_per_client: int = Field(
+        default_factory=lambda: memory_bytes() * 3 // 8,
+        ge=_MIB,
+        description="Maximum bytes of the arrays of all calls and segments of one client, identified by its token.",
+    )
+    segments: bool = Field(True, description="Share memory with clients of this user on this host.")
+    max_segment_bytes: int = Field(
+        default_factory=lambda: memory_bytes() // 4,
+        ge=2 * _MIB,
+        description="Maximum bytes of all segments of one client.",
+    )
+    trim_after_s: float = Field(
+        10.0, ge=0.1, le=86400, description="Seconds that unused memory is kept for the next call."
+    )
+    max_device_bytes: int = Field(
+        0,
+        ge=0,
+        description="Maximum bytes on all devices of resident arrays and running programs; 0 is the memory that the "
+        "platform reports, or else the host's.",
+    )
+    max_resident_bytes: int = Field(
+        0,
+        ge=0,
+        description="Maximum bytes on the devices of all resident arrays, at most max_device_bytes; 0 is seven "
+        "eighths of the memory that the platform reports, or else half of the host's.",
+    )
+    max_resident_bytes_per_lease: int = Field(
+        0,
+        ge=0,
+        description="Maximum bytes on the devices of the resident arrays of one lease; 0 is the limit of its client.",
+    )
+    max_resident_bytes_per_client: int = Field(
+        0,
+        ge=0,
+        description="Maximum bytes on the devices of the resident arrays of one client; 0 is three quarters of what "
+        "other clients leave of max_resident_bytes.",
+    )
+    lease_s: float = Field(
+        60.0, ge=1, le=86400, description="Seconds after which the arrays of a client without contact are deleted."
+    )
+
+
+class ProgramSettings(BaseModel):
+    """Compiled programs and the selection of strategies."""
+
+    max_cached_programs: int = Field(256, ge=1, description="Maximum number of compiled programs in the cache.")
+    max_cached_bytes: int = Field(1 << 30, ge=_MIB, description="Maximum bytes of compiled programs in the cache.")
+    cache_dir: str = Field(
+        default_factory=default_cache_dir,
+        description="Folder of compiled programs and tuning results for later starts; empty for none.",
+    )
+    max_program_dir_bytes: int = Field(
+        4 << 30,
+        ge=64 << 10,
+        description="Maximum bytes of compiled programs in cache_dir; the least recently used are removed first.",
+    )
+    warm_up_file: str = Field(
+        "", description="TOML file of calls whose programs are prepared before the server is ready; see the README."
+    )
+    warm_up_s: float = Field(
+        10.0,
+        ge=0,
+        le=86400,
+        description="Seconds for preparing programs before the server is ready: those of warm_up_file, and those "
+        "that were called most before the start; 0 for none.",
+    )
+    strategy: Literal["measured", "fixed"] = Field(
+        "measured",
+        description="Selection of a strategy for auto: measured times the strategies that support a call, once; "
+        "fixed uses the kernel's rule.",
+    )
+    max_timing_s: float = Field(
+        0.5, gt=0, le=600, description="Maximum seconds on the mesh for timing the strategies of one call."
+    )
+
+
+class ObservabilitySettings(BaseModel):
+    """Metrics, traces, profiles and the log."""
+
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of the metrics for Prometheus, such as 9470; 0 selects a free one; unset disables them.",
+    )
+    metrics_host: str = Field("127.0.0.1", description="Address of the metrics, which need no token.")
+    otel_endpoint: str = Field(
+        "",
+        description="OTLP/HTTP collector of spans, such as http://localhost:4318; empty uses "
+        "OTEL_EXPORTER_OTLP_ENDPOINT.",
+    )
+    max_profile_bytes: int = Field(1 << 30, ge=_MIB, description="Maximum bytes of one profile.")
+    log_level: LogLevel = Field("info", description="Lowest level that is logged.")
+
+
+GROUPS: tuple[type[BaseModel], ...] = (
+    NetworkSettings,
+    AccessSettings,
+    MeshSettings,
+    CallSettings,
+    MemorySettings,
+    ProgramSettings,
+    ObservabilitySettings,
+)
