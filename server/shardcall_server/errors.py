@@ -1,6 +1,6 @@
-"""The one exception that anything below the servicers raises for the caller to see.
+"""`CallError`, the exception that code below the servicers raises for the caller to see.
 
-It knows neither gRPC nor protobuf: `frontend/rpc/status.py` makes a gRPC status of it, and
+It depends on neither gRPC nor protobuf: `frontend/rpc/status.py` converts it to a gRPC status, and
 `mesh/worker.py` sends it over the link.
 """
 
@@ -10,11 +10,11 @@ import enum
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-_MAX_COMPARED = 64  # characters; comparing takes time that grows with their square
+_MAX_COMPARED = 64  # characters; the time of a comparison grows with their square
 
 
 class Reason(enum.StrEnum):
-    """Why a call failed; the names of `shardcall.v1.ErrorReason` without their prefix."""
+    """Reasons for which a call fails; the names of `shardcall.v1.ErrorReason` without their prefix."""
 
     @staticmethod
     def _generate_next_value_(name: str, _start: int, _count: int, _last: list[str]) -> str:
@@ -69,11 +69,11 @@ class Reason(enum.StrEnum):
 
 
 class CallError(Exception):
-    """A call that cannot be served, in words that its sender can act on.
+    """The failure of a call, with a message that its sender can act on.
 
     Args:
         reason: the kind of failure; decides the gRPC status and the client's exception class.
-        message: what was given, what is allowed, and what to do.
+        message: the value that was received, the values that are allowed, and the remedy.
         field: the part of the request at fault, as the caller knows it: ``operand 0``, ``axis``, ``mesh``.
         metadata: further values for programs to read.
     """
@@ -89,20 +89,20 @@ class CallError(Exception):
 
 
 def shorten(value: object, limit: int = 120) -> str:
-    """Returns a value's repr, with its middle left out and its length told where it is long.
+    """Returns a value's repr; a long one is cut off and followed by its length.
 
-    A status with its details must stay below 4 KiB, and what a client sent may be of any length.
+    A status with its details must stay below 4 KiB, and a client may send values of any length.
     """
     text = value if isinstance(value, str) else repr(value)
     if len(text) <= limit and text.isprintable():
         return text
-    told = f"… ({len(text)} characters)" if len(text) > limit else ""
-    kept = text[: max(0, limit - len(told))] if told else text
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in kept) + told
+    suffix = f"… ({len(text)} characters)" if len(text) > limit else ""
+    prefix = text[: max(0, limit - len(suffix))] if suffix else text
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in prefix) + suffix
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Returns a sentence that names the nearest known word, or all of them where none is near."""
-    known = sorted(known)
-    near = get_close_matches(given[:_MAX_COMPARED], known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+def did_you_mean(name: str, valid_names: Iterable[str]) -> str:
+    """Returns a sentence with the valid name that is most similar, or with all of them if none is similar."""
+    valid_names = sorted(valid_names)
+    near = get_close_matches(name[:_MAX_COMPARED], valid_names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(valid_names) or 'none'}"

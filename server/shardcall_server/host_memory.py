@@ -1,4 +1,4 @@
-"""What memory there is on this host."""
+"""The memory of this host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def memory_bytes() -> int:
-    """The memory that this process may use: the host's, or less in a container with a limit."""
+    """Returns the bytes of memory that this process may use: the host's, or the limit of its container."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:

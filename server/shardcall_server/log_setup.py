@@ -1,4 +1,4 @@
-"""Logs: one line an event on standard error, for people on a terminal and as JSON elsewhere."""
+"""Log output: one line for each event on standard error, as text on a terminal and as JSON elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 
 def configure_logging(level: str = "info") -> None:
-    """Sets up structlog for this process. Called by a program's main function, never at import.
+    """Configures structlog for this process. Only main functions call it, never an import.
 
     Args:
         level: "debug", "info", "warning" or "error".

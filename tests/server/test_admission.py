@@ -29,29 +29,29 @@ class Caller:
         shared.result(60)
 
 
-def slots(in_all: int = 4, per_client: int = 3, per_connection: int = 2) -> Slots:
-    return Slots("works on", "limit", in_all, per_client, per_connection)
+def slots(total: int = 4, per_client: int = 3, per_connection: int = 2) -> Slots:
+    return Slots("works on", "limit", total, per_client, per_connection)
 
 
 def take(of: Slots, *owners: str) -> list[Any]:
     callers: list[Any] = [Caller(owner, f"{owner} {i}") for i, owner in enumerate(owners)]
     for caller in callers:
-        of.take(caller)
+        of.acquire(caller)
     return callers
 
 
 def refusal(of: Slots, caller: Any) -> str:
     with pytest.raises(CallError) as caught:
-        of.take(caller)
+        of.acquire(caller)
     return f"{caught.value.reason} {caught.value.metadata['limit']}"
 
 
 def test_each_limit_names_itself():
     some = slots()
     take(some, "a")
-    some.take(Caller("a", "a 0"))  # type: ignore[arg-type]
+    some.acquire(Caller("a", "a 0"))  # type: ignore[arg-type]
     assert refusal(some, Caller("a", "a 0")) == "QUOTA_EXCEEDED limit_per_connection"
-    some.take(Caller("a", "another"))  # type: ignore[arg-type]
+    some.acquire(Caller("a", "another"))  # type: ignore[arg-type]
     assert refusal(some, Caller("a", "another")) == "QUOTA_EXCEEDED limit_per_client"
 
 
@@ -73,10 +73,10 @@ def test_those_that_wait_get_slots_in_turn_as_others_give_them_back():
         for caller in (first, second):
             waiting.append(pool.submit(some.wait, caller))
             caller.waits.result(60)
-        some.give_back(a)
+        some.release(a)
         waiting[0].result(60)
         assert not waiting[1].done()
-        some.give_back(first)
+        some.release(first)
         waiting[1].result(60)
     assert some.taken == 4
 
@@ -87,7 +87,7 @@ def test_a_call_that_leaves_while_it_waits_takes_nothing():
     leaver: Any = Caller("b", leaves=True)
     with pytest.raises(CallError):
         some.wait(leaver)
-    some.give_back(b)
+    some.release(b)
     assert some.taken == 3
 
 
@@ -96,13 +96,13 @@ def test_a_call_that_arrives_has_no_call_slot():
     calls: list[Any] = [Caller("a") for _ in range(2)]
     with ExitStack() as arriving:
         for call in calls:
-            arriving.enter_context(admission.entered(call, works=True))
-        with pytest.raises(CallError, match="takes in the operands of 2 calls"):
-            arriving.enter_context(admission.entered(calls[0], works=True))
-    with admission.entered(calls[0], works=True) as one, admission.entered(calls[1], works=True) as two:
+            arriving.enter_context(admission.admitted(call, works=True))
+        with pytest.raises(CallError, match="receives the operands of 2 calls"):
+            arriving.enter_context(admission.admitted(calls[0], works=True))
+    with admission.admitted(calls[0], works=True) as one, admission.admitted(calls[1], works=True) as two:
         one(False)
         two(False)
-        with admission.entered(calls[0], works=True) as three:
+        with admission.admitted(calls[0], works=True) as three:
             assert admission.calls == 3
             with pytest.raises(CallError, match="works on 2 calls"):
                 three(False)

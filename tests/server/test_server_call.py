@@ -28,9 +28,9 @@ class Context:
 @pytest.mark.parametrize(
     ("left_s", "says"),
     [
-        (2.5, "the call's 2.5 s passed while compiling; give it a longer timeout"),
-        (2e-5, "next to no time was left when the call arrived, and passed while compiling; give it a longer timeout"),
-        (0.0, "next to no time was left when the call arrived, and passed while compiling; give it a longer timeout"),
+        (2.5, "the call's 2.5 s passed while compiling; use a longer timeout"),
+        (2e-5, "almost no time was left when the call arrived, and it passed while compiling; use a longer timeout"),
+        (0.0, "almost no time was left when the call arrived, and it passed while compiling; use a longer timeout"),
     ],
 )
 def test_a_call_whose_time_was_spent_before_it_arrived_is_not_said_to_have_had_none(left_s, says):

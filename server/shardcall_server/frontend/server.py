@@ -102,7 +102,7 @@ class FrontEnd:
             settings.max_concurrent_calls, settings.calls_per_client, settings.calls_per_connection
         )
         self._floods = FloodGuard(self._telemetry.call_recorder.flooded)
-        threads = CallThreads(self._admission.most_at_once)
+        threads = CallThreads(self._admission.capacity)
         self._interceptor = CallInterceptor(
             settings.max_call_s,
             settings.stream_idle_s,

@@ -1,1 +1,1 @@
-"""Calls of the front end: deadlines, statuses, threads and admission."""
+"""RPCs of the front end: deadlines, statuses, threads and admission."""

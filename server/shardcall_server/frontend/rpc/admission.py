@@ -1,4 +1,4 @@
-"""The calls that arrive and that are worked on at once: in all, of one client, and of one of its connections."""
+"""Admission control: limits on concurrent calls in total, for each client and for each of its connections."""
 
 from __future__ import annotations
 
@@ -13,37 +13,36 @@ from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import client_share
 
 RESERVED_SLOTS = 16
-"""Slots of each kind beyond its limit, for clients that have none of them."""
+"""Slots of each kind beyond the total limit, for clients that hold none."""
 
-QUESTION_SLOTS = 32
-"""Slots for questions about the server and about arrays, which get through while every call slot is taken."""
+CONTROL_SLOTS = 32
+"""Slots for RPCs that do not work on arrays; these are admitted even if every call slot is taken."""
 
 Advance = Callable[[bool], None]
-"""Ends a call's arrival. Told whether it waits for a call slot, or is refused where there is none."""
+"""Ends a call's arrival. If no call slot is free, the call waits if the argument is True and is refused otherwise."""
 
 
 class Slots:
-    """Slots of one kind, with a limit in all, one for each client and one for each of its connections.
+    """Slots of one kind, limited in total, for each client and for each of its connections.
 
-    A client that has none gets one beyond the limit in all, as long as reserved ones are left.
+    A client without a slot gets one beyond the total limit while reserved slots are left.
 
     Args:
-        doing: what the server does with a call that has one, for the error message.
-        limit: the name of the limit in all, for programs.
-        in_all: how many there are.
-        per_client: how many one owner may have; the rest is left for others.
-        per_connection: how many one connection may have of an owner that may have several; the rest is left for the
-            owner's other programs.
+        doing: the verb of the error message, "the server <doing> 5 calls".
+        limit: the name of the total limit in the error's metadata.
+        total: the total limit.
+        per_client: the limit of one owner.
+        per_connection: the limit of one connection, for owners that may have several.
 
     Attributes:
-        taken: how many are taken.
-        most: the most that may be taken, reserved ones included.
+        taken: the number of slots in use.
+        capacity: the largest possible ``taken``, reserved slots included.
     """
 
-    def __init__(self, doing: str, limit: str, in_all: int, per_client: int, per_connection: int) -> None:
+    def __init__(self, doing: str, limit: str, total: int, per_client: int, per_connection: int) -> None:
         self._doing = doing
         self._limit = limit
-        self._in_all = in_all
+        self._total = total
         self._per_client = per_client
         self._per_connection = per_connection
         self._by_owner: Counter[str] = Counter()
@@ -51,18 +50,18 @@ class Slots:
         self._waiting: deque[tuple[ServerCall, Future[None]]] = deque()
         self._lock = threading.Lock()
         self.taken = 0
-        self.most = in_all + RESERVED_SLOTS
+        self.capacity = total + RESERVED_SLOTS
 
-    def busy(self) -> CallError:
-        """The error of a call for which no slot is free."""
+    def busy_error(self) -> CallError:
+        """Returns the error of a call for which no slot is free."""
         return CallError(
             Reason.SERVER_BUSY,
-            f"the server {self._doing} {self._in_all} calls already, the most at once; repeat the call later",
-            metadata={"limit": self._limit, "allowed": str(self._in_all)},
+            f"the server {self._doing} {self._total} calls already, the maximum; repeat the call later",
+            metadata={"limit": self._limit, "allowed": str(self._total)},
         )
 
-    def take(self, call: ServerCall) -> None:
-        """Takes a slot.
+    def acquire(self, call: ServerCall) -> None:
+        """Acquires a slot without waiting.
 
         Raises:
             CallError: SERVER_BUSY, QUOTA_EXCEEDED.
@@ -73,7 +72,7 @@ class Slots:
             self._count(call, 1)
 
     def wait(self, call: ServerCall) -> None:
-        """Takes a slot as soon as there is one, in the order of coming.
+        """Acquires a slot, in order of arrival.
 
         Raises:
             CallError: the deadline passed or the caller left.
@@ -91,20 +90,20 @@ class Slots:
                 has_slot = waiter[1].done()
                 if not has_slot:
                     self._waiting.remove(waiter)
-            if has_slot:  # it came at the last moment
-                self.give_back(call)
+            if has_slot:  # acquired while the wait was abandoned
+                self.release(call)
             raise
 
-    def give_back(self, call: ServerCall) -> None:
-        """Gives a slot back that was taken for a call."""
+    def release(self, call: ServerCall) -> None:
+        """Releases the slot of a call."""
         with self._lock:
             self._count(call, -1)
-            given = [waiter for waiter in self._waiting if self._given(waiter[0])] if self._waiting else []
-            for waiter in given:
+            admitted = [waiter for waiter in self._waiting if self._try_acquire(waiter[0])] if self._waiting else []
+            for waiter in admitted:
                 self._waiting.remove(waiter)
                 waiter[1].set_result(None)
 
-    def _given(self, call: ServerCall) -> bool:
+    def _try_acquire(self, call: ServerCall) -> bool:
         if self._refusal(call) is not None:
             return False
         self._count(call, 1)
@@ -123,8 +122,8 @@ class Slots:
 
     def _refusal(self, call: ServerCall) -> CallError | None:
         own = self._by_owner.get(call.owner, 0)
-        if self.taken >= (self._in_all if own else self.most):
-            return self.busy()
+        if self.taken >= (self._total if own else self.capacity):
+            return self.busy_error()
         if own >= self._per_client:
             return self._quota_exceeded("client", self._per_client)
         several = call.owner != call.connection
@@ -135,8 +134,8 @@ class Slots:
     def _quota_exceeded(self, whose: str, limit: int) -> CallError:
         return CallError(
             Reason.QUOTA_EXCEEDED,
-            f"the server {self._doing} {limit} calls of this {whose} already, the most of one {whose} at once; repeat "
-            "the call when some of them are done",
+            f"the server {self._doing} {limit} calls of this {whose} already, the maximum of one {whose}; repeat the "
+            "call when some of them are done",
             metadata={"limit": f"{self._limit}_per_{whose}", "allowed": str(limit)},
         )
 
@@ -144,55 +143,51 @@ class Slots:
 class Admission:
     """The slots of a server's calls.
 
-    A call has an upload slot until its request and operands have arrived, and a call slot from then on, while it waits
-    for the mesh and is worked on. So calls that stall on their way in keep nobody from being served. A question about
-    the server has a slot of a third kind while its request arrives.
+    A call holds an upload slot until its request and operands have arrived, and a call slot while it waits for the
+    mesh and runs. Uploads that stall therefore block no other call. An RPC that does not work on arrays holds a control
+    slot while its request arrives.
 
     Args:
-        in_all: how many call slots there are, and how many upload slots.
-        per_client: how many of each one client may have.
-        per_connection: how many of each one connection of a client may have.
+        total: the number of call slots, and of upload slots.
+        per_client: the limit of one client, for each kind.
+        per_connection: the limit of one connection of a client, for each kind.
     """
 
-    def __init__(self, in_all: int, per_client: int, per_connection: int) -> None:
-        limits = "max_concurrent_calls", in_all, per_client, per_connection
+    def __init__(self, total: int, per_client: int, per_connection: int) -> None:
+        limits = "max_concurrent_calls", total, per_client, per_connection
         self._calls = Slots("works on", *limits)
-        self._uploads = Slots("takes in the operands of", *limits)
-        share = client_share(QUESTION_SLOTS)
-        self._questions = Slots("takes in the requests of", "arriving_requests", QUESTION_SLOTS, share, share)
-        self.busy = self._calls.busy
+        self._uploads = Slots("receives the operands of", *limits)
+        share = client_share(CONTROL_SLOTS)
+        self._control = Slots("receives the requests of", "arriving_requests", CONTROL_SLOTS, share, share)
+        self.busy_error = self._calls.busy_error
 
     @property
-    def most_at_once(self) -> int:
-        """The most calls that have a slot at once, of any kind: each holds a thread."""
-        return sum(slots.most for slots in (self._calls, self._uploads, self._questions))
+    def capacity(self) -> int:
+        """The largest possible number of calls with a slot of any kind; each holds a thread."""
+        return sum(slots.capacity for slots in (self._calls, self._uploads, self._control))
 
     @property
     def calls(self) -> int:
-        """The number of calls under way: those that arrive, wait for the mesh or are worked on."""
+        """The number of calls that arrive, wait for the mesh or run."""
         return self._calls.taken + self._uploads.taken
 
     @contextmanager
-    def entered(self, call: ServerCall, *, works: bool) -> Iterator[Advance]:
-        """Has a slot for a call that arrives, and a call slot once that is over, during the body.
-
-        Args:
-            call: whose slot it is.
-            works: whether the call works on arrays; False for questions.
+    def admitted(self, call: ServerCall, *, works: bool) -> Iterator[Advance]:
+        """Holds a slot for a call during the body: an upload slot and then a call slot if it ``works`` on arrays.
 
         Raises:
             CallError: SERVER_BUSY, QUOTA_EXCEEDED.
         """
-        arrival = self._uploads if works else self._questions
+        arrival = self._uploads if works else self._control
         with ExitStack() as slots:
-            arrival.take(call)
+            arrival.acquire(call)
             arriving = slots.enter_context(ExitStack())
-            arriving.callback(arrival.give_back, call)
+            arriving.callback(arrival.release, call)
 
             def advance(wait: bool) -> None:
                 if works:
-                    (self._calls.wait if wait else self._calls.take)(call)
-                    slots.callback(self._calls.give_back, call)
+                    (self._calls.wait if wait else self._calls.acquire)(call)
+                    slots.callback(self._calls.release, call)
                 arriving.close()
 
             yield advance

@@ -1,4 +1,4 @@
-"""Questions about health and the contract: kept from taking what calls need, however many and however slow they are."""
+"""Limits on the auxiliary RPCs, health and reflection, so that they use no threads of calls."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 _OURS = "/shardcall.v1."
 _HEALTH = "/grpc.health.v1."
-_QUESTION_S = 2.0  # for a question to arrive and be answered
-_DIALOGUE_S = 10.0
+_UNARY_S = 2.0  # for a request to arrive and be answered
+_STREAM_S = 10.0
 _HEALTH_THREADS = 64
-_MAX_QUESTIONS = 512
-_MAX_AWAITED = 48  # questions whose request has not come: each holds a thread
-_MAX_DIALOGUES = 8
+_MAX_HEALTH_RPCS = 512
+_MAX_AWAITED = 48  # RPCs whose request has not arrived: each holds a thread
+_MAX_STREAMS = 8
 _MAX_WATCHES = 1024
 _MAX_WATCHES_OF_CONNECTION = 32
 _MALFORMED = object()
 
 
 class AuxiliaryRpcs(grpc.ServerInterceptor):
-    """Gives the services that are not ours threads of their own, an end, and a number that they may be.
+    """Gives the auxiliary services threads of their own, deadlines, and limits on concurrent RPCs.
 
-    gRPC reads a request on the thread that handles it, for as long as its sender likes; and a dialogue with the
-    reflection service holds one until it ends. Watches of the health hold none and last as long as they like. Whoever
-    stalls on one connection keeps nobody on another from being answered about the health.
+    gRPC reads a request on the thread that handles it, and waits for the sender without a limit. A reflection stream
+    holds its thread until it ends. Health watches hold no thread and have no deadline. An RPC that stalls on one
+    connection does not delay health checks on others.
 
     Args:
-        threads: of the calls; they also refuse.
+        threads: the threads of calls, which also refuse RPCs.
     """
 
     def __init__(self, threads: CallThreads) -> None:
@@ -52,27 +52,25 @@ class AuxiliaryRpcs(grpc.ServerInterceptor):
         self._awaited = _Awaited(_MAX_AWAITED)
         self._watches: Counter[str] = Counter()  # by connection
         self._watches_lock = threading.Lock()
-        self._rooms = {
-            True: CountedThreads(_HEALTH_THREADS, _MAX_QUESTIONS, "health"),
-            False: CountedThreads(_MAX_DIALOGUES, _MAX_DIALOGUES, "reflection"),
-        }
+        self._health = CountedThreads(_HEALTH_THREADS, _MAX_HEALTH_RPCS, "health")
+        self._reflection = CountedThreads(_MAX_STREAMS, _MAX_STREAMS, "reflection")
 
     def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """Wraps the methods that are not ours."""
+        """Wraps the methods of the auxiliary services."""
         handler = continuation(handler_call_details)
         name = handler_call_details.method
         if handler is None or name.startswith(_OURS):
             return handler
-        room = self._rooms[name.startswith(_HEALTH)]
-        if room.full:
+        pool = self._health if name.startswith(_HEALTH) else self._reflection
+        if pool.full:
             return self._threads.refusing(lambda _: _busy())
-        return self._wrap(handler, room)
+        return self._wrap(handler, pool)
 
-    def _wrap(self, handler: Any, room: CountedThreads) -> Handler:
+    def _wrap(self, handler: Any, pool: CountedThreads) -> Handler:
         parse = _lenient(handler.request_deserializer)
         if handler.response_streaming:
             make, method = grpc.stream_stream_rpc_method_handler, handler.stream_stream or handler.unary_stream
@@ -81,42 +79,42 @@ class AuxiliaryRpcs(grpc.ServerInterceptor):
         if getattr(method, "experimental_non_blocking", False):
             behaviour = self._watch(method)
         elif handler.response_streaming:
-            behaviour = self._dialogue(method)
+            behaviour = self._stream(method)
         else:
-            behaviour = self._question(method)
-        behaviour.experimental_thread_pool = room  # type: ignore[attr-defined]  # gRPC's name
+            behaviour = self._unary(method)
+        behaviour.experimental_thread_pool = pool  # type: ignore[attr-defined]  # gRPC's name
         return make(behaviour, parse, handler.response_serializer)
 
-    def _question(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _unary(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def behaviour(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             return method(self._first(requests, context), context)
 
         return behaviour
 
-    def _dialogue(self, method: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
+    def _stream(self, method: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
         def behaviour(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-            with self._deadline_timer.at(time.monotonic() + _DIALOGUE_S, context.cancel):
-                yield from method((_whole(request, context) for request in requests), context)
+            with self._deadline_timer.at(time.monotonic() + _STREAM_S, context.cancel):
+                yield from method((_checked(request, context) for request in requests), context)
 
         return behaviour
 
     def _watch(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)  # with gRPC's mark that it keeps no thread
+        @functools.wraps(method)  # keeps gRPC's mark that the method holds no thread
         def behaviour(requests: Iterator[Any], context: grpc.ServicerContext, answer: Callable[[Any], None]) -> None:
             request = self._first(requests, context)
-            end = self._begin_watch(context)
-            if context.add_callback(end):
+            release = self._begin_watch(context)
+            if context.add_callback(release):
                 method(request, context, answer)
             else:  # it has ended already
-                end()
+                release()
 
         return behaviour
 
     def _begin_watch(self, context: grpc.ServicerContext) -> Callable[[], None]:
-        """Counts a watch, or refuses it; returns what counts it out."""
+        """Counts a watch, or refuses it; returns the function that stops counting it."""
         connection: str = context.peer()
 
-        def end() -> None:
+        def release() -> None:
             with self._watches_lock:
                 self._watches[connection] -= 1
                 if not self._watches[connection]:
@@ -129,38 +127,38 @@ class AuxiliaryRpcs(grpc.ServerInterceptor):
                 self._watches[connection] += 1
         if full:
             context.abort_with_status(_busy())
-        return end
+        return release
 
     def _first(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        """The request of a question, which is due in time."""
-        with self._deadline_timer.at(time.monotonic() + _QUESTION_S, context.cancel), self._awaited.one(context):
+        """Returns the only request of an RPC; the RPC is cancelled if it does not arrive in time."""
+        with self._deadline_timer.at(time.monotonic() + _UNARY_S, context.cancel), self._awaited.one(context):
             for request in requests:
-                return _whole(request, context)
-        return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is missing")
+                return _checked(request, context)
+        return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is missing; send one message")
 
 
 class _Awaited:
-    """The questions whose request has not come. One too many ends the oldest of the connection that has most.
+    """The RPCs whose request has not arrived.
 
-    A question that somebody means comes together with its request. So those that stall give way to it, wherever they
-    come from.
+    Beyond the limit, the oldest RPC of the connection with the most of them is cancelled. An honest client sends the
+    request together with the RPC, so stalled RPCs are the ones that are cancelled.
 
     Args:
-        most: how many there may be.
+        limit: the largest number of such RPCs.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._by_connection: dict[str, dict[int, grpc.ServicerContext]] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
     @contextmanager
     def one(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Counts a question during the body, and ends another one if that is one too many."""
-        connection: str = context.peer()  # of an RPC that has ended it may be another
+        """Counts an RPC during the body, and cancels another one beyond the limit."""
+        connection: str = context.peer()  # gRPC may return another name once the RPC has ended
         with self._lock:
-            excess = self._take_excess()
+            excess = self._pop_excess()
             number = next(self._numbers)
             self._by_connection.setdefault(connection, {})[number] = context
         try:
@@ -169,16 +167,16 @@ class _Awaited:
             yield
         finally:
             with self._lock:
-                self._take(connection, number)
+                self._pop(connection, number)
 
-    def _take_excess(self) -> grpc.ServicerContext | None:
-        """Takes out the one that is to give way; None where there is room for one more."""
-        if sum(map(len, self._by_connection.values())) < self._most:
+    def _pop_excess(self) -> grpc.ServicerContext | None:
+        """Removes and returns the RPC to cancel; None below the limit."""
+        if sum(map(len, self._by_connection.values())) < self._limit:
             return None
         connection = max(self._by_connection, key=lambda each: len(self._by_connection[each]))
-        return self._take(connection, next(iter(self._by_connection[connection])))
+        return self._pop(connection, next(iter(self._by_connection[connection])))
 
-    def _take(self, connection: str, number: int) -> grpc.ServicerContext | None:
+    def _pop(self, connection: str, number: int) -> grpc.ServicerContext | None:
         contexts = self._by_connection.get(connection, {})
         context = contexts.pop(number, None)
         if not contexts:
@@ -187,7 +185,7 @@ class _Awaited:
 
 
 def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Reads a request, or says that it is none; gRPC itself would answer INTERNAL."""
+    """Returns a parser that yields `_MALFORMED` for invalid bytes, which gRPC itself would answer with INTERNAL."""
 
     def parse(data: bytes) -> Any:
         try:
@@ -198,12 +196,12 @@ def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return parse
 
 
-def _whole(request: Any, context: grpc.ServicerContext) -> Any:
+def _checked(request: Any, context: grpc.ServicerContext) -> Any:
     if request is _MALFORMED:
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is no message of this method")
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request is not a message of this method; check its stubs")
     return request
 
 
 def _busy() -> CallStatus:
-    error = CallError(Reason.SERVER_BUSY, "too many questions of this kind are open already; ask again later")
+    error = CallError(Reason.SERVER_BUSY, "too many health or reflection RPCs are open already; repeat this one later")
     return CallStatus(error, timing_pb2.Timing())

@@ -1,4 +1,4 @@
-"""The threads that handle calls, and who answers when all of them are taken."""
+"""The threads that handle calls, and those that refuse calls when all of them are busy."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import grpc
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.status import CallStatus
 
-_MAX_WAITING = 256  # calls that wait for a thread: most of those over a limit are refused in a moment
-_MAX_REFUSALS = 1024  # refusals that wait for theirs; whatever comes then gets gRPC's bare refusal
+_MAX_WAITING = 256  # calls that wait for a thread; most calls over a limit are refused within a moment
+_MAX_REFUSALS = 1024  # refusals that wait for a thread; beyond it, calls get gRPC's refusal without details
 _REFUSING_THREADS = 2
 
 
 class CallThreads(CountedThreads):
-    """gRPC's threads, with a count of the calls that have or await one.
+    """gRPC's thread pool, with a count of the calls that run or wait in it.
 
-    gRPC's own limit answers in a sentence without details. So calls over ours are refused before that one is reached,
-    on threads kept for nothing else.
+    gRPC's own limit answers without details. Calls over this limit are therefore refused before gRPC's limit is
+    reached, on threads reserved for refusals.
 
     Args:
-        threads: how many calls are handled at once.
+        threads: the number of calls that run at once.
     """
 
     def __init__(self, threads: int) -> None:
@@ -31,21 +31,21 @@ class CallThreads(CountedThreads):
 
     @property
     def hard_limit(self) -> int:
-        """The most calls that gRPC may take at all."""
-        return self._most + _MAX_REFUSALS
+        """The number of calls that gRPC may accept, refused ones included."""
+        return self._limit + _MAX_REFUSALS
 
     def refusing(self, refuse: Callable[[str], CallStatus]) -> grpc.RpcMethodHandler[Any, Any]:
-        """A handler that refuses whatever call it gets, without a look at its request.
+        """Returns a handler that refuses every call without reading its request.
 
         Args:
-            refuse: makes the status; told the other end of the connection.
+            refuse: returns the status for a peer, as gRPC names it.
         """
 
         def behaviour(_: object, context: grpc.ServicerContext) -> object:
-            if not context.is_active():  # its caller has left
+            if not context.is_active():  # the caller has cancelled
                 return b""
             return context.abort_with_status(refuse(context.peer()))
 
-        # The name of this attribute is gRPC's; where it went, refusals would wait for a thread as other calls do.
+        # gRPC's attribute; without it, refusals would wait for a thread as other calls do.
         behaviour.experimental_thread_pool = self._refusers  # type: ignore[attr-defined]
         return grpc.stream_unary_rpc_method_handler(behaviour)

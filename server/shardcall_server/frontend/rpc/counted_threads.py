@@ -1,4 +1,4 @@
-"""Threads that are there from the start, with a count of what has or awaits one."""
+"""A thread pool that starts all its threads at once and counts its tasks."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ T = TypeVar("T")
 
 
 class CountedThreads(ThreadPoolExecutor):
-    """A pool that starts all its threads at once and knows when it is full; it refuses nothing itself.
+    """A pool that starts all its threads at once and knows when it is full; it refuses no task itself.
 
-    gRPC hands calls over on the one thread that serves all connections. A thread that could not be started there, by a
-    limit on processes, would end that thread and with it the service.
+    gRPC submits calls on the one thread that serves all connections. If a thread could not be started there, because of
+    a limit on processes, the serving thread would die and the service with it.
 
     Args:
-        threads: how many there are.
-        most: how many calls may have or await one.
-        name: what the threads' names begin with.
+        threads: the number of threads.
+        limit: the number of tasks, running or waiting, at which the pool is full.
+        name: the prefix of the threads' names.
 
     Raises:
         SettingsError: the system starts no more threads.
     """
 
-    def __init__(self, threads: int, most: int, name: str) -> None:
+    def __init__(self, threads: int, limit: int, name: str) -> None:
         super().__init__(threads, thread_name_prefix=name)
-        self._most = most
+        self._limit = limit
         self._count_lock = threading.Lock()
         self._taken = 0
         all_started = threading.Event()
         try:
-            for _ in range(threads):  # each starts a thread, since those before it are not idle
+            for _ in range(threads):  # each starts a thread, since no earlier thread is idle
                 super().submit(all_started.wait)
         except RuntimeError:
             raise SettingsError(
@@ -48,11 +48,11 @@ class CountedThreads(ThreadPoolExecutor):
 
     @property
     def full(self) -> bool:
-        """Whether the next call would be one too many."""
-        return self._taken >= self._most
+        """True if the pool has as many tasks as its limit."""
+        return self._taken >= self._limit
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Has a thread do something; as its base class does."""
+        """Runs a function on a thread, as the base class does."""
         with self._count_lock:
             self._taken += 1
         try:

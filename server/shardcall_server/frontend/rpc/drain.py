@@ -1,4 +1,4 @@
-"""Drain: no new calls, and the wait for those at work."""
+"""Drain: the refusal of new calls, and the wait for those in progress."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ _EXPECTED_S = 30.0
 
 
 class Drain:
-    """Counts the calls at work, and lets none begin once the server is to end.
+    """Counts the calls in progress, and refuses new ones once the server shuts down.
 
-    A client that opens a segment does so for a call that it makes next. That call is expected, and counts as work, from
-    the opening of the segment until it comes, for up to ``expected_s``. It may begin while the server drains.
+    A client opens a segment for a call that it makes next. That call is expected, and counts as in progress, from the
+    opening of the segment until its arrival, for up to ``expected_s``. It may begin while the server drains.
 
     Args:
-        expected_s: how long a call is expected.
-        clock: seconds that never go back.
+        expected_s: the time for which a call is expected.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, expected_s: float = _EXPECTED_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._changed = threading.Condition()
         self._calls = 0
         self._begun = False
-        self._expected: dict[bytes, tuple[str, float]] = {}  # connection and end by segment, the oldest first
+        self._expected: dict[bytes, tuple[str, float]] = {}  # connection and expiry by segment, the oldest first
         self._expected_s = expected_s
         self._clock = clock
 
     def expect(self, segment_id: bytes, connection: str) -> None:
-        """Expects a call that uses a segment, by the connection that opened it."""
+        """Expects a call that uses a segment, on the connection that opened it."""
         with self._changed:
-            self._forget_late()
+            self._remove_expired()
             self._expected[segment_id] = connection, self._clock() + self._expected_s
 
     def settle(self, segment_id: bytes) -> None:
-        """Expects no further call: one at work uses the segment, or its client has given it back."""
+        """Stops expecting a call: a call uses the segment, or its client has released it."""
         with self._changed:
             if self._expected.pop(segment_id, None) is not None:
                 self._changed.notify_all()
 
     @property
     def refusal(self) -> CallError | None:
-        """The error of calls that come now; None while they are taken."""
+        """The error of new calls; None while they are accepted."""
         if not self._begun:
             return None
-        return CallError(Reason.SERVER_DRAINING, "the server is shutting down and takes no new calls; use another")
+        return CallError(Reason.SERVER_DRAINING, "the server is shutting down and accepts no new calls; use another")
 
     @contextmanager
     def working(self, connection: str = "") -> Iterator[None]:
-        """Is counted during its body.
+        """Counts a call during the body.
 
         Args:
-            connection: by which the call came.
+            connection: the call's peer, as gRPC names it.
 
         Raises:
             CallError: SERVER_DRAINING.
         """
         with self._changed:
-            self._forget_late()
+            self._remove_expired()
             is_expected = any(connection == expected for expected, _ in self._expected.values())
             if (refusal := self.refusal) and not is_expected:
                 raise refusal
@@ -74,24 +74,24 @@ class Drain:
                 self._changed.notify_all()
 
     def begin(self) -> None:
-        """Lets no call begin from now on."""
+        """Refuses new calls from now on."""
         with self._changed:
             self._begun = True
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for the calls at work and those expected; returns whether all have ended."""
+        """Waits for the calls in progress and those expected; returns whether all have ended."""
         until = self._clock() + timeout_s
         with self._changed:
             while self._calls or self._expected:
                 now = self._clock()
-                ends = [until, *(end for _, end in self._expected.values() if not self._calls)]
+                moments = [until, *(expiry for _, expiry in self._expected.values() if not self._calls)]
                 if now >= until:
                     return False
-                self._changed.wait(max(0.0, min(ends) - now))
-                self._forget_late()
+                self._changed.wait(max(0.0, min(moments) - now))
+                self._remove_expired()
             return True
 
-    def _forget_late(self) -> None:
+    def _remove_expired(self) -> None:
         now = self._clock()
         while self._expected and next(iter(self._expected.values()))[1] <= now:
             del self._expected[next(iter(self._expected))]

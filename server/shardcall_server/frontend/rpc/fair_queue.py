@@ -1,4 +1,4 @@
-"""Who is next among calls that wait: in turns between clients, the most urgent of each first."""
+"""A fair queue of waiting calls: round-robin between clients, the nearest deadline of each client first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiter(Protocol):
-    """What stands in a line.
+    """An item of the queue.
 
     Attributes:
-        owner: whose it is.
-        connection: what it came by.
-        deadline: when it gives up, on the monotonic clock.
+        owner: the name of its client.
+        connection: the connection of its client.
+        deadline: the moment on the monotonic clock at which it gives up.
     """
 
     owner: str
@@ -27,7 +27,7 @@ W = TypeVar("W", bound=Waiter)
 
 @dataclass(order=True)
 class _QueueEntry(Generic[W]):
-    """A waiter among those of its connection: by deadline, then by when it came."""
+    """A waiter of one connection; ordered by deadline, then by arrival."""
 
     deadline: float
     number: int
@@ -37,8 +37,8 @@ class _QueueEntry(Generic[W]):
 class FairQueue(Generic[W]):
     """Waiters in the order in which they are served.
 
-    Owners take turns; the connections of one owner take turns within its turns; of one connection's waiters the one
-    with the nearest deadline is served first. So an owner alone with one that has hundreds waiting is next but one.
+    Owners are served round-robin, and so are the connections of one owner; the waiters of one connection are served by
+    nearest deadline. A client with one waiter is therefore served second even if another client has hundreds.
     """
 
     def __init__(self) -> None:
@@ -51,11 +51,11 @@ class FairQueue(Generic[W]):
         return len(self._entries)
 
     def count(self, owner: str) -> int:
-        """How many of an owner's wait."""
+        """Returns the number of an owner's waiters."""
         return self._counts.get(owner, 0)
 
     def add(self, waiter: W) -> None:
-        """Puts a waiter into its entry."""
+        """Adds a waiter."""
         self._added += 1
         entry = self._entries[id(waiter)] = _QueueEntry(waiter.deadline, self._added, waiter)
         connections = self._owners.setdefault(waiter.owner, OrderedDict())
@@ -63,21 +63,21 @@ class FairQueue(Generic[W]):
         self._counts[waiter.owner] = self.count(waiter.owner) + 1
 
     def peek(self) -> W | None:
-        """Who is next; it stays in the line. None where nobody waits."""
+        """Returns the next waiter without removing it; None if the queue is empty."""
         for connections in self._owners.values():
             for entries in connections.values():
                 return entries[0].waiter
         return None
 
     def pop(self) -> W:
-        """Takes out who is next, and gives the next turn to others.
+        """Removes and returns the next waiter; other owners and connections come next.
 
         Raises:
-            KeyError: nobody waits.
+            KeyError: the queue is empty.
         """
         waiter = self.peek()
         if waiter is None:
-            raise KeyError("nobody waits")
+            raise KeyError("the queue is empty")
         self.remove(waiter)
         if (connections := self._owners.get(waiter.owner)) is not None:
             self._owners.move_to_end(waiter.owner)
@@ -86,7 +86,7 @@ class FairQueue(Generic[W]):
         return waiter
 
     def remove(self, waiter: W) -> bool:
-        """Takes out a waiter that does not wait any longer; returns whether it was there. Nobody's turn changes."""
+        """Removes a waiter; returns whether it was in the queue. The order of the others does not change."""
         entry = self._entries.pop(id(waiter), None)
         if entry is None:
             return False

@@ -1,6 +1,6 @@
-"""gRPC's reflection, by both of its names.
+"""gRPC reflection, under both of its names.
 
-The locked package has v1alpha alone. The messages of v1 differ by the package's name alone, which is not on the wire.
+The locked package has v1alpha only. The messages of v1 differ in the package's name only, which is not on the wire.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ V1 = "grpc.reflection.v1.ServerReflection"
 
 
 def serve(server: grpc.Server, services: Sequence[str]) -> None:
-    """Serves reflection, of these services and of its own two.
+    """Serves reflection for the named services and for the two reflection services.
 
     Args:
-        server: not started yet.
-        services: their full names.
+        server: a server that has not been started.
+        services: full names of services.
     """
     servicer = reflection.ReflectionServicer((*services, reflection.SERVICE_NAME, V1))
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
@@ -32,7 +32,7 @@ def serve(server: grpc.Server, services: Sequence[str]) -> None:
 
 
 def _describe_v1() -> None:
-    """Adds the file of v1 to those that reflection knows: that of v1alpha with the other name in it."""
+    """Adds the file of v1 to the descriptor pool: the file of v1alpha with the name replaced."""
     alpha = descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(alpha)
     text = text_format.MessageToString(alpha).replace("v1alpha", "v1")

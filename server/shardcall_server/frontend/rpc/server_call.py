@@ -1,4 +1,4 @@
-"""One call while it is in the front end: its deadline, its caller and its stopwatch."""
+"""The state of one call in the front end: its deadline, its caller and its timing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardcall_server.frontend.rpc.status import STATUS_CODES
 T = TypeVar("T")
 TIMEOUT_KEY = "shardcall-timeout"
 REQUEST_ID_KEY = "shardcall-request-id"
-_NEXT_TO_NOTHING_S = 0.001
+_NEGLIGIBLE_S = 0.001
 _TRACE_KEYS = ("traceparent", "tracestate")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -30,28 +30,27 @@ class ServerCall:
     """The state of one call, handed to servicers in place of gRPC's context.
 
     Args:
-        context: gRPC's.
-        max_call_s: the server's own limit.
-        principal: who calls; None where the server asks nobody who they are.
+        max_call_s: the server's limit on a call.
+        principal: the caller; None if the server does not authenticate.
 
     Attributes:
-        connection: what it came by, as gRPC names it.
-        owner: whose quota it counts against: the principal's, else the connection's.
-        principal_name: whose arrays and segments it may use; empty where nobody is asked.
-        request_id: what logs and traces call it; the client's own where it sent one.
-        trace: the trace that it is part of, as its caller's metadata name it.
-        phases: name, seconds and end on the monotonic clock of each piece of a phase.
-        kernel: the kernel's name; empty until the mesh is known to have it.
-        strategy: what runs; empty until that is known.
-        key: the digest of the program's key; empty until that is known.
-        cache_hit: whether its program was there; None until that is known.
-        received_bytes: bytes of arrays that came in messages.
-        sent_bytes: bytes of arrays that went in messages.
-        shared_bytes: bytes of arrays in its caller's segment, in and out.
-        cut_off_by: the error by which it was ended from outside; None where it was not.
+        connection: the peer, as gRPC names it.
+        owner: the name whose quota the call counts against: the principal's, else the connection's.
+        principal_name: the principal whose arrays and segments the call may use; empty without authentication.
+        request_id: the id in logs and traces; the client's own if it sent one.
+        trace: the trace context in the caller's metadata.
+        phases: name, seconds and end on the monotonic clock of each part of a phase.
+        kernel: the kernel's name; empty until the mesh has confirmed it.
+        strategy: the strategy's name; empty until it is known.
+        key: the digest of the program's key; empty until it is known.
+        cache_hit: whether the program was in the cache; None until that is known.
+        received_bytes: bytes of arrays received in messages.
+        sent_bytes: bytes of arrays sent in messages.
+        shared_bytes: bytes of arrays in the caller's segment, operands and results.
+        cut_off_by: the error with which `cut_off` ended the call; None if it did not.
 
     Raises:
-        CallError: the timeout in the metadata is not a positive number.
+        CallError: the timeout in the metadata is not a number of 0 or more.
     """
 
     def __init__(self, context: grpc.ServicerContext, max_call_s: float, principal: Principal | None = None) -> None:
@@ -84,7 +83,7 @@ class ServerCall:
 
     @property
     def deadline(self) -> float:
-        """When it is to end, on the monotonic clock."""
+        """The moment on the monotonic clock at which the call must have ended."""
         return self._started + self.limit_s
 
     @property
@@ -94,7 +93,7 @@ class ServerCall:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody waits for its answer: its deadline has not passed and its caller has not left."""
+        """True while the caller waits for the answer: before the deadline, and until it cancels."""
         return self.remaining_s > 0 and self.cut_off_by is None and self._context.is_active()
 
     @contextmanager
@@ -111,38 +110,28 @@ class ServerCall:
 
         Args:
             name: the phase.
-            seconds: how long this piece of it took.
-            ended: when it was over, on the monotonic clock; None for now.
+            seconds: the duration of this part.
+            ended: its end on the monotonic clock; None for now.
         """
         self.phases.append((name, seconds, time.monotonic() if ended is None else ended))
         field = f"{name}_seconds"
         setattr(self.timing, field, getattr(self.timing, field) + seconds)
 
     def set_program(self, plan: kernel_pb2.Plan, key: str, answer: kernel_pb2.CacheAnswer) -> None:
-        """Notes the program that the call runs.
-
-        Args:
-            plan: the plan of the program.
-            key: the digest of the program's key.
-            answer: whether the cache had the program.
-        """
+        """Records the program that the call runs, by its plan and the digest of its key."""
         self.kernel, self.strategy, self.key = plan.kernel, plan.strategy, key
         self.cache_hit = answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
 
     def finish(self) -> timing_pb2.Timing:
-        """The timing, with the total until now."""
+        """Returns the timing, with the total until now."""
         self.timing.total_seconds = time.monotonic() - self._started
         return self.timing
 
     def wait(self, shared: Future[T], doing: str) -> T:
-        """Waits for something that others may wait for too; they go on if this caller leaves.
-
-        Args:
-            shared: what to wait for.
-            doing: what is going on meanwhile, for the error message.
+        """Waits for a future until the deadline, or until the caller cancels; other waiters are not affected.
 
         Raises:
-            CallError: the deadline passed, or the caller went away, or what the future holds.
+            CallError: the deadline passed, the caller cancelled, or the future's own error.
         """
         woken: SimpleQueue[object] = SimpleQueue()
         shared.add_done_callback(woken.put)
@@ -158,24 +147,24 @@ class ServerCall:
         return shared.result()
 
     def deadline_exceeded(self, doing: str) -> CallError:
-        """The error of a call whose deadline passed while ``doing``."""
+        """Returns the error of a call whose deadline passed while ``doing``."""
         passed = f"the call's {self.limit_s:.3g} s passed"
-        if self.limit_s < _NEXT_TO_NOTHING_S:  # the client adds how much it was given
-            passed = "next to no time was left when the call arrived, and passed"
+        if self.limit_s < _NEGLIGIBLE_S:  # the client adds its own timeout to the message
+            passed = "almost no time was left when the call arrived, and it passed"
         return CallError(
             Reason.DEADLINE_EXCEEDED,
-            f"{passed} while {doing}; give it a longer timeout",
+            f"{passed} while {doing}; use a longer timeout",
             field="timeout",
             metadata={"while": doing},
         )
 
     def cut_off(self, error: CallError) -> None:
-        """Ends the RPC from outside, whatever its handler waits for.
+        """Ends the RPC from another thread, even while its handler is blocked in gRPC.
 
-        gRPC then sends no details: the caller gets the status and the message, which names the reason.
+        gRPC then sends no details: the caller gets the status and the message, which contains the reason.
         """
         self.cut_off_by = error
-        # gRPC's public way to end an RPC here, context.cancel(), sends no message either.
+        # gRPC's public method for this, context.cancel(), sends no message either.
         rpc = getattr(self._context, "_rpc_event", None)
         if rpc is None:
             self._context.cancel()
@@ -183,7 +172,11 @@ class ServerCall:
             rpc.call.cancel(STATUS_CODES[error.reason].value[0], f"{error.message} ({error.reason})")
 
     def check(self, doing: str) -> None:
-        """Raises the error of a call that has ended: its deadline passed, its caller left or it was cut off."""
+        """Raises the error of a call that has ended: its deadline passed, its caller cancelled or it was cut off.
+
+        Args:
+            doing: the work that was interrupted, for the error message.
+        """
         if self.cut_off_by is not None:
             raise self.cut_off_by
         if self.remaining_s <= 0:
@@ -200,7 +193,7 @@ def _timeout(value: str | bytes) -> float:
     if not timeout_s >= 0:
         raise CallError(
             Reason.MALFORMED_REQUEST,
-            f"metadata {TIMEOUT_KEY} is {shorten(value)!r}; give seconds as a number, 0 or more",
+            f"metadata {TIMEOUT_KEY} is {shorten(value)!r}; send a number of seconds, 0 or more",
             field=TIMEOUT_KEY,
         )
     return timeout_s
@@ -210,7 +203,7 @@ def _request_id(value: str | bytes) -> str:
     if not isinstance(value, str) or not _REQUEST_ID.fullmatch(value):
         raise CallError(
             Reason.MALFORMED_REQUEST,
-            f"metadata {REQUEST_ID_KEY} is {shorten(value)!r}; give 1 to 64 letters, digits, dots, hyphens or "
+            f"metadata {REQUEST_ID_KEY} is {shorten(value)!r}; send 1 to 64 letters, digits, dots, hyphens or "
             "underscores",
             field=REQUEST_ID_KEY,
         )

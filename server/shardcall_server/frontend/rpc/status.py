@@ -1,4 +1,4 @@
-"""From a `CallError` to a gRPC status with its details."""
+"""Conversion of a `CallError` to a gRPC status with details."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shardcall_server.errors import CallError, Reason, shorten
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"
 
-# A status of 8 KiB and more arrives at random as RESOURCE_EXHAUSTED: all of it stays below 4 KiB.
+# A status of 8 KiB or more arrives at random as RESOURCE_EXHAUSTED, so all of it stays below 4 KiB.
 _MAX_MESSAGE_BYTES = 900
 _MAX_DESCRIPTION_BYTES = 300
 _MAX_VALUE_BYTES = 100
 _MAX_VALUES = 5
-_RETRY_AFTER_MS = range(500, 1500)  # each caller another: those refused together are not to come back together
+_RETRY_AFTER_MS = range(500, 1500)  # random, so that callers refused together do not retry together
 
 STATUS_CODES: dict[Reason, grpc.StatusCode] = {
     Reason.MALFORMED_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
@@ -80,11 +80,11 @@ _QUOTAS = {
     Reason.QUOTA_EXCEEDED,
 }
 _WORTH_WAITING = {Reason.SERVER_BUSY, Reason.QUOTA_EXCEEDED, Reason.OUT_OF_HOST_MEMORY, Reason.MESH_NOT_READY}
-_NOT_WORTH_WAITING = (_QUOTAS - _WORTH_WAITING) | {Reason.MESH_RESTARTED}  # there, only the caller knows
+_NOT_WORTH_WAITING = (_QUOTAS - _WORTH_WAITING) | {Reason.MESH_RESTARTED}  # after a restart, the caller decides
 
 
 class CallStatus(grpc.Status):
-    """The status that ends a call: code, message, and everything else in the trailing metadata."""
+    """The status of a failed call: code, message, and details and timing in the trailing metadata."""
 
     def __init__(self, error: CallError, timing: timing_pb2.Timing) -> None:
         self.code = STATUS_CODES[error.reason]
@@ -103,7 +103,7 @@ class CallStatus(grpc.Status):
 
 
 def _retry_ms(reason: Reason) -> int | None:
-    """When to repeat a call: -1 for not by itself, None where that is the client's affair."""
+    """Returns the delay before a retry: -1 for no automatic retry, None to leave it to the client."""
     if reason in _WORTH_WAITING:
         return random.choice(_RETRY_AFTER_MS)  # noqa: S311  # no secret
     return -1 if reason in _NOT_WORTH_WAITING else None
@@ -130,14 +130,14 @@ def _details(error: CallError, retry_ms: int | None) -> list[Any]:
 
 
 def _subject(error: CallError) -> str:
-    """Whose limit it is, and which."""
+    """Returns the holder and the name of the limit that was exceeded, "client:…" or "server:…"."""
     whose = "client" if error.reason is Reason.QUOTA_EXCEEDED else "server"
     limit = error.metadata.get("limit", "")
     return f"{whose}:{error.reason.value.lower() if not limit or limit.isdigit() else _fit(limit, _MAX_VALUE_BYTES)}"
 
 
 def _fit(text: str, limit_bytes: int) -> str:
-    """Shortens text until it fits, as gRPC writes it: three bytes for each byte that is not ASCII."""
+    """Shortens text to a number of bytes as gRPC encodes it, with three bytes for each non-ASCII byte."""
     limit = limit_bytes
     while True:
         fitting = shorten(text, limit)

@@ -184,7 +184,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
         with (
             self.drain.working(call.connection),
-            self._admission.entered(call, works=kind.works) as advance,
+            self._admission.admitted(call, works=kind.works) as advance,
             self._deadline_timer.at(call.deadline + _GRACE_S, end),
         ):
             yield self._arriving(call, requests, kind, advance)
@@ -235,7 +235,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _refuse(self, name: str, caller: str) -> CallStatus:
         self._floods.admit(caller)  # the token was good
-        return self._failed(name, self._admission.busy(), None)
+        return self._failed(name, self._admission.busy_error(), None)
 
 
 @dataclass(frozen=True)
