@@ -98,8 +98,8 @@ def test_a_key_that_is_first_used_on_a_busy_mesh_is_timed_when_it_is_idle(measur
 
 
 @pytest.mark.long
-def test_choices_outlast_the_server_and_a_damaged_file_costs_only_timing_anew(tmp_path):
-    file = tmp_path / "strategies.json"
+def test_tuning_results_outlast_the_server_and_a_damaged_file_costs_only_timing_anew(tmp_path):
+    file = tmp_path / "tuning.json"
     file.write_text("{")
     tmp_path.chmod(0o700)
 
@@ -111,7 +111,7 @@ def test_choices_outlast_the_server_and_a_damaged_file_costs_only_timing_anew(tm
     timings = timings_of_a_new_server(tmp_path / "first.log")
     assert set(timings) == CANDIDATES
     assert "are timed anew" in (tmp_path / "first.log").read_text()
-    (stored,) = json.loads(file.read_text())["choices"].values()
+    (stored,) = json.loads(file.read_text())["results"].values()
     assert {name: seconds for name, seconds, _ in stored["timings"]} == timings
     assert timings_of_a_new_server(tmp_path / "next.log") == timings
     assert "strategy chosen" not in (tmp_path / "next.log").read_text()

@@ -13,22 +13,22 @@ from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.frontend.programs import call_history as module
-from shardcall_server.frontend.programs.cache_entry import call_digest
 from shardcall_server.frontend.programs.call_history import CallHistory
+from shardcall_server.frontend.programs.keys import AbstractCall, CallKey
 
 OPERANDS = (array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),)
 DEVICES = "cpu 8"
 
 
-def call(kernel: str) -> kernel_pb2.KernelCall:
-    return kernel_pb2.KernelCall(kernel=kernel, parameters={"axis": kernel_pb2.ParameterValue(int_value=1)})
+def call(kernel: str) -> AbstractCall:
+    parameters = {"axis": kernel_pb2.ParameterValue(int_value=1)}
+    return AbstractCall(kernel_pb2.KernelCall(kernel=kernel, parameters=parameters), OPERANDS)
 
 
-def use(hot: CallHistory, kernel: str, times: int = 1) -> bytes:
-    digest = call_digest(call(kernel), OPERANDS)
+def use(hot: CallHistory, kernel: str, times: int = 1) -> CallKey:
     for _ in range(times):
-        hot.note(digest, call(kernel), OPERANDS)
-    return digest
+        hot.add(call(kernel))
+    return call(kernel).key
 
 
 def opened(folder: Path) -> CallHistory:
@@ -56,9 +56,9 @@ def test_the_next_server_knows_them_the_most_frequent_first(folder):
     hot.close()
     following = opened(folder)
     assert [(item.call, item.operands) for _, item in following.hottest()] == [
-        (call(kernel), OPERANDS) for kernel in ("matmul", "roll", "diff")
+        (call(kernel).call, OPERANDS) for kernel in ("matmul", "roll", "diff")
     ]
-    assert next(digest for digest, _ in following.hottest()) == call_digest(call("matmul"), OPERANDS)
+    assert next(digest for digest, _ in following.hottest()) == call("matmul").key
     use(following, "diff", 3)  # half of the earlier counts, and these
     following.close()
     assert hottest(folder) == ["diff", "matmul", "roll"]
@@ -84,7 +84,7 @@ def test_what_a_client_asked_for_and_was_refused_is_not_hot(folder):
     hot = opened(folder)
     for kernel, error in (("diff", None), ("nonesuch", ValueError())):
         found: Future = Future()
-        hot.note_when_found(call_digest(call(kernel), OPERANDS), call(kernel), OPERANDS, found)
+        hot.add_when_compiled(call(kernel), found)
         found.set_exception(error) if error else found.set_result(None)
     hot.close()
     assert hottest(folder) == ["diff"]

@@ -19,7 +19,7 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs import known_answers as module
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.known_answers import KnownAnswers
-from shardcall_server.frontend.programs.verdicts import FILE_NAME, Verdict, Verdicts
+from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
 DIGEST = "0123456789abcdef" * 4
@@ -266,7 +266,7 @@ def test_a_test_that_left_out_a_kernel_has_not_passed_and_its_verdict_is_not_kep
     assert (known.state().passed, known.state().pending) == (1, 1)
     told = next(line for line in logs if line["event"] == "known-answer tests done")
     assert (told["passed"], told["failed"], told["pending"]) == (1, 0, 1)
-    stored = json.loads((tmp_path / FILE_NAME).read_text())["verdicts"].values()
+    stored = json.loads((tmp_path / Verdicts.FILE_NAME).read_text())["verdicts"].values()
     assert [verdict["known_answer"] for verdict in stored] == ["halo"]
 
 
@@ -295,10 +295,10 @@ def test_a_fault_after_a_verdict_does_not_end_the_tests(known, start, monkeypatc
 
 
 def test_a_fault_before_a_verdict_is_an_attempt(known, start, monkeypatch):
-    def look_again(digest):
+    def get_shared(digest):
         raise RuntimeError("no file")
 
-    monkeypatch.setattr(known._verdicts, "look_again", look_again)
+    monkeypatch.setattr(known._verdicts, "get_shared", get_shared)
     start(known, host())
     known.require(CALL, program("sin", "trig"))
     assert known.state().pending == len(NAMES)
@@ -324,17 +324,17 @@ def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(known
 def test_a_verdict_that_another_server_has_found_since_is_taken(known, start, tmp_path):
     start(known, worker := host())
     digest = bytes([1, 1] * 16).hex()
-    Verdicts(str(tmp_path)).keep(digest, Verdict("halo", {"diff": "all is wrong"}))
+    Verdicts(str(tmp_path)).put(digest, Verdict("halo", {"diff": "all is wrong"}))
     refused(known, "diff", "halo")
     assert runs(worker) == []
 
 
 def test_only_this_user_may_read_the_file(tmp_path):
     folder = tmp_path / "not there yet"
-    Verdicts(str(folder)).keep(DIGEST, Verdict("halo", {}))
+    Verdicts(str(folder)).put(DIGEST, Verdict("halo", {}))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
-    assert Verdicts(str(folder)).find(DIGEST) == Verdict("halo", {})
+    assert Verdicts(str(folder)).get(DIGEST) == Verdict("halo", {})
 
 
 @pytest.mark.parametrize(
@@ -349,12 +349,12 @@ def test_only_this_user_may_read_the_file(tmp_path):
     ],
 )
 def test_a_damaged_file_costs_only_running_the_tests_anew(tmp_path, content):
-    file = tmp_path / FILE_NAME
+    file = tmp_path / Verdicts.FILE_NAME
     file.touch(mode=0o600)
     file.write_text(content)
     with capture_logs() as logs:
         verdicts = Verdicts(str(tmp_path))
     assert [line["log_level"] for line in logs] == ["warning"]
-    assert verdicts.find(DIGEST) is None
-    verdicts.keep(DIGEST, Verdict("halo", {"diff": "wrong"}))
-    assert Verdicts(str(tmp_path)).find(DIGEST) == Verdict("halo", {"diff": "wrong"})
+    assert verdicts.get(DIGEST) is None
+    verdicts.put(DIGEST, Verdict("halo", {"diff": "wrong"}))
+    assert Verdicts(str(tmp_path)).get(DIGEST) == Verdict("halo", {"diff": "wrong"})

@@ -1,4 +1,4 @@
-"""Which strategies `auto` may stand for: those that leave the results where the rule's choice puts them."""
+"""The candidates for the strategy "auto": those that place the results as the rule's choice does."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resolved(
         out_specs=() if out_spec is None else (out_spec,),
         strategy=strategy,
     )
-    return resolve(kernel, request, DEVICES, decided)
+    return resolve(kernel, request, DEVICES).with_strategy(decided)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 from shardcall.v1 import array_pb2, kernel_pb2, server_info_service_pb2
 from shardcall_server.compilation.program_store import StoreCounts
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry, call_digest
+from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry
 from shardcall_server.frontend.programs.disk_use import DiskUse
+from shardcall_server.frontend.programs.keys import AbstractCall, ProgramKey
 from shardcall_server.frontend.programs.warm_up import WarmUp
 from shardcall_server.frontend.workers.session import mesh_restarted
 from shardcall_server.settings import Settings, SettingsError
@@ -20,7 +21,7 @@ from shardcall_worker.v1 import link_pb2
 
 OPERANDS = (array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),)
 FOUND = CacheEntry(
-    CachedProgram("key", "diff", {}, (), 1),
+    CachedProgram(ProgramKey("key"), "diff", {}, (), 1),
     kernel_pb2.Plan(),
     kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, from_disk=True),
 )
@@ -37,11 +38,15 @@ class Mesh:
         self.changed = threading.Condition()
         self.answer = answer
 
-    def prepare_ahead(self, call, operands):
+    @property
+    def compiler(self):
+        return self
+
+    def get_or_compile(self, call):
         with self.changed:
-            self.asked.append(call.kernel)
+            self.asked.append(call.call.kernel)
             self.changed.notify_all()
-        return self.answer(call)
+        return self.answer(call.call)
 
     def wait_for(self, count: int) -> list[str]:
         with self.changed:
@@ -65,9 +70,8 @@ def hot(tmp_path):
     made = warmer(tmp_path)
     made.hot.devices = "cpu 8"
     for times, kernel in enumerate("edcba", 1):
-        call = kernel_pb2.KernelCall(kernel=kernel)
         for _ in range(times):
-            made.hot.note(call_digest(call, OPERANDS), call, OPERANDS)
+            made.hot.add(AbstractCall(kernel_pb2.KernelCall(kernel=kernel), OPERANDS))
     yield made
     made.close()
 

@@ -59,16 +59,22 @@ class Resolved:
     reason: str
     candidates: tuple[str, ...] = ()
 
+    def with_strategy(self, name: str) -> Resolved:
+        """Returns the call with another of its candidates; operands and results are placed alike."""
+        if name not in self.candidates[1:]:
+            return self
+        strategy = next(strategy for strategy in self.kernel.strategies if strategy.name == name)
+        reason = f"decided on instead of {self.strategy.name}, the rule's choice"
+        return replace(self, strategy=strategy, reason=reason)
 
-def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int], decided: str = "") -> Resolved:
+
+def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> Resolved:
     """Checks a call and fills in what it left open.
 
     Args:
         kernel: the kernel called.
         request: the call.
         known_devices: the ids of the devices there are, in their own order.
-        decided: the strategy that ``auto`` stands for; empty for the rule's choice. The operands and results lie as
-            they do with the rule's choice.
 
     Raises:
         CallError: for everything that a caller can get wrong.
@@ -111,8 +117,6 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int], deci
     candidates: tuple[str, ...] = ()
     if request.strategy == AUTO:
         candidates = _candidates(kernel, problem, name) if kernel.is_quick(problem) else (name,)
-        if decided in candidates[1:]:
-            name, reason = decided, f"decided on instead of {name}, the rule's choice"
     if why := strategies[name].refusal(problem):
         able = [s.name for s in kernel.strategies if not s.refusal(problem)]
         raise CallError(

@@ -32,6 +32,9 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import is_loopback, listen, session_names
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
 from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
+from shardcall_server.frontend.autotune.autotuner import Autotuner
+from shardcall_server.frontend.autotune.session_tuner import SessionTuner
+from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
@@ -40,11 +43,9 @@ from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
 from shardcall_server.frontend.observability.telemetry import Telemetry
-from shardcall_server.frontend.programs.autotuner import Autotuner
-from shardcall_server.frontend.programs.cache import ProgramCache
-from shardcall_server.frontend.programs.disk_use import DiskUse
 from shardcall_server.frontend.programs.known_answers import KnownAnswers
-from shardcall_server.frontend.programs.tuning_cache import TuningCache
+from shardcall_server.frontend.programs.program_cache import ProgramCache
+from shardcall_server.frontend.programs.program_table import ProgramLimits
 from shardcall_server.frontend.programs.verdicts import Verdicts
 from shardcall_server.frontend.programs.warm_up import WarmUp
 from shardcall_server.frontend.rpc import reflection
@@ -123,7 +124,6 @@ class FrontEnd:
         self._announce(False)
         self._autotuner = _autotuner(settings)
         self._known_answers = KnownAnswers(Verdicts(settings.cache_dir))
-        self._disk_use = DiskUse()
         self._host_resources = HostResources(settings, lambda: self._supervisor.session)
         self._idempotency = IdempotencyTable()
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
@@ -145,7 +145,6 @@ class FrontEnd:
         self._telemetry.expose(
             info.usage,
             self._supervisor.exit_counts,
-            self._disk_use,
             self._autotuner,
             self._host_resources.array_table.max_bytes,
         )
@@ -205,18 +204,13 @@ class FrontEnd:
         return info
 
     def _program_cache(self, session: MeshSession) -> ProgramCache:
-        limits = self._settings
-        self._programs = ProgramCache(
-            session,
-            limits.max_cached_programs,
-            limits.max_cached_bytes,
-            limits.max_call_bytes,
-            self._autotuner,
-            limits.max_device_bytes,
-            self._warmer.hot,
-            self._disk_use,
-            self._telemetry.programs,
+        settings = self._settings
+        limits = ProgramLimits(
+            settings.max_cached_programs, settings.max_cached_bytes, settings.max_call_bytes, settings.max_device_bytes
         )
+        self._programs = ProgramCache(session, limits, self._telemetry.programs, self._warmer.hot)
+        if self._autotuner is not None:
+            self._programs.compiler.policy = SessionTuner(self._programs.compiler, self._autotuner)
         self._known_answers.begin(session)
         return self._programs
 

@@ -21,10 +21,10 @@ import structlog
 
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.disk_cache import DiskCache, Origin
-from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key, tuning_digest
+from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest
 from shardcall_server.compilation.program import Program, compile_program, is_out_of_memory
-from shardcall_server.compilation.resolve import Resolved, resolve
-from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.compilation.resolve import Resolved
+from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Link, LinkClosedError, LinkFullError
@@ -33,14 +33,14 @@ from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.failures import compile_failed, failure_of
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
 from shardcall_server.mesh.known_answers import KnownAnswers
-from shardcall_server.mesh.measuring import Bench
 from shardcall_server.mesh.memory import SharedMemory, release_aliased
 from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.profiling import Profiler, phase
-from shardcall_server.mesh.requests import decode_request
 from shardcall_server.mesh.resident_arrays import Resident, ResidentArrays
+from shardcall_server.mesh.resolver import Resolver
 from shardcall_server.mesh.sizes import check_memory, check_size
+from shardcall_server.mesh.trial_runner import TrialRunner
 from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
 T = TypeVar("T")
@@ -76,17 +76,16 @@ class Commands:
     ) -> None:
         self.known_answers = KnownAnswers(Suite(kernels, platform), disk)
         self._link = link
-        self._kernels = kernels
-        self._platform = platform
         self._disk = disk
-        self._devices = range(len(jax.devices()))
+        devices = range(len(jax.devices()))
+        self._resolver = Resolver(kernels, platform, devices)
         self._sequence = 0
         self._copier = ParallelCopier()
         self._memory = SharedMemory()
         self._residents = ResidentArrays(self._copier)
-        self._arrivals = Arrivals(self._residents, self._copier, self._devices)
+        self._arrivals = Arrivals(self._residents, self._copier, devices)
         self._executor = Executor(self._memory, self._residents, self._copier)
-        self._bench = Bench()
+        self._trial_runner = TrialRunner()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
         # Several processes compile one after the other, in the same order: on GPUs they share what they try out, and
         # would wait for each other.
@@ -125,7 +124,7 @@ class Commands:
                 self._residents.delete(message.delete_arrays.array_ids)
                 release_aliased()
             case "measure" | "discard_trial_blocks":
-                self._measure(message)
+                self._run_trial(message)
             case "compile_known_answer" | "run_known_answer":
                 self._check_known_answer(message)
             case "start_profile" | "stop_profile":
@@ -174,13 +173,13 @@ class Commands:
             launch.release()
             answer.send(executed=executed)
 
-    def _measure(self, message: link_pb2.FrontEndMessage) -> None:
+    def _run_trial(self, message: link_pb2.FrontEndMessage) -> None:
         if message.HasField("discard_trial_blocks"):
-            self._bench.clear()
+            self._trial_runner.discard_blocks()
             return
         with _Answer(self._link, message.call_id) as answer:
             program = self._programs[message.measure.key_digest].result(timeout=0).program
-            answer.send(measured=self._bench.run(program, message.measure))
+            answer.send(measured=self._trial_runner.run(program, message.measure))
 
     def _check_known_answer(self, message: link_pb2.FrontEndMessage) -> None:
         answer = _Answer(self._link, message.call_id)
@@ -235,18 +234,8 @@ class Commands:
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
         with _Answer(self._link, call_id) as answer:
-            kernel = self._kernels.get(command.call.kernel)
-            if kernel is None:
-                raise CallError(
-                    Reason.KERNEL_NOT_FOUND,
-                    f"there is no kernel {shorten(command.call.kernel)!r}; "
-                    f"{did_you_mean(command.call.kernel, self._kernels)}",
-                    field="kernel",
-                )
-            request = decode_request(command.call, command.operands)
-            resolved = resolve(kernel, request, self._devices, command.strategy)
+            resolved, key = self._resolver.resolve(command)
             check_size(resolved.problem, command.max_call_bytes, command.max_device_bytes)
-            key = kernel_key(resolved, self._platform)
             if len(resolved.candidates) > 1 and not command.strategy:
                 answer.send(candidates=_candidates(resolved, key))
                 return

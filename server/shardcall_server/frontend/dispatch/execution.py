@@ -16,6 +16,7 @@ from shardcall_server.frontend.dispatch.transfers import check_no_transfers, fin
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.known_answers import KnownAnswers
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.running import Running
@@ -121,13 +122,14 @@ class Execution:
         kinds = tuple(operand.type for operand in operands)
         resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
         stays = keeps or bool(resident_arrays)
-        words = (kernel_call.SerializeToString(), kinds, stays)
+        request = RequestKey(kernel_call.SerializeToString(), kinds, stays)
         mesh = self._supervisor.mesh(call)
-        if not resident_arrays and (recalled := mesh.programs.recall(words)) is not None:
-            call.set_program(recalled[1].plan, recalled[1].program.key, recalled[1].answer)
-            self._known_answers.check(recalled[1].program)
-            self._check_size(operands, () if keeps else recalled[1].program.results)
-            return Prepared(recalled[0], tuple(operands), mesh, recalled[1], keeps=keeps)
+        if not resident_arrays and (cached := mesh.programs.get(request)) is not None:
+            completed, entry = cached
+            call.set_program(entry.plan, entry.program.key, entry.answer)
+            self._known_answers.check(entry.program)
+            self._check_size(operands, () if keeps else entry.program.results)
+            return Prepared(completed.call, tuple(operands), mesh, entry, keeps=keeps)
         if kernel_call.kernel in mesh.kernels:
             call.kernel = kernel_call.kernel
         check_counts(kernel_call, len(operands))
@@ -135,23 +137,25 @@ class Execution:
         while True:
             mesh = self._supervisor.mesh(call)
             _check_epoch(resident_arrays, mesh)
-            completed = self._complete(kernel_call, operands, mesh)
+            completed = AbstractCall(self._complete(kernel_call, operands, mesh), types, stays)
             call.check("looking for the program")
             try:
-                found = mesh.programs.find(completed, types, call.owner, stays=stays)
+                compiled = mesh.programs.get_or_compile(completed, call.owner)
             except SessionEndedError:
                 continue  # the next mesh is on its way; the call waits for it
-            if isinstance(found, Future):
+            if isinstance(compiled, Future):
                 with call.phase("compile"):
-                    found = call.wait(found, "compiling the kernel")
+                    entry = call.wait(compiled, "compiling the kernel")
+            else:
+                entry = compiled
             if not resident_arrays:
-                mesh.programs.remember(words, completed, types)
-            call.set_program(found.plan, found.program.key, found.answer)
-            self._known_answers.check(found.program)
-            self._check_size(operands, () if keeps else found.program.results)
+                mesh.programs.alias(request, completed)
+            call.set_program(entry.plan, entry.program.key, entry.answer)
+            self._known_answers.check(entry.program)
+            self._check_size(operands, () if keeps else entry.program.results)
             if refuse_transfers:
-                check_no_transfers(found.plan, operands, mesh.ready)
-            return Prepared(completed, tuple(operands), mesh, found, refuse_transfers, keeps)
+                check_no_transfers(entry.plan, operands, mesh.ready)
+            return Prepared(completed.call, tuple(operands), mesh, entry, refuse_transfers, keeps)
 
     def start(
         self, call: ServerCall, prepared: Prepared, buffers: CallBuffers, *, report_gathered: bool = False

@@ -13,7 +13,7 @@ import structlog
 
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.cache import ProgramCache
+from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.exit_reason import ExitReason, StopRequest
 from shardcall_server.frontend.workers.mesh_history import MeshHistory

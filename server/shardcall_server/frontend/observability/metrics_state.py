@@ -13,7 +13,6 @@ from prometheus_client.registry import Collector
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.programs.counts import ProgramCounts
-from shardcall_server.frontend.programs.disk_use import DiskUse
 
 Usage = server_info_service_pb2.GetUsageResponse
 
@@ -46,7 +45,6 @@ class Sources:
     Attributes:
         usage: what the server holds.
         programs: what happened to programs.
-        disk: what became of those looked for on disk.
         restarts: how often the mesh ended, by kind.
         strategies_timed: how many choices of a strategy timing has made.
         limits: what the server may hold at most, by setting.
@@ -54,7 +52,6 @@ class Sources:
 
     usage: Callable[[], Usage]
     programs: ProgramCounts
-    disk: DiskUse
     restarts: Callable[[], Mapping[str, int]]
     strategies_timed: Callable[[], int]
     limits: Callable[[], Mapping[str, float]]
@@ -80,7 +77,7 @@ class StateCollector(Collector):
         disk = CounterMetricFamily(
             "shardcall_disk_programs", "Programs on disk, by what became of them.", labels=["outcome"]
         )
-        for outcome, count in asdict(sources.disk.counts).items():
+        for outcome, count in asdict(sources.programs.disk.counts).items():
             disk.add_metric([outcome], count)
         yield disk
         restarts = CounterMetricFamily("shardcall_mesh_restarts", "Ends of the mesh, by kind.", labels=["kind"])

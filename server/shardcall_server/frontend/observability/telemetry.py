@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 import structlog
 from prometheus_client import disable_created_metrics
 
+from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.observability.metrics_server import MetricsServer
 from shardcall_server.frontend.observability.metrics_state import Sources, StateCollector, Usage
 from shardcall_server.frontend.observability.spans import make_spans
-from shardcall_server.frontend.programs.autotuner import Autotuner
 from shardcall_server.frontend.programs.counts import ProgramCounts
-from shardcall_server.frontend.programs.disk_use import DiskUse
 from shardcall_server.settings import Settings
 
 _LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls"}
@@ -47,7 +46,6 @@ class Telemetry:
         self,
         usage: Callable[[], Usage],
         restarts: Callable[[], Mapping[str, int]],
-        disk: DiskUse,
         autotuner: Autotuner | None,
         max_resident_bytes: Callable[[], int],
     ) -> None:
@@ -56,7 +54,6 @@ class Telemetry:
         Args:
             usage: what the server holds.
             restarts: how often the mesh ended, by kind.
-            disk: what became of programs looked for on disk.
             autotuner: times strategies; None where that is not done.
             max_resident_bytes: the most that arrays that stay may take.
 
@@ -67,7 +64,6 @@ class Telemetry:
         sources = Sources(
             usage=usage,
             programs=self.programs,
-            disk=disk,
             restarts=restarts,
             strategies_timed=lambda: autotuner.timed if autotuner else 0,
             limits=lambda: settings.model_dump(include=_LIMITS) | {"max_resident_bytes": max_resident_bytes()},

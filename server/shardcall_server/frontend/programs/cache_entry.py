@@ -1,18 +1,20 @@
-"""A program that the mesh holds compiled, and what a call is told of it."""
+"""Compiled programs and the entries by which calls find them."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2
+from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall_server.frontend.programs.keys import CallKey, ProgramKey
 from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.link.wire import decode_operand_types
+from shardcall_worker.v1 import link_pb2
 
 HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
-_MAX_TOLD = 3  # differences that an explanation names
+_MAX_DIFFERENCES = 3  # that an explanation names
 
 
 @dataclass(eq=False)
@@ -24,16 +26,17 @@ class CachedProgram:
         kernel: the name of its kernel.
         parts: the labelled parts of its key.
         results: the types of its results.
-        program_bytes: the memory that it takes, at a guess.
-        device_bytes: what operands, results and what lies between take on the devices while it runs.
+        program_bytes: the estimated memory that it takes.
+        device_bytes: memory on all devices for operands, results and temporaries while it runs.
         owner: the client that had it compiled; empty for the server itself.
         known_answers: the names of the known-answer tests that vouch for it.
-        trusted: whether these have passed; False where that is not known.
-        evicted: whether the mesh has been told to forget it; changes under the session's `order`.
-        aliases: digests of the calls that find it, oldest first.
+        trusted: whether these are known to have passed.
+        evicted: whether the mesh was sent its eviction; changes under the session's launch lock.
+        aliases: the calls that find it, oldest first.
+        pins: the number of trials that need it; until it is 0, the program stays without aliases.
     """
 
-    key: str
+    key: ProgramKey
     kernel: str
     parts: dict[str, str]
     results: tuple[ArrayType, ...]
@@ -43,17 +46,33 @@ class CachedProgram:
     known_answers: tuple[str, ...] = ()
     trusted: bool = False
     evicted: bool = False
-    aliases: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    aliases: OrderedDict[CallKey, None] = field(default_factory=OrderedDict)
+    pins: int = 0
+
+
+def program_of(prepared: link_pb2.Prepared, owner: str) -> CachedProgram:
+    """Returns the program that a worker describes."""
+    results = decode_operand_types([result.type for result in prepared.plan.results])
+    return CachedProgram(
+        key=ProgramKey(prepared.plan.key_digest),
+        kernel=prepared.plan.kernel,
+        parts={part.label: part.value for part in prepared.plan.key},
+        results=tuple(result for result in results if result is not None),
+        program_bytes=prepared.program_bytes,
+        device_bytes=prepared.device_bytes,
+        owner=owner,
+        known_answers=tuple(prepared.known_answers),
+    )
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A program, and how it was found.
+    """A program as one call finds it.
 
     Attributes:
         program: the program.
-        plan: what it does, with the reason why this call's strategy is what it is.
-        answer: hit or miss, and why.
+        plan: its plan, with the reason for this call's strategy.
+        answer: hit or miss, and the explanation.
     """
 
     program: CachedProgram
@@ -69,54 +88,30 @@ class CacheEntry:
         return kernel_service_pb2.ExecuteResponse(plan=self.plan).SerializeToString()
 
 
-Words = tuple[bytes, tuple[ArrayType | None, ...], bool]
-"""A call as its sender said it: the bytes of its message, the types of its operands, whether any array stays."""
-
-
-def call_digest(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType], *, stays: bool = False) -> bytes:
-    """What a call is looked up by: all that was said, with "auto" and unset specs in their places.
-
-    Many such digests may lead to one program. Values are no part of it. Calls some of whose arrays stay have digests of
-    their own, since other sizes are refused.
-    """
-    sha = hashlib.sha256(b"stays" if stays else b"")
-    for message in (call, *operands):
-        data = message.SerializeToString(deterministic=True)
-        sha.update(len(data).to_bytes(8, "little"))
-        sha.update(data)
-    return sha.digest()
-
-
-def miss(plan: kernel_pb2.Plan, cached: Iterable[CachedProgram]) -> kernel_pb2.CacheAnswer:
-    """Why a key was not there: what differs from the nearest key that is.
+def explain_miss(program: CachedProgram, cached: Iterable[CachedProgram]) -> kernel_pb2.CacheAnswer:
+    """Returns the answer to a miss, which names the differences from the nearest key that is cached.
 
     Args:
-        plan: what was asked for.
-        cached: the programs that are there and may be told of, those preferred among equally near ones first.
+        program: the program that was not cached.
+        cached: the programs to compare with, those preferred among equally near ones first.
     """
-    parts = {part.label: part.value for part in plan.key}
     nearest = min(
-        (_differences(parts, program.parts) for program in cached if program.kernel == plan.kernel),
+        (_differences(program.parts, other.parts) for other in cached if other.kernel == program.kernel),
         key=len,
         default=None,
     )
-    return kernel_pb2.CacheAnswer(
-        outcome=kernel_pb2.CACHE_OUTCOME_MISS,
-        explanation=f"no program of kernel {plan.kernel} was cached for this client"
-        if nearest is None
-        else _told(parts, nearest),
-    )
+    if nearest is None:
+        explanation = f"no program of kernel {program.kernel} was cached for this client"
+    else:
+        named = (f"{label}: {ours} here, {theirs} there" for label, ours, theirs in nearest[:_MAX_DIFFERENCES])
+        more = f"; and {len(nearest) - _MAX_DIFFERENCES} more" if len(nearest) > _MAX_DIFFERENCES else ""
+        explanation = f"the nearest cached program differs in {'; '.join(named)}{more}"
+    return kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation=explanation)
 
 
-def _told(parts: dict[str, str], nearest: list[tuple[str, str]]) -> str:
-    told = "; ".join(f"{label}: {parts.get(label, 'none')} here, {other} there" for label, other in nearest[:_MAX_TOLD])
-    more = f"; and {len(nearest) - _MAX_TOLD} more" if len(nearest) > _MAX_TOLD else ""
-    return f"the nearest cached program differs in {told}{more}"
-
-
-def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[tuple[str, str]]:
+def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[tuple[str, str, str]]:
     return [
-        (label, theirs.get(label, "none"))
+        (label, ours.get(label, "none"), theirs.get(label, "none"))
         for label in dict.fromkeys([*ours, *theirs])
         if ours.get(label) != theirs.get(label)
     ]

@@ -8,7 +8,6 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from shardcall._src.wire import private_files
 from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError
-from shardcall_server.frontend.programs.cache_entry import CacheEntry, call_digest
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.programs.keys import AbstractCall, CallKey
 from shardcall_server.link.wire import check_counts
 
 _FILE_NAME = "hot.json"
@@ -66,8 +66,8 @@ class CallHistory:
     def __init__(self, directory: str) -> None:
         self._file = Path(directory, _FILE_NAME) if directory else None
         self._lock = threading.Lock()
-        self._calls: OrderedDict[bytes, CountedCall] = OrderedDict()  # the one used last is the last
-        self._forgotten: set[bytes] = set()
+        self._calls: OrderedDict[CallKey, CountedCall] = OrderedDict()  # the one used last is the last
+        self._forgotten: set[CallKey] = set()
         self._warned = False
         self._ending = threading.Event()
         self._has_new = threading.Event()
@@ -83,34 +83,27 @@ class CallHistory:
         self._writer = threading.Thread(target=self._write_now_and_then, name="hot-calls", daemon=True)
         self._writer.start()
 
-    def note(self, digest: bytes, call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> None:
+    def add(self, call: AbstractCall) -> None:
         """Counts a call whose program was found or made."""
-        if self.touch(digest) or call.ByteSize() > _MAX_CALL_BYTES:
+        if self.touch(call.key) or call.call.ByteSize() > _MAX_CALL_BYTES:
             return
-        kept = CountedCall(kernel_pb2.KernelCall(), tuple(operands), 1.0, time.time(), self.devices)
-        kept.call.CopyFrom(call)
+        counted = CountedCall(call.call, tuple(call.operands), 1.0, time.time(), self.devices)
         with self._lock:
-            self._calls.setdefault(digest, kept)
-            self._forgotten.discard(digest)
+            self._calls.setdefault(call.key, counted)
+            self._forgotten.discard(call.key)
             while len(self._calls) > _MAX_CALLS:
                 self._calls.popitem(last=False)
             self._has_changed = True
         self._has_new.set()
 
-    def note_when_found(
-        self,
-        digest: bytes,
-        call: kernel_pb2.KernelCall,
-        operands: Sequence[array_pb2.ArrayType],
-        found: CacheEntry | Future[CacheEntry],
-    ) -> None:
+    def add_when_compiled(self, call: AbstractCall, entry: CacheEntry | Future[CacheEntry]) -> None:
         """Counts a call when its program is there, and not if it is refused."""
-        if not isinstance(found, Future):
-            self.note(digest, call, operands)
-        elif not self.touch(digest):
-            found.add_done_callback(lambda done: None if done.exception() else self.note(digest, call, operands))
+        if not isinstance(entry, Future):
+            self.add(call)
+        elif not self.touch(call.key):
+            entry.add_done_callback(lambda done: None if done.exception() else self.add(call))
 
-    def touch(self, digest: bytes) -> bool:
+    def touch(self, digest: CallKey) -> bool:
         """Counts a call that is known, and tells whether it is."""
         with self._lock:
             known = self._calls.get(digest)
@@ -122,7 +115,7 @@ class CallHistory:
             self._has_changed = True
         return True
 
-    def forget(self, digest: bytes) -> None:
+    def forget(self, digest: CallKey) -> None:
         """Leaves a call out, until it comes again."""
         with self._lock:
             self._calls.pop(digest, None)
@@ -130,7 +123,7 @@ class CallHistory:
             self._has_changed = True
         self._has_new.set()
 
-    def hottest(self) -> list[tuple[bytes, CountedCall]]:
+    def hottest(self) -> list[tuple[CallKey, CountedCall]]:
         """The calls of the present mesh by their digests, those first that came most often."""
         with self._lock:
             here = [(digest, call) for digest, call in self._calls.items() if call.devices == self.devices]
@@ -153,7 +146,7 @@ class CallHistory:
     def _write(self) -> None:
         if self._file is None or not self._has_changed:
             return
-        others: OrderedDict[bytes, CountedCall] = OrderedDict()
+        others: OrderedDict[CallKey, CountedCall] = OrderedDict()
         with suppress(OSError, ValueError):  # what other servers have added; a damaged file is written over
             others = self._read(1.0)
         with self._lock:
@@ -166,7 +159,7 @@ class CallHistory:
         except (OSError, PrivateFileError) as error:
             self._warn("the calls that came lately will not be known to the next start", error)
 
-    def _read(self, fading: float) -> OrderedDict[bytes, CountedCall]:
+    def _read(self, fading: float) -> OrderedDict[CallKey, CountedCall]:
         if self._file is None:
             return OrderedDict()
         text = private_files.read_file(self._file, _MAX_FILE_BYTES, is_secret=False)
@@ -179,7 +172,7 @@ class CallHistory:
             raise ValueError(f"{_FILE_NAME} is damaged or another program's: {error!r}") from None
         for call in calls:
             call.count *= fading
-        return OrderedDict((call_digest(call.call, call.operands), call) for call in calls)
+        return OrderedDict((AbstractCall(call.call, call.operands).key, call) for call in calls)
 
     def _warn(self, what: str, error: Exception) -> None:
         if not self._warned:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import structlog
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
+from shardcall_server.frontend.programs.task_thread import TaskThread
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.command import known_answer_key
@@ -23,7 +23,6 @@ _REST = 9  # times as long as a test took it rests, unless a call waits: a tenth
 _POLL_S = 0.25
 _MAX_ATTEMPTS = 3  # to run one test; then it says nothing
 _MAX_SUSPECTED = 3  # times that the mesh ended while a test and other programs were under way
-_END_S = 5.0
 
 
 @dataclass(eq=False)
@@ -54,7 +53,7 @@ class _Test:
         return Verdict(self.name, {}, self.kernels)
 
 
-class KnownAnswers:
+class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
     """Runs the tests of the present mesh, one after the other, on a thread of its own.
 
     A verdict holds for whatever mesh has the same digest: after a restart of the mesh nothing is run again.
@@ -64,15 +63,13 @@ class KnownAnswers:
     """
 
     def __init__(self, verdicts: Verdicts) -> None:
+        super().__init__("known-answers", _POLL_S)
         self._verdicts = verdicts
-        self._changed = threading.Condition()
         self._tests: dict[str, _Test] = {}
         self._session: MeshSession | None = None
         self._jaxlib = ""
-        self._ended = False
         self._own_call_id = -1
         self._rests_until_s = 0.0
-        self._thread = threading.Thread(target=self._run, name="known-answers", daemon=True)
         self._thread.start()
 
     def begin(self, session: MeshSession) -> None:
@@ -93,7 +90,7 @@ class KnownAnswers:
             before.digest = digest  # calls may wait for it
             return before
         test = _Test(told.name, tuple(told.kernels), digest)
-        if (verdict := self._verdicts.find(digest)) is not None:
+        if (verdict := self._verdicts.get(digest)) is not None:
             test.verdict.set_result(verdict)
             self._report(verdict)
         return test
@@ -144,35 +141,28 @@ class KnownAnswers:
                 told.passed += not verdict.untested
         return told
 
-    def close(self) -> None:
-        """Ends the thread; the mesh has ended before."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
-        self._thread.join(_END_S)
+    def _perform(self, task: tuple[MeshSession, _Test]) -> None:
+        began_s = time.monotonic()
+        try:
+            self._try(*task)
+        except Exception:  # noqa: BLE001  # the next is to be run all the same
+            structlog.get_logger().exception("a known-answer test could not be run", known_answer=task[1].name)
+            self._give_up_if_hopeless(task[1])
+        finished_s = time.monotonic()
+        self._rests_until_s = finished_s + _REST * (finished_s - began_s)
 
-    def _run(self) -> None:
-        while (due := self._next()) is not None:
-            began_s = time.monotonic()
-            try:
-                self._try(*due)
-            except Exception:  # noqa: BLE001  # the next is to be run all the same
-                structlog.get_logger().exception("a known-answer test could not be run", known_answer=due[1].name)
-                self._give_up_if_hopeless(due[1])
-            ended_s = time.monotonic()
-            self._rests_until_s = ended_s + _REST * (ended_s - began_s)
+    def _pending(self) -> list[_Test]:
+        return [test for test in self._tests.values() if not test.verdict.done()]
 
-    def _next(self) -> tuple[MeshSession, _Test] | None:
-        with self._changed:
-            while not self._ended:
-                pending = [test for test in self._tests.values() if not test.verdict.done()]
-                session = self._session
-                if session is not None and pending and not session.ended:
-                    wanted = next((test for test in pending if test.is_wanted), None)
-                    if wanted is not None or self._is_quiet(session):
-                        return session, wanted or pending[0]
-                self._changed.wait(_POLL_S if pending else None)
-        return None
+    def _has_tasks(self) -> bool:
+        return bool(self._pending())
+
+    def _pop(self) -> tuple[MeshSession, _Test] | None:
+        pending, session = self._pending(), self._session
+        if session is None or not pending or session.ended:
+            return None
+        wanted = next((test for test in pending if test.is_wanted), None)
+        return (session, wanted or pending[0]) if wanted is not None or self._is_quiet(session) else None
 
     def _is_quiet(self, session: MeshSession) -> bool:
         """Whether no call has wanted the mesh lately, tests do not count, and the last test is long enough ago."""
@@ -188,7 +178,7 @@ class KnownAnswers:
     def _try(self, session: MeshSession, test: _Test) -> None:
         """Runs a test once; it stays without a verdict where it cannot be run."""
         test.attempts += 1
-        if (found := self._verdicts.look_again(test.digest)) is not None:  # another server's
+        if (found := self._verdicts.get_shared(test.digest)) is not None:  # another server's
             self._settle(test, found)
             return
         try:
@@ -223,7 +213,7 @@ class KnownAnswers:
 
     def _keep(self, test: _Test, verdict: Verdict) -> None:
         if not verdict.untested:
-            self._verdicts.keep(test.digest, verdict)
+            self._verdicts.put(test.digest, verdict)
         self._settle(test, verdict)
 
     def _settle(self, test: _Test, verdict: Verdict) -> None:

@@ -17,9 +17,10 @@ from shardcall._src.wire.private_files import PrivateFileError
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.compilation.program_store import own_program_dir
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.cache import ProgramCache
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.call_history import CallHistory
+from shardcall_server.frontend.programs.keys import AbstractCall, CallKey
+from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.programs.warm_up_manifest import read_keys
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_server.kernels.layout import MeshAxes
@@ -39,7 +40,7 @@ class _Wanted:
     call: kernel_pb2.KernelCall
     operands: tuple[array_pb2.ArrayType, ...]
     name: str = ""
-    digest: bytes = b""
+    digest: CallKey | None = None
 
 
 class WarmUp:
@@ -164,7 +165,7 @@ class _Run:
 
     def _begin(self, wanted: _Wanted) -> None:
         try:
-            found = self._programs.prepare_ahead(wanted.call, wanted.operands)
+            found = self._programs.compiler.get_or_compile(AbstractCall(wanted.call, wanted.operands))
         except (CallError, SessionEndedError) as error:
             if isinstance(error, CallError):
                 self._refuse(wanted, error)

@@ -1,4 +1,4 @@
-"""Running programs on blocks of ones, to see what they take. For the link's thread only."""
+"""Runs programs on blocks of ones to time them. For the link's thread only."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from shardcall_server.kernels.element_types import held_type
 from shardcall_worker.v1 import measure_pb2
 
 
-class Bench:
-    """Keeps the blocks from one run to the next: candidates of one call have the same operands."""
+class TrialRunner:
+    """Times programs.
+
+    The blocks are kept from one run to the next: the candidates of one call have the same operands.
+    """
 
     def __init__(self) -> None:
         self._kinds: list[tuple[Placement, str]] = []
         self._blocks: list[jax.Array] = []
 
     def run(self, program: Program, command: measure_pb2.Measure) -> measure_pb2.Measured:
-        """Runs a program until it has had its runs or its time, at least once.
+        """Runs a program at least once, until it has had its runs or its time.
 
         Ones rather than zeros: memory that was never written reads from one page, in no time.
         """
@@ -28,8 +31,8 @@ class Bench:
         operands = zip(program.resolved.problem.operands, program.operands, strict=True)
         kinds = [(p, held_type(o.dtype).name) for o, p in operands if o is not None and p is not None]
         if kinds != self._kinds:
-            self.clear()
-            self._blocks = [jnp.ones(place.padded, dtype, device=place.sharding) for place, dtype in kinds]
+            self.discard_blocks()
+            self._blocks = [jnp.ones(placement.padded, dtype, device=placement.sharding) for placement, dtype in kinds]
             self._kinds = kinds
             jax.block_until_ready(self._blocks)
         measured = measure_pb2.Measured()
@@ -43,6 +46,6 @@ class Bench:
             measured.run_seconds.append(now - launched)
         return measured
 
-    def clear(self) -> None:
-        """Lets go of the blocks."""
+    def discard_blocks(self) -> None:
+        """Releases the blocks."""
         self._kinds, self._blocks = [], []

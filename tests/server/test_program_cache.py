@@ -9,7 +9,10 @@ import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.cache import CacheEntry, ProgramCache
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.programs.keys import AbstractCall
+from shardcall_server.frontend.programs.program_cache import ProgramCache
+from shardcall_server.frontend.programs.program_table import ProgramLimits
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_worker.v1 import link_pb2
 
@@ -33,8 +36,8 @@ class Session:
         self.evicted.append(message.evict.key_digest)
 
 
-def call(strategy: str) -> kernel_pb2.KernelCall:
-    return kernel_pb2.KernelCall(kernel="diff", strategy=strategy)
+def call(strategy: str) -> AbstractCall:
+    return AbstractCall(kernel_pb2.KernelCall(kernel="diff", strategy=strategy), OPERANDS)
 
 
 def prepared(key: str, nbytes: int = 10) -> Future[link_pb2.WorkerMessage]:
@@ -51,15 +54,15 @@ def failed(error: Exception) -> Future[link_pb2.WorkerMessage]:
 
 
 def cache(session: Session, programs: int = 10, nbytes: int = 1000) -> ProgramCache:
-    return ProgramCache(session, programs, nbytes, 1 << 20)
+    return ProgramCache(session, ProgramLimits(programs, nbytes, 1 << 20))
 
 
 def test_an_answer_that_comes_before_sending_returns_is_kept():
     session = Session(lambda message: prepared("k"))
     programs = cache(session)
-    assert programs.find(call("auto"), OPERANDS).result(0).program.key == "k"
-    assert isinstance(programs.find(call("auto"), OPERANDS), CacheEntry)
-    other_words = programs.find(call("halo"), OPERANDS).result(0)
+    assert programs.get_or_compile(call("auto")).result(0).program.key == "k"
+    assert isinstance(programs.get_or_compile(call("auto")), CacheEntry)
+    other_words = programs.get_or_compile(call("halo")).result(0)
     assert other_words.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
     assert len(session.sent) == 2
 
@@ -69,7 +72,7 @@ def test_a_refusal_is_not_kept():
     programs = cache(session)
     for _ in range(2):
         with pytest.raises(CallError, match="no"):
-            programs.find(call("auto"), OPERANDS).result(0)
+            programs.get_or_compile(call("auto")).result(0)
     assert len(session.sent) == 2
 
 
@@ -81,14 +84,14 @@ def test_a_session_that_ended_is_told_and_not_kept():
     programs = cache(session)
     for _ in range(2):
         with pytest.raises(SessionEndedError):
-            programs.find(call("auto"), OPERANDS)
+            programs.get_or_compile(call("auto"))
 
 
 def test_many_that_ask_while_it_compiles_wait_for_one_answer():
     answer: Future[link_pb2.WorkerMessage] = Future()
     session = Session(lambda message: answer)
     programs = cache(session)
-    waiting = [programs.find(call("auto"), OPERANDS) for _ in range(20)]
+    waiting = [programs.get_or_compile(call("auto")) for _ in range(20)]
     answer.set_result(prepared("k").result())
     assert {found.result(0).program.key for found in waiting} == {"k"}
     assert len(session.sent) == 1
@@ -98,21 +101,21 @@ def test_the_least_recently_used_goes_first_by_count_and_by_bytes():
     session = Session(lambda message: prepared(message.prepare.call.strategy, nbytes=100))
     programs = cache(session, programs=3)
     for name in ("a", "b", "c", "a", "d"):
-        programs.find(call(name), OPERANDS)
+        programs.get_or_compile(call(name))
     assert session.evicted == ["b"]
     by_bytes = Session(session.answer)
     programs = cache(by_bytes, nbytes=250)
     for name in ("a", "b", "c"):
-        programs.find(call(name), OPERANDS)
+        programs.get_or_compile(call(name))
     assert by_bytes.evicted == ["a"]
 
 
 def test_a_client_of_many_programs_loses_its_own_first():
     session = Session(lambda message: prepared(message.prepare.call.strategy))
     programs = cache(session, programs=4)
-    programs.find(call("kept"), OPERANDS, "quiet")
+    programs.get_or_compile(call("kept"), "quiet")
     for number in range(6):
-        programs.find(call(f"greedy {number}"), OPERANDS, "greedy")
+        programs.get_or_compile(call(f"greedy {number}"), "greedy")
     assert session.evicted == ["greedy 0", "greedy 1", "greedy 2"]
 
 
@@ -125,7 +128,7 @@ def test_a_miss_tells_nothing_of_what_others_call():
     programs = cache(Session(answer))
     told = {}
     for name, owner in (("a", "one"), ("b", "other"), ("c", "one")):
-        found = programs.find(call(name), OPERANDS, owner)
+        found = programs.get_or_compile(call(name), owner)
         assert isinstance(found, Future)
         told[name] = found.result(0).answer.explanation
     assert "no program" in told["b"]
@@ -136,11 +139,11 @@ def test_a_program_evicted_while_another_call_asks_for_it_is_asked_for_again():
     pending: Future[link_pb2.WorkerMessage] = Future()
     session = Session(lambda message: prepared(message.prepare.call.strategy))
     programs = cache(session, programs=1)
-    programs.find(call("a"), OPERANDS)
+    programs.get_or_compile(call("a"))
     session.answer = lambda message: pending
-    found = programs.find(call("synonym of a"), OPERANDS)
+    found = programs.get_or_compile(call("synonym of a"))
     session.answer = lambda message: prepared(message.prepare.call.strategy)
-    programs.find(call("b"), OPERANDS)
+    programs.get_or_compile(call("b"))
     assert session.evicted == ["a"]
     session.answer = lambda message: prepared("a")
     pending.set_result(prepared("a").result())  # the mesh answered before it read the eviction

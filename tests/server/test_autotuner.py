@@ -11,10 +11,13 @@ import pytest
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.programs.autotuner import Autotuner
-from shardcall_server.frontend.programs.cache import ProgramCache
+from shardcall_server.frontend.autotune.autotuner import Autotuner
+from shardcall_server.frontend.autotune.session_tuner import SessionTuner
+from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
-from shardcall_server.frontend.programs.tuning_cache import TuningCache
+from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
+from shardcall_server.frontend.programs.program_cache import ProgramCache
+from shardcall_server.frontend.programs.program_table import ProgramLimits
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
@@ -113,19 +116,21 @@ def autotuner() -> Iterator[Autotuner]:
     made.close()
 
 
-def call(strategy: str = "auto", axis: int = 0) -> kernel_pb2.KernelCall:
-    return kernel_pb2.KernelCall(
-        kernel="diff", strategy=strategy, parameters={"axis": kernel_pb2.ParameterValue(int_value=axis)}
-    )
+def call(strategy: str = "auto", axis: int = 0) -> AbstractCall:
+    parameters = {"axis": kernel_pb2.ParameterValue(int_value=axis)}
+    return AbstractCall(kernel_pb2.KernelCall(kernel="diff", strategy=strategy, parameters=parameters), OPERANDS)
 
 
 def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> CacheEntry:
-    found = programs.find(call(strategy, axis), OPERANDS)
+    found = programs.get_or_compile(call(strategy, axis))
     return found if isinstance(found, CacheEntry) else found.result(WAIT_S)
 
 
 def cache(mesh: Mesh, autotuner: Autotuner | None, programs: int = 10) -> ProgramCache:
-    return ProgramCache(mesh, programs, 1000, 1 << 20, autotuner)  # type: ignore[arg-type]
+    made = ProgramCache(mesh, ProgramLimits(programs, 1000, 1 << 20))  # type: ignore[arg-type]
+    if autotuner is not None:
+        made.compiler.policy = SessionTuner(made.compiler, autotuner)
+    return made
 
 
 def test_on_an_idle_mesh_the_first_call_gets_the_quickest(autotuner):
@@ -143,7 +148,7 @@ def test_on_an_idle_mesh_the_first_call_gets_the_quickest(autotuner):
     assert again.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
 
 
-def test_it_is_decided_once_for_all_words_and_all_sessions(autotuner):
+def test_it_is_decided_once_for_all_calls_and_all_sessions(autotuner):
     mesh, following = Mesh({"a": 0.02, "b": 0.01}), Mesh({"a": 0.01, "b": 0.02})
     programs = cache(mesh, autotuner)
     find(programs)
@@ -175,7 +180,7 @@ def test_a_small_call_goes_by_the_rule(autotuner):
     )
 
 
-def test_without_a_measurer_every_call_goes_by_the_rule():
+def test_without_an_autotuner_every_call_goes_by_the_rule():
     mesh = Mesh({"a": 0.02, "b": 0.01})
     assert find(cache(mesh, None)).plan.strategy == "a"
     assert mesh.measured == []
@@ -185,19 +190,19 @@ def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(auto
     mesh = Mesh({"a": 0.02, "b": 0.01})
     mesh.idle = False
     programs = cache(mesh, autotuner)
-    words = (b"words", (), False)
+    request = RequestKey(b"request", (), False)
     first = find(programs)
-    programs.remember(words, call(), OPERANDS)
+    programs.alias(request, call())
     assert (first.plan.strategy, first.plan.strategy_reason) == ("a", "the rule; not compared: mesh busy")
-    worded = find(programs, axis=1)
-    assert worded.program is first.program
-    assert worded.plan.strategy_reason == "the rule; not compared: mesh busy"
+    other = find(programs, axis=1)
+    assert other.program is first.program
+    assert other.plan.strategy_reason == "the rule; not compared: mesh busy"
     assert mesh.measured == []
     mesh.idle = True
     assert mesh.forgot.wait(WAIT_S)  # the rule's choice, as no call finds it any more
-    recalled = programs.recall(words)
-    assert recalled is not None
-    assert recalled[1].plan.strategy == "b"
+    recent = programs.get(request)
+    assert recent is not None
+    assert recent[1].plan.strategy == "b"
     for axis in (0, 1):
         assert find(programs, axis=axis).program.key == "b"
     assert mesh.evicted == ["a"]
@@ -283,7 +288,7 @@ def test_many_that_ask_while_strategies_are_timed_wait_for_one_choice(autotuner)
     mesh = Mesh({"a": 0.02, "b": 0.01})
     programs = cache(mesh, autotuner)
     mesh.slow = True
-    waiting = [programs.find(call(axis=axis), OPERANDS) for axis in (0, 0, 1, 1)]
+    waiting = [programs.get_or_compile(call(axis=axis)) for axis in (0, 0, 1, 1)]
     assert not any(isinstance(found, CacheEntry) for found in waiting)
     mesh.release()
     found = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]

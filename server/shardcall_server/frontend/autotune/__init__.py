@@ -1,0 +1,1 @@
+"""Chooses among the strategies that serve a call by timing them."""

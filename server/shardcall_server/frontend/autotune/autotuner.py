@@ -1,0 +1,81 @@
+"""The thread that runs trials while nothing else needs the mesh."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from shardcall_server.frontend.autotune.trial import Trial
+from shardcall_server.frontend.autotune.tuning_cache import TuningCache
+from shardcall_server.frontend.autotune.tuning_result import TuningResult
+from shardcall_server.frontend.programs.keys import TuningKey
+from shardcall_server.frontend.programs.task_thread import TaskThread
+
+_QUIET_S = 0.05  # the idle time of the mesh before a trial that nobody waits for
+_POLL_S = 0.1
+_MAX_SCHEDULED = 1024
+
+
+class Autotuner(TaskThread[Trial]):
+    """Runs trials one after the other.
+
+    Args:
+        tuning_cache: earlier results.
+        budget_s: the time for the runs of one trial.
+
+    Attributes:
+        timed: the number of results that trials had.
+    """
+
+    def __init__(self, tuning_cache: TuningCache, budget_s: float) -> None:
+        super().__init__("autotuner", _POLL_S)
+        self.tuning_cache = tuning_cache
+        self.budget_s = budget_s
+        self.timed = 0
+        self._at_work = False
+        self._urgent: Trial | None = None
+        self._scheduled: deque[Trial] = deque()
+        self._thread.start()
+
+    def start_now(self, trial: Trial) -> bool:
+        """Begins a trial that calls wait for, unless the mesh is at work or another trial runs."""
+        with self._changed:
+            if self._at_work or self._urgent is not None or not trial.session.idle:
+                return False
+            self._urgent = trial
+            self._changed.notify()
+            return True
+
+    def schedule(self, trial: Trial) -> bool:
+        """Runs a trial when the mesh is idle, unless too many wait for that."""
+        with self._changed:
+            if len(self._scheduled) >= _MAX_SCHEDULED:
+                return False
+            self._scheduled.append(trial)
+            self._changed.notify()
+            return True
+
+    def record(self, key: TuningKey, result: TuningResult) -> None:
+        """Keeps the result of a trial."""
+        self.tuning_cache.put(key, result)
+        self.timed += 1
+
+    def _perform(self, task: Trial) -> None:
+        done = task.advance()
+        with self._changed:
+            self._at_work = False
+            if not done:
+                self._scheduled.append(task)
+
+    def _has_tasks(self) -> bool:
+        return bool(self._scheduled)
+
+    def _pop(self) -> Trial | None:
+        trial, self._urgent = self._urgent, None
+        if trial is None and self._scheduled and _may_begin(self._scheduled[0]):
+            trial = self._scheduled.popleft()
+        self._at_work = trial is not None
+        return trial
+
+
+def _may_begin(trial: Trial) -> bool:
+    return trial.session.ended or trial.session.idle_s >= _QUIET_S

@@ -1,0 +1,196 @@
+"""Calls with the strategy "auto": the strategy they get at once, and the one that a trial chooses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+
+from shardcall.v1 import kernel_pb2
+from shardcall_server.frontend.autotune.autotuner import Autotuner
+from shardcall_server.frontend.autotune.trial import MESH_BUSY, Trial, TrialConfig
+from shardcall_server.frontend.autotune.tuning_result import TuningResult
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.programs.keys import CallKey, TuningKey
+from shardcall_server.frontend.programs.program_compiler import Compilation, ProgramCompiler, StrategyPolicy
+from shardcall_worker.v1 import link_pb2
+
+_MIN_TIMED_BYTES = 64 << 10  # a smaller call takes longer to reach the mesh than with any strategy
+_MAX_GIVEN_UP = 4096
+
+
+@dataclass(eq=False)
+class _Undecided:
+    """The calls of one tuning key, until its trial ends.
+
+    Attributes:
+        compilation: that of the first of them.
+        rule: the program that the kernel's rule chose.
+        is_awaited: whether calls wait for the trial.
+        waiting: those calls, with their entries by the rule.
+        calls: all calls.
+        candidates: the candidates' entries, whose programs are pinned, by strategy.
+    """
+
+    compilation: Compilation
+    rule: CacheEntry
+    is_awaited: bool = True
+    waiting: dict[CallKey, tuple[Compilation, CacheEntry]] = field(default_factory=dict)
+    calls: set[CallKey] = field(default_factory=set)
+    candidates: dict[str, Future[CacheEntry]] = field(default_factory=dict)
+
+
+class SessionTuner(StrategyPolicy):
+    """Has the strategies of one session's calls timed.
+
+    The first call whose strategies are worth timing waits for the trial if the mesh is idle. Otherwise it follows the
+    kernel's rule, and later calls get the result once the mesh has been idle.
+
+    Args:
+        compiler: the session's.
+        autotuner: runs the trials.
+    """
+
+    def __init__(self, compiler: ProgramCompiler, autotuner: Autotuner) -> None:
+        self._compiler = compiler
+        self._table = compiler.table
+        self._autotuner = autotuner
+        self._undecided: dict[TuningKey, _Undecided] = {}
+        self._given_up: set[TuningKey] = set()
+
+    def select(self, candidates: link_pb2.Candidates) -> str:
+        """Returns the result of an earlier trial, or else the rule's choice."""
+        result = self._earlier_result(candidates)
+        return result.strategy if result else super().select(candidates)
+
+    def admit(self, compilation: Compilation, entry: CacheEntry) -> CacheEntry | None:
+        """Returns the entry by an earlier trial or by the kernel's rule; None if the call waits for a trial."""
+        candidates = compilation.candidates
+        assert candidates is not None
+        assert compilation.key is not None
+        result = self._earlier_result(candidates)
+        if result is not None and result.strategy == compilation.command.strategy:
+            return _tuned(entry, result)
+        key = TuningKey(candidates.tuning_digest)
+        if candidates.call_bytes < _MIN_TIMED_BYTES or key in self._given_up:
+            return entry
+        undecided = self._undecided.get(key)
+        if undecided is None:
+            undecided = _Undecided(compilation, entry)
+            trial = self._trial(key, undecided)
+            undecided.is_awaited = self._autotuner.start_now(trial)
+            if undecided.is_awaited or self._autotuner.schedule(trial):
+                self._undecided[key] = undecided
+        undecided.calls.add(compilation.key)
+        if undecided.is_awaited:
+            undecided.waiting[compilation.key] = compilation, entry
+            return None
+        return _by_rule(entry, undecided, MESH_BUSY)
+
+    def _earlier_result(self, candidates: link_pb2.Candidates) -> TuningResult | None:
+        key = TuningKey(candidates.tuning_digest)
+        return self._autotuner.tuning_cache.get(key, tuple(candidates.strategies))
+
+    def _trial(self, key: TuningKey, undecided: _Undecided) -> Trial:
+        def on_result(result: TuningResult | None, reason: str) -> None:
+            if result is not None:
+                self._autotuner.record(key, result)
+            self._settle(key, undecided, result, reason, final=True)
+
+        def on_pause(reason: str) -> None:
+            self._settle(key, undecided, None, reason, final=False)
+
+        compilation = undecided.compilation
+        assert compilation.candidates is not None
+        config = TrialConfig(
+            compilation.command.call.kernel,
+            tuple(compilation.candidates.strategies),
+            time.monotonic() - compilation.began_s,
+            self._autotuner.budget_s,
+        )
+        return Trial(self._compiler.session, config, partial(self._compile, undecided), on_pause, on_result)
+
+    def _compile(self, undecided: _Undecided, strategy: str) -> Future[CacheEntry]:
+        """Compiles a candidate, and pins its program until the trial ends."""
+        compilation, rule = undecided.compilation, undecided.rule
+        with self._compiler.session.launch_lock:
+            if strategy == compilation.command.strategy and not rule.program.evicted:
+                self._table.pin(rule.program)
+                future: Future[CacheEntry] = Future()
+                future.set_result(rule)
+            else:
+                future = self._compiler.compile_candidate(compilation, strategy)
+            undecided.candidates[strategy] = future
+        return future
+
+    def _settle(
+        self, key: TuningKey, undecided: _Undecided, result: TuningResult | None, reason: str, *, final: bool
+    ) -> None:
+        """Gives every call the strategy of the result; without one, that of the rule, and the reason."""
+        resumed: list[tuple[Future[CacheEntry], CacheEntry]] = []
+        with self._compiler.session.launch_lock:
+            chosen = _entry_of(undecided, result)
+            for call in undecided.calls:
+                compilation, entry = undecided.waiting.get(call) or (None, self._table.get(call))
+                if entry is None:  # evicted since
+                    continue
+                if chosen is not None and result is not None:
+                    entry = _tuned(chosen, result, entry.answer)
+                else:
+                    entry = _by_rule(entry, undecided, reason)
+                self._table.alias(call, entry)
+                if compilation is not None:
+                    resumed.append((self._compiler.resume(compilation), entry))
+            undecided.is_awaited, undecided.waiting = False, {}
+            if final:
+                del self._undecided[key]
+                if result is None and len(self._given_up) < _MAX_GIVEN_UP:  # it would end so again
+                    self._given_up.add(key)
+                for compiled in undecided.candidates.values():
+                    compiled.add_done_callback(self._unpin)
+        for future, entry in resumed:
+            future.set_result(entry)
+
+    def _unpin(self, compiled: Future[CacheEntry]) -> None:
+        if compiled.exception() is None:
+            with self._compiler.session.launch_lock:
+                self._table.unpin(compiled.result().program)
+
+
+def _entry_of(undecided: _Undecided, result: TuningResult | None) -> CacheEntry | None:
+    """Returns the entry of a result's strategy, unless its program was refused or evicted."""
+    compiled = undecided.candidates.get(result.strategy) if result else None
+    if compiled is None or not compiled.done() or compiled.exception() is not None:
+        return None
+    return None if compiled.result().program.evicted else compiled.result()
+
+
+def _tuned(entry: CacheEntry, result: TuningResult, answer: kernel_pb2.CacheAnswer | None = None) -> CacheEntry:
+    """Returns an entry whose plan gives the result of a trial as the reason for its strategy."""
+    timings = [
+        kernel_pb2.StrategyTiming(strategy=timing.strategy, seconds=timing.seconds, run_count=timing.run_count)
+        for timing in result.timings
+    ]
+    return _explained(entry, result.reason, timings, answer or entry.answer)
+
+
+def _by_rule(entry: CacheEntry, undecided: _Undecided, reason: str) -> CacheEntry:
+    """Returns an entry whose plan gives the rule as the reason for its strategy, and why no trial chose it."""
+    rule = undecided.rule.plan.strategy_reason
+    return _explained(entry, f"{rule}; not compared: {reason}" if reason else rule, (), entry.answer)
+
+
+def _explained(
+    entry: CacheEntry,
+    reason: str,
+    timings: Sequence[kernel_pb2.StrategyTiming],
+    answer: kernel_pb2.CacheAnswer,
+) -> CacheEntry:
+    plan = kernel_pb2.Plan()
+    plan.CopyFrom(entry.plan)
+    plan.strategy_reason = reason
+    del plan.strategy_timings[:]
+    plan.strategy_timings.extend(timings)
+    return CacheEntry(entry.program, plan, answer)

@@ -1,0 +1,74 @@
+"""The programs of one session, as the calls of clients find them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from concurrent.futures import Future
+
+from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.programs.call_history import CallHistory
+from shardcall_server.frontend.programs.counts import ProgramCounts
+from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
+from shardcall_server.frontend.programs.program_compiler import ProgramCompiler
+from shardcall_server.frontend.programs.program_table import ProgramLimits
+from shardcall_server.frontend.workers.session import MeshSession
+
+_MAX_REQUESTS = 1024
+_MAX_REQUEST_BYTES = 4096
+
+
+class ProgramCache:
+    """Finds the programs of calls, also by the requests as their senders wrote them.
+
+    Args:
+        session: the mesh.
+        limits: bounds of its programs.
+        counts: counts what happens to programs.
+        call_history: counts the calls; None if nobody needs that.
+
+    Attributes:
+        compiler: compiles what is not cached.
+    """
+
+    def __init__(
+        self,
+        session: MeshSession,
+        limits: ProgramLimits,
+        counts: ProgramCounts | None = None,
+        call_history: CallHistory | None = None,
+    ) -> None:
+        self.compiler = ProgramCompiler(session, limits, counts or ProgramCounts())
+        self._launch_lock = session.launch_lock
+        self._call_history = call_history
+        self._requests: OrderedDict[RequestKey, AbstractCall] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.compiler.table)
+
+    def get(self, request: RequestKey) -> tuple[AbstractCall, CacheEntry] | None:
+        """Returns the completed call of a recent request, and its entry."""
+        with self._launch_lock:
+            call = self._requests.get(request)
+            entry = self.compiler.table.get(call.key) if call else None
+            if call is None or entry is None:
+                return None
+            self._requests.move_to_end(request)
+        if self._call_history is not None:
+            self._call_history.touch(call.key)
+        return call, entry
+
+    def alias(self, request: RequestKey, call: AbstractCall) -> None:
+        """Makes `get` find a call by the request that led to it, unless the request is long."""
+        if len(request.message) > _MAX_REQUEST_BYTES:
+            return
+        with self._launch_lock:
+            self._requests[request] = call
+            if len(self._requests) > _MAX_REQUESTS:
+                self._requests.popitem(last=False)
+
+    def get_or_compile(self, call: AbstractCall, owner: str = "") -> CacheEntry | Future[CacheEntry]:
+        """As `ProgramCompiler.get_or_compile`; counts the call in the history if it is not refused."""
+        entry = self.compiler.get_or_compile(call, owner)
+        if self._call_history is not None:
+            self._call_history.add_when_compiled(call, entry)
+        return entry

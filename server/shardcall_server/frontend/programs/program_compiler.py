@@ -1,0 +1,236 @@
+"""Single-flight compilation of the calls that are not in the program table."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry, explain_miss, program_of
+from shardcall_server.frontend.programs.counts import ProgramCounts
+from shardcall_server.frontend.programs.keys import AbstractCall, CallKey, ProgramKey
+from shardcall_server.frontend.programs.program_table import ProgramLimits, ProgramTable
+from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError, mesh_restarted
+from shardcall_worker.v1 import link_pb2
+
+_MAX_COMPILATIONS = 64  # they continue when their callers have left
+_MAX_COMPILATIONS_PER_CLIENT = 48
+_UNAVAILABLE = {Reason.OUT_OF_DEVICE_MEMORY: "does not fit in memory", Reason.COMPILE_FAILED: "cannot be compiled"}
+
+
+@dataclass(eq=False)
+class Compilation:
+    """A compilation under way.
+
+    Attributes:
+        command: the command, with the strategy that is being compiled.
+        owner: the client whose call began it; empty for the server itself.
+        key: the call that waits for it; None for a trial's, whose program is pinned.
+        future: its result.
+        evicted: the programs evicted since the command was sent.
+        candidates: the strategies that serve the call; None if the call names one, or there is only one.
+        untried: the candidates that remain if the present one is refused.
+        refusals: the candidates that were refused, and the reasons.
+        began_s: its start on the monotonic clock.
+    """
+
+    command: link_pb2.Prepare
+    owner: str = ""
+    key: CallKey | None = None
+    future: Future[CacheEntry] = field(default_factory=Future)
+    evicted: set[ProgramKey] = field(default_factory=set)
+    candidates: link_pb2.Candidates | None = None
+    untried: list[str] = field(default_factory=list)
+    refusals: list[tuple[str, CallError]] = field(default_factory=list)
+    began_s: float = field(default_factory=time.monotonic)
+
+    def start_with(self, candidates: link_pb2.Candidates, strategy: str) -> None:
+        """Compiles one of several candidates."""
+        self.candidates, self.command.strategy = candidates, strategy
+        self.untried = [name for name in candidates.strategies if name != strategy]
+
+    def refuse(self, error: CallError) -> None:
+        """Continues with the next candidate.
+
+        Raises:
+            CallError: no candidate is left, or the error does not depend on the strategy.
+        """
+        if error.reason not in _UNAVAILABLE:
+            raise error
+        self.refusals.append((self.command.strategy, error))
+        if not self.untried:
+            raise self.refusals[0][1]
+        self.command.strategy = self.untried.pop(0)
+
+
+class StrategyPolicy:
+    """Chooses among the candidates for the strategy "auto": here, as the kernels' rules do."""
+
+    def select(self, candidates: link_pb2.Candidates) -> str:
+        """Returns the candidate to be compiled first."""
+        return candidates.strategies[0]
+
+    def admit(self, compilation: Compilation, entry: CacheEntry) -> CacheEntry | None:
+        """Returns the entry for a call whose first candidate has been compiled.
+
+        None keeps the call waiting until `ProgramCompiler.resume`. Runs under the launch lock.
+        """
+        return entry
+
+
+class ProgramCompiler:
+    """Compiles each call once, however many ask for it.
+
+    Eviction commands are sent in the order of launches; so a program that is in the table and not evicted when its
+    execution is sent is on the mesh when the execution arrives.
+
+    Args:
+        session: the mesh that compiles and holds the programs.
+        limits: bounds of its programs.
+        counts: counts what happens to programs.
+
+    Attributes:
+        table: the programs that the mesh holds.
+        policy: chooses among the candidates for "auto".
+    """
+
+    def __init__(self, session: MeshSession, limits: ProgramLimits, counts: ProgramCounts) -> None:
+        self.session = session
+        self.table = ProgramTable(limits, self._on_evict)
+        self.policy = StrategyPolicy()
+        self._limits = limits
+        self._counts = counts
+        self._compilations: set[Compilation] = set()
+
+    def get_or_compile(self, call: AbstractCall, owner: str = "") -> CacheEntry | Future[CacheEntry]:
+        """Returns the entry of a call, or the future of it.
+
+        Args:
+            call: the call.
+            owner: the client that a compilation counts for; empty for the server's own.
+
+        Raises:
+            SessionEndedError: the mesh is gone.
+            CallError: too many programs are being compiled.
+        """
+        with self.session.launch_lock:
+            entry = self.table.get(call.key)
+            if entry is not None:
+                return entry
+            for compilation in self._compilations:
+                if compilation.key == call.key:
+                    return compilation.future
+            command = link_pb2.Prepare(
+                call=call.call,
+                operands=call.operands,
+                max_call_bytes=0 if call.has_resident_arrays else self._limits.max_call_bytes,
+                max_device_bytes=self._limits.max_device_bytes,
+            )
+            return self._start(Compilation(command, owner, call.key))
+
+    def compile_candidate(self, of: Compilation, strategy: str) -> Future[CacheEntry]:
+        """Compiles a call with a given strategy and pins the program; raises as `get_or_compile`."""
+        command = link_pb2.Prepare()
+        command.CopyFrom(of.command)
+        command.strategy = strategy
+        with self.session.launch_lock:
+            return self._start(Compilation(command))
+
+    def resume(self, compilation: Compilation) -> Future[CacheEntry]:
+        """Ends a compilation that the policy kept waiting; the caller sets the result, without the launch lock."""
+        self._compilations.discard(compilation)
+        return compilation.future
+
+    def _start(self, compilation: Compilation) -> Future[CacheEntry]:
+        self._check_limits(compilation.owner)
+        self._compilations.add(compilation)  # before it is sent: the answer may come before sending returns
+        self._send(compilation)
+        return compilation.future
+
+    def _check_limits(self, owner: str) -> None:
+        own = sum(compilation.owner == owner for compilation in self._compilations) if owner else 0
+        for reason, count, limit, what in (
+            (Reason.SERVER_BUSY, len(self._compilations), _MAX_COMPILATIONS, "programs"),
+            (Reason.QUOTA_EXCEEDED, own, _MAX_COMPILATIONS_PER_CLIENT, "programs for this client"),
+        ):
+            if count >= limit:
+                raise CallError(
+                    reason,
+                    f"the mesh compiles {limit} {what} already; repeat the call when some are done",
+                    metadata={"limit": "programs being compiled", "allowed": str(limit)},
+                )
+
+    def _send(self, compilation: Compilation) -> None:
+        try:
+            answer = self.session.command(link_pb2.FrontEndMessage(prepare=compilation.command))
+        except BaseException:
+            self._compilations.discard(compilation)
+            raise
+        answer.add_done_callback(lambda done: self._on_answer(compilation, done))
+
+    def _on_answer(self, compilation: Compilation, answer: Future[link_pb2.WorkerMessage]) -> None:
+        try:
+            with self.session.launch_lock:
+                entry = self._advance(compilation, answer)
+        except SessionEndedError:
+            compilation.future.set_exception(mesh_restarted())
+        except Exception as error:  # noqa: BLE001  # whatever it is, nobody may wait for ever
+            compilation.future.set_exception(error)
+        else:
+            if entry is not None:
+                compilation.future.set_result(entry)
+        finally:
+            if compilation.future.done():
+                with self.session.launch_lock:
+                    self._compilations.discard(compilation)
+
+    def _advance(self, compilation: Compilation, answer: Future[link_pb2.WorkerMessage]) -> CacheEntry | None:
+        """Returns the entry that an answer leads to; None if the mesh is asked again, or the policy waits."""
+        try:
+            message = answer.result()
+        except CallError as error:
+            compilation.refuse(error)
+            self._send(compilation)
+            return None
+        if message.WhichOneof("answer") == "candidates":
+            compilation.start_with(message.candidates, self.policy.select(message.candidates))
+            self._send(compilation)
+            return None
+        if message.prepared.plan.key_digest in compilation.evicted:
+            # The mesh found the program before it read the eviction.
+            compilation.evicted.clear()
+            self._send(compilation)
+            return None
+        if compilation.refusals:
+            names = (f"{name} {_UNAVAILABLE[error.reason]}" for name, error in compilation.refusals)
+            message.prepared.plan.strategy_reason = ", and ".join(names)
+        entry: CacheEntry | None = self._add(message.prepared, compilation.owner)
+        assert entry is not None
+        if compilation.key is None:
+            self.table.pin(entry.program)
+            return entry
+        if compilation.candidates is not None and not compilation.refusals:
+            entry = self.policy.admit(compilation, entry)
+        if entry is not None:
+            self.table.alias(compilation.key, entry)
+        return entry
+
+    def _add(self, prepared: link_pb2.Prepared, owner: str) -> CacheEntry:
+        if prepared.HasField("program_store"):
+            self._counts.disk.note(self.session.epoch, prepared.program_store)
+        program, answer = self.table.get_program(ProgramKey(prepared.plan.key_digest)), HIT
+        if program is None:
+            program = program_of(prepared, owner)
+            # Compared with programs of the same client: other clients' calls are not disclosed.
+            answer = explain_miss(program, [other for other in self.table if other.owner == owner])
+            answer.from_disk = prepared.from_disk
+            self._counts.admitted(from_disk=prepared.from_disk)
+        self.table.add(program)
+        return CacheEntry(program, prepared.plan, answer)
+
+    def _on_evict(self, program: CachedProgram) -> None:
+        self._counts.evicted += 1
+        for compilation in self._compilations:
+            compilation.evicted.add(program.key)
+        self.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest=program.key)))

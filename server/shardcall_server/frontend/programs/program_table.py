@@ -1,0 +1,120 @@
+"""The table of the programs that a mesh holds."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry
+from shardcall_server.frontend.programs.keys import CallKey, ProgramKey
+from shardcall_server.settings import client_share
+
+_MAX_ALIASES = 64
+
+
+@dataclass(frozen=True)
+class ProgramLimits:
+    """Bounds of a mesh's programs.
+
+    Attributes:
+        max_programs: programs that are kept.
+        max_bytes: their estimated bytes together.
+        max_call_bytes: bytes of operands and results of one call.
+        max_device_bytes: bytes on the devices while a program runs; 0 for what the devices have.
+    """
+
+    max_programs: int
+    max_bytes: int
+    max_call_bytes: int
+    max_device_bytes: int = 0
+
+
+class ProgramTable:
+    """Least-recently-used programs, bounded by count and bytes, and the calls that find them.
+
+    If one client had more than three quarters of the programs compiled, its own are evicted first.
+    Callers hold the session's launch lock.
+
+    Args:
+        limits: the bounds.
+        on_evict: called with every program that is evicted.
+    """
+
+    def __init__(self, limits: ProgramLimits, on_evict: Callable[[CachedProgram], None]) -> None:
+        self._limits = limits
+        self._on_evict = on_evict
+        self._programs: OrderedDict[ProgramKey, CachedProgram] = OrderedDict()
+        self._entries: dict[CallKey, CacheEntry] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def __iter__(self) -> Iterator[CachedProgram]:
+        """Yields the programs, the most recently used first."""
+        return reversed(self._programs.values())
+
+    def get(self, call: CallKey) -> CacheEntry | None:
+        """Returns the entry of a call, whose program then is the most recently used."""
+        entry = self._entries.get(call)
+        if entry is not None:
+            self._programs.move_to_end(entry.program.key)
+        return entry
+
+    def get_program(self, key: ProgramKey) -> CachedProgram | None:
+        """Returns the program of a key."""
+        return self._programs.get(key)
+
+    def add(self, program: CachedProgram) -> None:
+        """Makes a program, new or not, the most recently used, and evicts those beyond the bounds."""
+        if program.key not in self._programs:
+            self._programs[program.key] = program
+            self._bytes += program.program_bytes
+        self._programs.move_to_end(program.key)
+        while len(self) > self._limits.max_programs or (self._bytes > self._limits.max_bytes and len(self) > 1):
+            self._evict(self._least_wanted())
+
+    def alias(self, call: CallKey, entry: CacheEntry) -> None:
+        """Makes a call find a program, unless that has been evicted."""
+        program = entry.program
+        if program.evicted:
+            return
+        before = self._entries.get(call)
+        self._entries[call] = CacheEntry(program, entry.plan, HIT)
+        program.aliases[call] = None
+        if before is not None and before.program is not program:
+            self._remove_alias(before.program, call)
+        if len(program.aliases) > _MAX_ALIASES:
+            del self._entries[program.aliases.popitem(last=False)[0]]
+
+    def pin(self, program: CachedProgram) -> None:
+        """Keeps a program without aliases, until it is unpinned; the bounds hold all the same."""
+        program.pins += 1
+
+    def unpin(self, program: CachedProgram) -> None:
+        """Takes back a `pin`; a program that is neither pinned nor found by any call is evicted."""
+        program.pins -= 1
+        self._evict_unused(program)
+
+    def _remove_alias(self, program: CachedProgram, call: CallKey) -> None:
+        program.aliases.pop(call, None)
+        self._evict_unused(program)
+
+    def _evict_unused(self, program: CachedProgram) -> None:
+        if not program.aliases and not program.pins and not program.evicted:
+            self._evict(program)
+
+    def _least_wanted(self) -> CachedProgram:
+        """Returns the least recently used program, of a client that has more than its share if there is one."""
+        owner, count = Counter(program.owner for program in self).most_common(1)[0]
+        has_too_many = count > client_share(len(self))
+        return next(p for p in self._programs.values() if not has_too_many or p.owner == owner)
+
+    def _evict(self, program: CachedProgram) -> None:
+        del self._programs[program.key]
+        program.evicted = True
+        self._bytes -= program.program_bytes
+        for call in program.aliases:
+            del self._entries[call]
+        self._on_evict(program)

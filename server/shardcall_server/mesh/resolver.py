@@ -1,0 +1,64 @@
+"""Resolution of the calls in Prepare commands."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from shardcall_server.compilation.keys import KernelKey, Platform, kernel_key
+from shardcall_server.compilation.resolve import Resolved, resolve
+from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
+from shardcall_server.kernels.kernel import Kernel
+from shardcall_server.mesh.requests import decode_request
+from shardcall_worker.v1 import link_pb2
+
+_MAX_OPEN = 64
+_MAX_OPEN_BYTES = 8192
+_Call = tuple[bytes, ...]
+
+
+class Resolver:
+    """Decodes, resolves and keys calls; those with several candidates once for all of them.
+
+    For one thread only.
+
+    Args:
+        kernels: by name.
+        platform: the part of every key that this process decides.
+        devices: the ids of the mesh's devices.
+    """
+
+    def __init__(self, kernels: Mapping[str, Kernel], platform: Platform, devices: Sequence[int]) -> None:
+        self._kernels = kernels
+        self._platform = platform
+        self._devices = devices
+        self._open: OrderedDict[_Call, tuple[Resolved, KernelKey]] = OrderedDict()
+
+    def resolve(self, command: link_pb2.Prepare) -> tuple[Resolved, KernelKey]:
+        """Returns the call of a command with the strategy that the command names, and its key.
+
+        Raises:
+            CallError: the call is wrong.
+        """
+        call = (command.call.SerializeToString(deterministic=True), *(o.SerializeToString() for o in command.operands))
+        if (known := self._open.get(call)) is None:
+            known = self._resolve(command)
+            if len(known[0].candidates) > 1 and len(call[0]) <= _MAX_OPEN_BYTES:
+                self._open[call] = known
+                if len(self._open) > _MAX_OPEN:
+                    self._open.popitem(last=False)
+        resolved = known[0].with_strategy(command.strategy)
+        return resolved, replace(known[1], strategy=resolved.strategy.name)
+
+    def _resolve(self, command: link_pb2.Prepare) -> tuple[Resolved, KernelKey]:
+        kernel = self._kernels.get(command.call.kernel)
+        if kernel is None:
+            raise CallError(
+                Reason.KERNEL_NOT_FOUND,
+                f"there is no kernel {shorten(command.call.kernel)!r}; "
+                f"{did_you_mean(command.call.kernel, self._kernels)}",
+                field="kernel",
+            )
+        resolved = resolve(kernel, decode_request(command.call, command.operands), self._devices)
+        return resolved, kernel_key(resolved, self._platform)

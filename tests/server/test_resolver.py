@@ -1,0 +1,74 @@
+"""Calls in Prepare commands are decoded, resolved and keyed once, however many of their candidates are compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardcall as sc
+from shardcall._src.calls import calls
+from shardcall_server.compilation.keys import Platform
+from shardcall_server.errors import CallError
+from shardcall_server.kernels.diff import Diff
+from shardcall_server.mesh import resolver as module
+from shardcall_server.mesh.resolver import Resolver
+from shardcall_worker.v1 import link_pb2
+
+STEPS = ("decode_request", "resolve", "kernel_key")
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """Returns how often each step ran."""
+    counts = dict.fromkeys(STEPS, 0)
+
+    def counted(name, step):
+        def run(*arguments):
+            counts[name] += 1
+            return step(*arguments)
+
+        return run
+
+    for name in STEPS:
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    return counts
+
+
+def command(strategy: str = "", **parameters: int) -> link_pb2.Prepare:
+    x = np.ones((64, 64))
+    prepared = calls.prepare("diff", [x], parameters, mesh=sc.Mesh(x=8), in_specs=[sc.P("x", None)])
+    return link_pb2.Prepare(call=prepared.message, operands=prepared.type_messages(), strategy=strategy)
+
+
+def resolver() -> Resolver:
+    return Resolver({"diff": Diff()}, Platform(device_kind="cpu", jax="0", flags=""), range(8))
+
+
+def test_the_candidates_of_a_call_share_what_it_was_resolved_to(counts):
+    made = resolver()
+    rule, key = made.resolve(command(axis=0))
+    assert len(rule.candidates) > 1
+    for name in rule.candidates:
+        resolved, candidate_key = made.resolve(command(name, axis=0))
+        assert resolved.strategy.name == candidate_key.strategy == name
+        assert resolved.problem is rule.problem
+    assert len({made.resolve(command(name, axis=0))[1].digest() for name in rule.candidates}) == len(rule.candidates)
+    assert key.digest() == made.resolve(command(rule.strategy.name, axis=0))[1].digest()
+    assert counts == dict.fromkeys(STEPS, 1)
+
+
+def test_other_calls_and_those_no_longer_kept_are_resolved_anew(counts, monkeypatch):
+    monkeypatch.setattr(module, "_MAX_OPEN", 1)
+    made = resolver()
+    for _ in range(2):
+        for n in (1, 2):
+            made.resolve(command(axis=0, n=n))
+    assert counts == dict.fromkeys(STEPS, 4)
+
+
+def test_a_refused_call_is_refused_again(counts):
+    made = resolver()
+    for _ in range(2):
+        with pytest.raises(CallError):
+            made.resolve(command(axis=7))
+    assert counts["resolve"] == 2
