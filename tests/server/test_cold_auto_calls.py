@@ -1,0 +1,92 @@
+"""A cold call with the strategy "auto" is completed and keyed once, and sent again only with a candidate to compile."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from shardcall.v1 import kernel_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.dispatch import execution as module
+from shardcall_server.frontend.dispatch.execution import Execution
+from shardcall_server.frontend.memory.call_buffers import OperandSource
+from shardcall_server.frontend.programs import keys
+from shardcall_server.frontend.programs.program_cache import ProgramCache
+from shardcall_server.frontend.programs.program_table import ProgramLimits
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.settings import Settings
+from shardcall_worker.v1 import link_pb2
+
+
+class Session:
+    """Answers Prepare commands at once."""
+
+    def __init__(self) -> None:
+        self.launch_lock = threading.RLock()
+        self.refused: set[str] = set()
+        self.strategies: list[str] = []
+
+    def command(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
+        answer: Future[link_pb2.WorkerMessage] = Future()
+        strategy = message.prepare.strategy
+        self.strategies.append(strategy)
+        if strategy in self.refused:
+            answer.set_exception(CallError(Reason.OUT_OF_DEVICE_MEMORY, "too large"))
+        elif strategy:
+            plan = kernel_pb2.Plan(kernel="diff", strategy=strategy, key_digest=strategy)
+            answer.set_result(link_pb2.WorkerMessage(prepared=link_pb2.Prepared(plan=plan)))
+        else:
+            candidates = link_pb2.Candidates(tuning_digest="0" * 64, strategies=["halo", "gspmd"])
+            answer.set_result(link_pb2.WorkerMessage(candidates=candidates))
+        return answer
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """Returns how often a call was completed and keyed."""
+    counts = {"completed": 0, "keyed": 0}
+    abstract_call, sha256 = module.AbstractCall, keys.hashlib.sha256
+
+    def completed(*arguments):
+        counts["completed"] += 1
+        return abstract_call(*arguments)
+
+    def keyed(*arguments):
+        counts["keyed"] += 1
+        return sha256(*arguments)
+
+    monkeypatch.setattr(module, "AbstractCall", completed)
+    monkeypatch.setattr(keys, "hashlib", SimpleNamespace(sha256=keyed))
+    return counts
+
+
+@pytest.mark.parametrize(("refused", "sent"), [((), ["", "halo"]), (("halo",), ["", "halo", "gspmd"])])
+def test_a_cold_call_is_keyed_once_and_a_warm_one_never(counts, refused, sent):
+    session = Session()
+    session.refused.update(refused)
+    programs = ProgramCache(session, ProgramLimits(10, 1000, 1 << 20))  # type: ignore[arg-type]
+    mesh = SimpleNamespace(programs=programs, kernels={}, ready=link_pb2.Ready(), session=session)
+    call = SimpleNamespace(
+        owner="",
+        phase=lambda name: nullcontext(),
+        wait=lambda future, doing: future.result(0),
+        check=lambda doing: None,
+        set_program=lambda *arguments: None,
+    )
+    execution = Execution(
+        SimpleNamespace(mesh=lambda call: mesh),  # type: ignore[arg-type]
+        SimpleNamespace(),  # type: ignore[arg-type]
+        SimpleNamespace(check=lambda program: None),  # type: ignore[arg-type]
+        Settings(),
+    )
+    operand = OperandSource(ArrayType((8,), np.dtype(np.float64)))
+    for _ in range(2):
+        prepared = execution.prepare(call, kernel_pb2.KernelCall(kernel="diff"), [operand])  # type: ignore[arg-type]
+        assert prepared.found.program.key == sent[-1]
+    assert counts == {"completed": 1, "keyed": 1}
+    assert session.strategies == sent
