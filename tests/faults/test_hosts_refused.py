@@ -17,7 +17,7 @@ from shardcall._src.wire import token_file
 from shardcall_server.certificate_authority import make_authority
 
 _INVALID = grpc.StatusCode.INVALID_ARGUMENT
-_NO_HELLO = "the first message is to be a Hello"
+_NO_HELLO = "the first message must be a Hello"
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_two_running_agents_with_one_name_do_not_take_turns(waiting):
     later.words.wait_for("a host same is there already; give every host a --name of its own")
     former.process.terminate()
     assert former.process.wait(60) == 0
-    waiting.words.wait_for('"host": "same", "reason": "its agent was told to end"')
+    waiting.words.wait_for('"host": "same", "reason": "its agent was stopped"')
     later.words.wait_for('"joined"')
     later.end()
 

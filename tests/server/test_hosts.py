@@ -246,7 +246,7 @@ def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):
         hosts.tick(1.0)
     assert silent.host.disconnect_reason == ""
     hosts.tick(1.0)
-    assert silent.wait_parted() == f"it was not heard of for {limit_s + 1:.0f} s"
+    assert silent.wait_parted() == f"it was silent for {limit_s + 1:.0f} s"
     assert heard.host.disconnect_reason == ""
     hosts.tick(1.0)
     assert len(hosts._silent) == 1

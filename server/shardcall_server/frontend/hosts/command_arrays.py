@@ -1,4 +1,4 @@
-"""The arrays of a command, whichever command it is."""
+"""Access to the operands and results of a command of any kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardcall_worker.v1 import link_pb2
 
 
 def operands_of(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.TensorData]:
-    """Where the operands of a command are."""
+    """Returns the operands of a command."""
     match message.WhichOneof("command"):
         case "execute":
             return message.execute.operands
@@ -18,7 +18,7 @@ def operands_of(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.TensorDa
 
 
 def results_of(message: link_pb2.FrontEndMessage) -> Sequence[link_pb2.ResultDestination]:
-    """Where the results of a command go."""
+    """Returns the destinations of the results of a command."""
     match message.WhichOneof("command"):
         case "execute":
             return message.execute.results

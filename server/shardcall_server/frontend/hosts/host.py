@@ -1,4 +1,4 @@
-"""One host that has joined: what its agent says, and what it is to do."""
+"""One host that has joined: the messages of its agent, and the commands to it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from shardcall_server.frontend.hosts.link_listener import LinkListener
 from shardcall_server.frontend.hosts.relay import Outgoing, RelayedLink
 from shardcall_worker.v1 import host_service_pb2
 
-_LEFT = "its agent was told to end"
+_LEFT = "its agent was stopped"
 _start_ids = itertools.count(1)
 
 
 class HostGoneError(Exception):
-    """The host has parted before it did what it was asked."""
+    """The host left before it started the worker."""
 
 
 class Host:
     """One host that has joined.
 
     Args:
-        hello: what its agent said of it.
-        shares_memory: whether a worker on this very host may share memory.
+        hello: the agent's description of the host.
+        shares_memory: whether a worker on the front end's own host may share memory.
     """
 
     def __init__(self, hello: host_service_pb2.Hello, *, shares_memory: bool) -> None:
@@ -39,9 +39,9 @@ class Host:
         self.activity = 0
         self.spare_ready = False
         self.disconnect_reason = ""
-        """Why it is gone; empty while it is not."""
+        """The reason why the host left; empty while it is connected."""
         self.is_refused = False
-        """Whether it need not come again as it is."""
+        """True if its agent should not join again."""
         self._shares_memory = shares_memory
         self._outbox: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -51,11 +51,11 @@ class Host:
 
     @property
     def worker(self) -> HostedWorker | None:
-        """Its present worker."""
+        """The current worker of the host."""
         return self._worker
 
     def outgoing(self) -> Iterator[bytes]:
-        """Yields the messages for the agent, until the host parts."""
+        """Yields the messages for the agent until the host leaves."""
         while (messages := self._outbox.get()) is not None:
             yield from messages
 
@@ -63,18 +63,18 @@ class Host:
         self._outbox.put(iter([message.SerializeToString()]))
 
     def welcome(self, platform: str, *, keep_spare: bool) -> None:
-        """Tells the agent that it is counted."""
+        """Confirms to the agent that the host has joined."""
         welcome = host_service_pb2.Welcome(platform=platform, keep_spare=keep_spare)
         self._send(host_service_pb2.JoinResponse(welcome=welcome))
 
     def start_worker(self, index: int) -> Future[HostedWorker]:
-        """Has the agent start a worker.
+        """Asks the agent to start a worker.
 
         Args:
-            index: of its process in the mesh.
+            index: the index of its process in the mesh.
 
         Returns:
-            The worker; or a `HostGoneError`.
+            A future of the worker or of a `HostGoneError`.
         """
         started: Future[HostedWorker] = Future()
         start_id, link_listener = next(_start_ids), self._make_link_listener()
@@ -100,7 +100,7 @@ class Host:
             return None
 
     def handle(self, message: host_service_pb2.JoinRequest | Chunk) -> None:
-        """Takes what the agent says."""
+        """Handles a message of the agent."""
         self.activity += 1
         worker = self._worker
         if isinstance(message, Chunk):
@@ -130,36 +130,36 @@ class Host:
         with self._lock:
             if self._starting is None or self._starting[0] != started.start_id:
                 return
-            (start_id, index, link_listener, told), self._starting = self._starting, None
+            (start_id, index, link_listener, future), self._starting = self._starting, None
         link = _link(link_listener, started)
-        if started.is_linked and link is None:  # what links it, we have not: it can do nothing
+        if started.is_linked and link is None:  # the worker has handed its link on to a socket that is not here
             self._shares_memory = False
-            structlog.get_logger().warning("a host shares no memory: its worker did not come by", host=self.name)
-            self._give_up(start_id, told)
+            structlog.get_logger().warning("a host shares no memory: its worker did not connect", host=self.name)
+            self._give_up(start_id, future)
             return
         relayed = RelayedLink(start_id, index, self._outbox.put)
         try:
             worker = HostedWorker(self.hello, started, relayed, link, lambda: self._stop_worker(start_id))
-        except OSError:  # it has ended already
-            self._give_up(start_id, told)
+        except OSError:  # it has exited already
+            self._give_up(start_id, future)
             return
         with self._lock:
             self._worker = worker
-            parted = self.disconnect_reason
-        if parted:
-            worker.set_lost(f"host {self.name} is gone: {parted}")
-        told.set_result(worker)
+            reason = self.disconnect_reason
+        if reason:
+            worker.set_lost(f"host {self.name} is gone: {reason}")
+        future.set_result(worker)
 
-    def _give_up(self, start_id: int, told: Future[HostedWorker]) -> None:
+    def _give_up(self, start_id: int, future: Future[HostedWorker]) -> None:
         self._stop_worker(start_id)
-        told.set_exception(HostGoneError("its worker ended at its start"))
+        future.set_exception(HostGoneError("its worker exited at its start"))
 
     def _stop_worker(self, start_id: int) -> None:
         stop = host_service_pb2.StopWorker(start_id=start_id)
         self._send(host_service_pb2.JoinResponse(stop_worker=stop))
 
     def disconnect(self, reason: str) -> None:
-        """Ends the agent's call, and with it its worker; the first reason stands."""
+        """Ends the agent's call, and with it its worker; only the first reason is kept."""
         with self._lock:
             if self.disconnect_reason:
                 return

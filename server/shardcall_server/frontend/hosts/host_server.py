@@ -1,4 +1,4 @@
-"""The gRPC server at which agents join."""
+"""gRPC server at which the agents of hosts join."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from shardcall_worker.v1 import host_service_pb2
 SERVICE = "shardcall_worker.v1.HostService"
 _METHOD = f"/{SERVICE}/Join"
 _HELLO_S = 10.0
-_SPARE_HOSTS = 8  # that stand by, or come back while their former call still ends
+_SPARE_HOSTS = 8  # on standby, or joining again while their last call still ends
 _MOST_IDLE_MS = 30_000
-_CONNECTION_ENDED = "its connection ended"
+_CONNECTION_LOST = "its connection was lost"
 _NONSENSE = "it sent bytes that are no message of this method"
 _CARRIER: Any = host_service_pb2.JoinRequest
 _MALFORMED = object()
 
 
 class HostServer:
-    """Serves agents, at an address of its own: what they may do, no client may.
+    """Serves agents at an address of its own, since no client may do what an agent may.
 
     Args:
-        settings: the server's.
-        hosts: where they are counted.
-        tokens: tell who calls; None where nobody is asked.
-        floods: told of connections by which agents join.
+        settings: the settings of the server.
+        hosts: the registry of hosts.
+        tokens: authenticates agents; None without authentication.
+        floods: limits connections; notified of those by which agents join.
 
     Attributes:
-        address: where it listens, "host:port".
+        address: the listening address, "host:port".
 
     Raises:
-        SettingsError: an address or threads that cannot be had.
+        SettingsError: the address or the threads are not available.
     """
 
     def __init__(self, settings: Settings, hosts: Hosts, tokens: Tokens | None, floods: FloodGuard) -> None:
@@ -65,14 +65,14 @@ class HostServer:
             CountedThreads(most, most, "host"),
             options=[
                 *grpc_options(settings),
-                # Later ones win: a host that is gone without a word is to be noticed soon.
+                # Later options win: a lost host must be noticed soon.
                 ("grpc.keepalive_time_ms", 5_000),
                 ("grpc.keepalive_timeout_ms", 5_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
-                # One that is too long ends the call, and with it the mesh; clients choose the length of commands.
+                # A message over the limit would end the call and so the mesh; clients choose the size of commands.
                 ("grpc.max_receive_message_length", MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MESSAGE_BYTES),
-                # Agents have a call as long as they are there: whoever has none is to make room for them.
+                # An agent always has a call; other connections must make way for agents.
                 ("grpc.max_connection_idle_ms", _MOST_IDLE_MS),
                 ("grpc.max_allowed_incoming_connections", max(settings.max_connections, 2 * most)),
             ],
@@ -85,7 +85,7 @@ class HostServer:
         self._server.start()
 
     def close(self) -> None:
-        """Serves nobody any more."""
+        """Stops the server."""
         if self._sessions is not None:
             self._sessions.close()
         self._server.stop(1.0).wait()
@@ -105,7 +105,7 @@ class HostServer:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except NotNowError as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        context.add_callback(lambda: self._hosts.remove(host, _CONNECTION_ENDED))
+        context.add_callback(lambda: self._hosts.remove(host, _CONNECTION_LOST))
         threading.Thread(target=self._read, args=[host, requests], name="host-read", daemon=True).start()
         yield from host.outgoing()
         code = grpc.StatusCode.FAILED_PRECONDITION if host.is_refused else grpc.StatusCode.UNAVAILABLE
@@ -120,14 +120,14 @@ class HostServer:
                     self._hosts.remove(host, _NONSENSE)
                     return
                 host.handle(request)
-        except Exception as error:  # noqa: BLE001  # gRPC's, when the call ends; or what no agent of ours says
+        except Exception as error:  # noqa: BLE001  # raised by gRPC when the call ends, or caused by a foreign agent
             if not isinstance(error, grpc.RpcError):
-                structlog.get_logger().warning("a host's call ended", host=host.name, reason=repr(error))
-        self._hosts.remove(host, _CONNECTION_ENDED)
+                structlog.get_logger().warning("the call of a host failed", host=host.name, reason=repr(error))
+        self._hosts.remove(host, _CONNECTION_LOST)
 
 
 def _parse(data: bytes) -> Any:
-    """Reads a request, or says that it is none; gRPC itself would answer INTERNAL."""
+    """Parses a request; returns `_MALFORMED` if it is none, since gRPC itself would answer INTERNAL."""
     try:
         return decode(_CARRIER, data)
     except Exception:  # noqa: BLE001  # protobuf raises more than its own DecodeError
@@ -135,15 +135,15 @@ def _parse(data: bytes) -> Any:
 
 
 def _hello(requests: Iterator[Any], context: grpc.ServicerContext) -> host_service_pb2.Hello:
-    """The first message, for which an agent has some seconds."""
-    patience = threading.Timer(_HELLO_S, context.cancel)
-    patience.daemon = True
-    patience.start()
+    """Returns the first message, which must come within `_HELLO_S` seconds."""
+    timer = threading.Timer(_HELLO_S, context.cancel)
+    timer.daemon = True
+    timer.start()
     first = next(requests, None)
-    patience.cancel()
+    timer.cancel()
     if not isinstance(first, host_service_pb2.JoinRequest) or not HOST_NAME.fullmatch(first.hello.name):
         context.abort(
-            grpc.StatusCode.INVALID_ARGUMENT, f"the first message is to be a Hello with a name of {HOST_NAME_RULE}"
+            grpc.StatusCode.INVALID_ARGUMENT, f"the first message must be a Hello with a name of {HOST_NAME_RULE}"
         )
     hello: host_service_pb2.Hello = first.hello
     return hello

@@ -1,4 +1,4 @@
-"""A worker that a host's agent has started."""
+"""A worker started by the agent of a host."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import host_service_pb2
 
-_EXIT_S = 0.5  # a process that has closed its link is about to end; what it ends with tells why
+_EXIT_S = 0.5  # a process that has closed its link is about to exit, and its status explains why
 _KILL_S = 2.0
 
 
 class HostedWorker:
-    """A worker that a host's agent has started.
+    """A worker started by the agent of a host.
 
     Args:
-        hello: what the agent of its host said of that.
-        started: what the agent says of it.
-        relayed: the way to it through the agent.
+        hello: the agent's description of the host.
+        started: the agent's description of the worker.
+        relayed: the link to it through the agent.
         link: the socket of a worker on this host; None for one that is reached through the agent.
-        ask_to_stop: has the agent end it.
+        ask_to_stop: asks the agent to kill it.
 
     Raises:
-        OSError: a worker on this host has ended already.
+        OSError: the worker is on this host and has exited already.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class HostedWorker:
         self._ask_to_stop = ask_to_stop
         self._exited = threading.Event()
         self._status = -signal.SIGKILL
-        self._pidfd_lock = threading.Lock()  # its number is another's as soon as it is closed
+        self._pidfd_lock = threading.Lock()  # a closed descriptor's number may be reused at once
         self._pidfd = -1
         if link is not None:
             try:
@@ -65,44 +65,44 @@ class HostedWorker:
 
     @property
     def pid(self) -> int:
-        """Its process id, on its host."""
+        """The process id on its host."""
         return self.started.pid
 
     @property
     def ended(self) -> bool:
-        """Whether it is known to be gone."""
+        """True once the worker is known to have exited."""
         return self._exited.is_set()
 
     def set_exited(self, status: int) -> None:
-        """Tells what the agent says: that it has ended, and how."""
+        """Records the exit status that the agent reports."""
         self._status = status
         self._exited.set()
-        if self.data_link is not None:  # a link of its own ends when all has been read that it said
+        if self.data_link is not None:  # a socket of its own closes once all its messages are read
             self.link.close()
 
     def set_lost(self, reason: str) -> None:
-        """Tells that its agent is gone."""
+        """Records that its agent is gone."""
         self.lost = self.lost or StopRequest(reason)
         self.kill()
         self._exited.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended, after waiting for that."""
+        """Waits for the worker to exit; returns False if it has not."""
         return self._exited.wait(timeout_s)
 
     def terminate(self) -> int:
-        """Ends it; returns its exit status, or minus the signal that ended it.
+        """Closes the link and ends the process; returns its exit status, or minus the number of the signal.
 
-        Until it returns, a worker on this host may write to memory that it shares.
+        Until this method returns, a worker on this host may write to shared memory.
         """
         self.link.close()
         if not self.wait(_EXIT_S):
             self.kill()
             self.wait(_KILL_S)
         if self._pidfd >= 0:
-            ended = select.poll()
-            ended.register(self._pidfd, select.POLLIN)
-            ended.poll()  # it was killed
+            exited = select.poll()
+            exited.register(self._pidfd, select.POLLIN)
+            exited.poll()  # it was killed
         with self._pidfd_lock:
             if self._pidfd >= 0:
                 os.close(self._pidfd)
@@ -110,8 +110,8 @@ class HostedWorker:
         return self._status
 
     def kill(self) -> None:
-        """Ends it at once."""
-        with self._pidfd_lock, contextlib.suppress(OSError):  # it has ended
+        """Kills the worker at once."""
+        with self._pidfd_lock, contextlib.suppress(OSError):  # it has exited
             if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._ask_to_stop()

@@ -1,4 +1,4 @@
-"""The hosts that have joined, and the mesh that is made of them."""
+"""Registry of the hosts that have joined, and their ranks in the mesh."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
-_START_S = 30.0  # for an agent to start a process, which is a spare most often
+_START_S = 30.0  # for an agent to start a process, usually a spare
 
 
 class HostRefusedError(Exception):
-    """A host that cannot be part of this mesh: why, and what to do."""
+    """The host cannot be part of this mesh; the message gives the reason and the remedy."""
 
 
 class NotNowError(Exception):
-    """A host that cannot be part of this mesh at present: why."""
+    """The host cannot be part of this mesh at present; the message gives the reason."""
 
 
 @dataclass
 class _Rank:
-    """A rank in the mesh: one process.
+    """One rank of the mesh, held by the process of one host.
 
     Attributes:
-        name: of the host that has it, or had it last.
-        device_count: of its process, once that is known.
-        since: when the host parted, on the monotonic clock; 0 while it is there.
-        reason: why it parted.
+        name: the host that holds the rank, or held it last.
+        device_count: number of devices of its process; 0 until it is known.
+        since: time at which the host left, on the monotonic clock; 0 while it is connected.
+        reason: the reason why it left.
     """
 
     name: str
@@ -48,14 +48,14 @@ class _Rank:
 
 
 class Hosts:
-    """Where the workers of a mesh of several hosts come from.
+    """The registry of hosts, and the source of workers for a mesh of several hosts.
 
-    The first hosts that join get the ranks; one that parts keeps its rank for when it is back, unless another stands
-    by to take it.
+    The first hosts that join get the ranks. A host that leaves keeps its rank until it is back, unless another one on
+    standby takes it.
 
     Args:
-        settings: the server's.
-        on_change: told of a host that joined, and of one that parted.
+        settings: the settings of the server.
+        on_change: called with the name of a host and whether it has joined or left.
     """
 
     def __init__(self, settings: Settings, on_change: Callable[[str, bool], None]) -> None:
@@ -69,11 +69,11 @@ class Hosts:
         self._closed = False
 
     def join(self, hello: host_service_pb2.Hello) -> Host:
-        """Counts a host in.
+        """Adds a host.
 
         Raises:
-            HostRefusedError: it cannot be part of this mesh.
-            NotNowError: another is there by its name, or the server is shutting down.
+            HostRefusedError: the host cannot be part of this mesh.
+            NotNowError: another host has its name, or the server is shutting down.
         """
         host = Host(hello, shares_memory=self._settings.segments)
         host.welcome(self._settings.device_platform, keep_spare=self._settings.spare_worker)
@@ -81,7 +81,7 @@ class Hosts:
             if self._closed:
                 raise NotNowError("the server is shutting down")
             self._check(hello)
-            if hello.name in self._present:  # it may have lost its connection, and the front end not know of it yet
+            if hello.name in self._present:  # or it joins again before the loss of its connection is noticed
                 raise NotNowError(f"a host {hello.name} is there already; give every host a --name of its own")
             self._present[hello.name] = host
             self._on_change(hello.name, True)
@@ -94,7 +94,7 @@ class Hosts:
         return host
 
     def remove(self, host: Host, reason: str) -> None:
-        """Counts a host out."""
+        """Removes a host."""
         host.disconnect(reason)
         with self._changed:
             if self._present.get(host.name) is not host:
@@ -105,7 +105,7 @@ class Hosts:
                 if rank.name == host.name:
                     rank.since, rank.reason = time.monotonic(), host.disconnect_reason
             self._changed.notify_all()
-        structlog.get_logger().warning("a host parted", host=host.name, reason=host.disconnect_reason, **self._count())
+        structlog.get_logger().warning("a host left", host=host.name, reason=host.disconnect_reason, **self._count())
 
     def _count(self) -> dict[str, object]:
         return {"present": len(self._present), "needed": self._settings.hosts}
@@ -129,7 +129,7 @@ class Hosts:
                     f"formed; give --devices {rank.device_count}, or restart the server to change the mesh"
                 )
         counts = {rank.device_count for rank in self._ranks} or {0}
-        if hello.devices and not counts & {0, hello.devices}:  # there is no rank that it could ever take
+        if hello.devices and not counts & {0, hello.devices}:  # no rank fits
             raise HostRefusedError(
                 f"host {hello.name} has {hello.devices} devices and those of the mesh have "
                 f"{' or '.join(map(str, sorted(counts)))}; give --devices so many, or restart the server to change "
@@ -138,13 +138,13 @@ class Hosts:
 
     @property
     def spare_ready(self) -> bool:
-        """Whether a spare stands by on every host that has a rank."""
+        """True if a spare stands by on every host that has a rank."""
         with self._changed:
-            there = [self._present.get(rank.name) for rank in self._ranks]
-        return bool(there) and all(host is not None and host.spare_ready for host in there)
+            hosts = [self._present.get(rank.name) for rank in self._ranks]
+        return bool(hosts) and all(host is not None and host.spare_ready for host in hosts)
 
     def acquire(self) -> tuple[Sequence[Worker], bool]:
-        """Waits until enough hosts are there, and has each start a worker; see `WorkerSource`."""
+        """Waits until enough hosts have joined, and lets each start a worker; see `WorkerSource`."""
         while True:
             hosts = self._wait_for_hosts()
             starting = [host.start_worker(i) for i, host in enumerate(hosts)]
@@ -156,7 +156,7 @@ class Hosts:
                 elif started.exception() is None:
                     workers.append(started.result())
                     if host is hosts[0] and not started.result().started.free_port:
-                        self._refuse(host, f"its address {host.hello.address} is none at which it can listen")
+                        self._refuse(host, f"it cannot listen at its address {host.hello.address}")
             if len(workers) == len(hosts) and not hosts[0].is_refused:
                 return workers, all(worker.started.stood_by for worker in workers)
             for worker in workers:
@@ -182,14 +182,14 @@ class Hosts:
             return [self._present[rank.name] for rank in self._ranks]
 
     def _assign(self) -> list[str | None]:
-        """Who has each rank: the host that had it, or one that stands by and has as many devices; None for nobody."""
-        known = {rank.name for rank in self._ranks}
-        standing_by = [name for name in self._present if name not in known]
-        standing_by.sort(key=lambda name: not self._present[name].hello.devices)  # who says how many comes first
+        """Returns the host of each rank: its last one, or one on standby with as many devices; None for no host."""
+        assigned = {rank.name for rank in self._ranks}
+        standing_by = [name for name in self._present if name not in assigned]
+        standing_by.sort(key=lambda name: not self._present[name].hello.devices)  # those of a known number first
         names: list[str | None] = []
         for rank in self._ranks:
-            there = rank.name in self._present
-            name = rank.name if there else next((n for n in standing_by if self._fits(n, rank)), None)
+            is_present = rank.name in self._present
+            name = rank.name if is_present else next((n for n in standing_by if self._fits(n, rank)), None)
             if name in standing_by:
                 standing_by.remove(name)
             names.append(name)
@@ -201,7 +201,11 @@ class Hosts:
         return not devices or not rank.device_count or devices == rank.device_count
 
     def check_devices(self, ready: link_pb2.Ready) -> str | None:
-        """Notes how many devices each process has; refuses a host that has not as many as before, and tells why."""
+        """Records the number of devices of each process; refuses a host whose number has changed.
+
+        Returns:
+            The reason for the refusal; None if there was none.
+        """
         counts = [0] * len(self._ranks)
         for device in ready.devices:
             counts[device.process_index] += 1
@@ -219,24 +223,24 @@ class Hosts:
                     structlog.get_logger().warning("the hosts have unequal numbers of devices", devices=devices)
                 return None
             host = self._present.get(wrong)
-        told = f"host {wrong} has {reason} when the mesh was formed"
+        message = f"host {wrong} has {reason} when the mesh was formed"
         if host is not None:
-            self._refuse(host, f"{told}; give it as many, or restart the server to change the mesh")
-        return told
+            self._refuse(host, f"{message}; give it as many, or restart the server to change the mesh")
+        return message
 
     def tick(self, passed_s: float) -> None:
-        """Counts out hosts that were silent for too long. Time is counted by looks, as the watchdog does."""
+        """Removes hosts that were silent for too long; time is counted by ticks, as by the watchdog."""
         for host in list(self._present.values()):
             heard, silent_s = self._silent.get(host, (-1, 0.0))
             silent_s = silent_s + passed_s if heard == host.activity else 0.0
             self._silent[host] = host.activity, silent_s
             if silent_s > self._settings.host_silence_s:
-                self.remove(host, f"it was not heard of for {silent_s:.0f} s")
+                self.remove(host, f"it was silent for {silent_s:.0f} s")
         for gone in self._silent.keys() - set(self._present.values()):
             del self._silent[gone]
 
     def missing(self) -> str:
-        """Who is missing, in words; empty where nobody is."""
+        """Returns the names of missing hosts, as text; empty if none is missing."""
         with self._changed:
             return self._missing()
 
@@ -251,7 +255,7 @@ class Hosts:
         return ", ".join([*gone, *([f"{others} that never joined"] if others else [])])
 
     def states(self) -> list[server_info_service_pb2.HostState]:
-        """The hosts of the mesh, in the order of their processes, and then those that stand by."""
+        """Returns the hosts of the mesh, in the order of their ranks, and then those on standby."""
         with self._changed:
             ranks = list(self._ranks)
             present = dict(self._present)
@@ -281,10 +285,10 @@ class Hosts:
         ]
 
     def start_spares(self) -> None:
-        """Nothing: agents keep their spares themselves."""
+        """Does nothing: agents start their spares themselves."""
 
     def close(self) -> None:
-        """Counts all hosts out, and takes no more."""
+        """Removes all hosts and accepts no more."""
         with self._changed:
             self._closed = True
             present = list(self._present.values())
@@ -294,11 +298,11 @@ class Hosts:
 
 
 def starts_of_hosts(start: link_pb2.Start, workers: Sequence[Worker]) -> list[link_pb2.Start]:
-    """What each worker of several hosts is told at its start.
+    """Returns the `Start` message of each worker of a mesh of several hosts.
 
     Args:
-        start: what holds for all of them.
-        workers: those that `Hosts.acquire` returned.
+        start: the fields that are the same for all of them.
+        workers: the workers that `Hosts.acquire` returned.
     """
     hosted = [worker for worker in workers if isinstance(worker, HostedWorker)]
     first = hosted[0]

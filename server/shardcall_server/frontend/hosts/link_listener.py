@@ -1,4 +1,4 @@
-"""A Unix socket through which one agent of this host gives its worker a link that can share memory."""
+"""Unix socket through which an agent of this host gives its worker a link that can share memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardcall._src.wire.private_sockets import peer_of, usual_parents
 from shardcall_server.frontend.files.private_directory import PrivateDirectory
 
 TICKET_BYTES = 32
-_PATIENCE_S = 1.0  # an agent says that it has come when it has sent its ticket
+_TIMEOUT_S = 1.0  # an agent reports that it has connected after it has sent its ticket
 
 
 class LinkListener:
-    """Listens in a directory that only this user may enter, for one connection.
+    """Listens for one connection, in a directory that only this user may enter.
 
     Raises:
-        OSError: there can be no socket.
+        OSError: the socket cannot be created.
     """
 
     def __init__(self) -> None:
@@ -31,30 +31,32 @@ class LinkListener:
             self._listener.bind(self.path)
             os.chmod(self.path, 0o600)
             self._listener.listen(1)
-            self._listener.settimeout(_PATIENCE_S)
+            self._listener.settimeout(_TIMEOUT_S)
         except BaseException:
             self.close()
             raise
 
     @property
     def path(self) -> str:
-        """The socket's."""
+        """The path of the socket."""
         return self._directory.socket_path
 
     def open(self, worker_pid: int) -> socket.socket:
-        """The connection of the agent that brought the ticket, whose child the worker is.
+        """Accepts the connection of the agent that sends the ticket and is the parent of the worker.
 
         Raises:
-            OSError: nobody came, or somebody else.
+            OSError: no process connected, or another one.
         """
         accepted, _ = self._listener.accept()
         try:
-            accepted.settimeout(_PATIENCE_S)
+            accepted.settimeout(_TIMEOUT_S)
             pid, uid = peer_of(accepted)
-            brought = accepted.recv(TICKET_BYTES, socket.MSG_WAITALL)
-            is_agent = pid != 0 and _parent(worker_pid) == pid  # 0 is a process that cannot be seen from here
-            if uid != os.geteuid() or not hmac.compare_digest(brought, self.ticket) or not is_agent:
-                raise PermissionError("what came was not the agent")
+            ticket = accepted.recv(TICKET_BYTES, socket.MSG_WAITALL)
+            is_agent = (
+                pid != 0 and _parent(worker_pid) == pid
+            )  # 0: a process that is not visible from this PID namespace
+            if uid != os.geteuid() or not hmac.compare_digest(ticket, self.ticket) or not is_agent:
+                raise PermissionError("the peer is not the agent")
             accepted.settimeout(None)
         except BaseException:
             accepted.close()
@@ -78,7 +80,7 @@ def _directory() -> PrivateDirectory:
 
 
 def _parent(pid: int) -> int:
-    """The process that started another, as this process sees both; 0 where it does not see them."""
+    """Returns the parent of a process; 0 if it is not visible from this PID namespace."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0

@@ -1,4 +1,4 @@
-"""What a host may be called."""
+"""Valid names of hosts."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import re
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 HOST_NAME_RULE = "1 to 64 letters, digits, dots, hyphens and underscores, a letter or digit first"
-"""The same in words."""
+"""Description of `HOST_NAME` for messages."""

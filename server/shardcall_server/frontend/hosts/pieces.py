@@ -1,4 +1,4 @@
-"""Blocks of arrays as a run of bytes, without a copy of more than a chunk."""
+"""Conversion of array blocks to streams of bytes and back, without a copy of more than a chunk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 CHUNK_BYTES = 1 << 20
 
 MESSAGE_BYTES = 128 << 20
-"""The most in one message of an agent's call: twice what a client's may have, which is part of one."""
+"""The size limit of a message of an agent's call: twice that of a client's, which it contains."""
 
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -36,16 +36,16 @@ def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
-    """The elements as uint8[n]: a view where they lie one after the other, else a copy."""
+    """Returns the elements as uint8[n]: a view if they are contiguous, else a copy."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 class Scatter:
-    """Puts a run of bytes to where it belongs, however it is cut.
+    """Distributes a stream of bytes, cut in any way, to arrays.
 
     Args:
-        targets: where the bytes go, each with the number of bytes before it that belong nowhere: an array's elements
-            in row-major order, one array after the other.
+        targets: the arrays, filled one after the other in row-major order, each with the number of bytes to discard
+            before it.
     """
 
     def __init__(self, targets: Sequence[tuple[int, np.ndarray]]) -> None:
@@ -56,11 +56,11 @@ class Scatter:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every byte has come."""
+        """True once every byte has come."""
         return self._missing <= 0
 
     def write(self, data: np.ndarray) -> None:
-        """Takes the next bytes, uint8[n]; what comes after the last target belongs nowhere."""
+        """Writes the next bytes, uint8[n]; bytes after the last target are discarded."""
         self._missing -= data.size
         while data.size:
             if self._filled == self._into.size:
@@ -75,11 +75,11 @@ class Scatter:
             self._finish()
 
     def _finish(self) -> None:
-        into = next(self._parts, None)  # has what was copied last put to its place
+        into = next(self._parts, None)  # resumes the generator, which stores the buffer that was filled last
         self._into, self._filled = (np.empty(0, np.uint8), 0) if into is None else (into, 0)
 
     def _plan(self, targets: Sequence[tuple[int, np.ndarray]]) -> Iterator[np.ndarray]:
-        """Yields where the next bytes go; is asked for more when they are there."""
+        """Yields buffers for the next bytes; it is resumed when the last one is full."""
         for skipped, target in targets:
             if skipped:
                 yield np.empty(skipped, np.uint8)
@@ -87,6 +87,6 @@ class Scatter:
                 if piece.flags.c_contiguous:
                     yield piece.reshape(-1).view(np.uint8)
                 else:
-                    whole = np.empty(piece.nbytes, np.uint8)
-                    yield whole
-                    piece[...] = whole.view(piece.dtype).reshape(piece.shape)
+                    buffer = np.empty(piece.nbytes, np.uint8)
+                    yield buffer
+                    piece[...] = buffer.view(piece.dtype).reshape(piece.shape)

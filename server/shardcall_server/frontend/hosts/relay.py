@@ -1,4 +1,4 @@
-"""The way to a worker on another host: through its agent's call, arrays beside the messages."""
+"""Link to a worker on another host through its agent's call, with arrays beside the messages."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from shardcall_worker.v1 import host_service_pb2, link_pb2
 
 _MAX_WAITING_BYTES = 64 << 20
 _CARRIER: Any = host_service_pb2.JoinResponse
-_NO_ANSWERS = {"gathered", "compiling"}  # these come before the answer
+_NO_ANSWERS = {"gathered", "compiling"}  # progress messages before the answer
 
 Outgoing = Iterator[bytes]
-"""Messages for an agent, made as they are sent."""
+"""Messages for an agent, serialized as they are sent."""
 
 
 class RelayedLink:
-    """The way to one worker of an agent's.
+    """A link to one worker of an agent.
 
     Args:
-        start_id: tells this worker from others of the agent.
-        index: of its process in the mesh.
-        enqueue: takes what is to be sent to the agent, in order.
+        start_id: identifies this worker among those of the agent.
+        index: the index of its process in the mesh.
+        enqueue: appends to the messages for the agent.
     """
 
     def __init__(self, start_id: int, index: int, enqueue: Callable[[Outgoing], None]) -> None:
@@ -48,29 +48,29 @@ class RelayedLink:
         self._waiting_bytes = 0
         self._waiting_lock = threading.Lock()
         self.moved = 0
-        """How many parts of operands and results went either way."""
+        """Number of chunks of operands and results sent and received."""
         self._moved_for: dict[int, int] = {}
         self._arrived = 0, 0
         self.sent_bytes = 0
-        """The bytes of commands and operands that went to the host."""
+        """Bytes of commands and operands sent to the host."""
         self.received_bytes = 0
-        """The bytes of answers and results that came from it."""
+        """Bytes of answers and results received from the host."""
 
     @property
     def readable(self) -> bool:
-        """Whether something has come that `frames` has not read yet."""
+        """True if a message has come that `frames` has not read yet."""
         return not self._incoming.empty()
 
     def has_capacity(self, nbytes: int) -> bool:
-        """Whether so much more is kept for an agent that does not read."""
+        """Returns whether the backlog of an agent that does not read has this many bytes left."""
         return self._waiting_bytes + nbytes <= _MAX_WAITING_BYTES
 
     def send(self, body: bytes, fd: int | None = None) -> None:
-        """Sends one message; a descriptor stays here.
+        """Sends one message; the descriptor is not sent.
 
         Raises:
             LinkClosedError: the host is gone.
-            LinkFullError: it does not read.
+            LinkFullError: the agent does not read.
         """
         command = host_service_pb2.HostCommand(start_id=self._start_id, front_end_message=body)
         self._send(host_service_pb2.JoinResponse(command=command), iter(()))
@@ -82,15 +82,15 @@ class RelayedLink:
         table: BlockTable,
         memory: Sequence[MemoryFile],
     ) -> None:
-        """Sends a command, and of its operands what this worker's devices hold; see `DataLink`."""
-        places = {file.memory_id: file for file in memory}
+        """Sends a command with the blocks of its operands that this worker's devices hold; see `DataLink`."""
+        files = {file.memory_id: file for file in memory}
         relayed = link_pb2.FrontEndMessage()
         relayed.CopyFrom(message)
-        layout = _Layout(plan, table, self._index, places)
+        layout = _Layout(plan, table, self._index, files)
         operands = layout.operands(relayed)
-        operand_bytes = layout.end
+        operand_bytes = layout.nbytes
         layout.align()
-        begin = layout.end
+        begin = layout.nbytes
         results = layout.results(relayed)
         if results:
             with self._lock:
@@ -100,7 +100,7 @@ class RelayedLink:
             front_end_message=relayed.SerializeToString(),
             operand_bytes=operand_bytes,
             result_begin=begin,
-            result_bytes=layout.end - begin,
+            result_bytes=layout.nbytes - begin,
         )
         self._send(host_service_pb2.JoinResponse(command=command), self._chunks(message.call_id, operands))
 
@@ -125,12 +125,12 @@ class RelayedLink:
             yield from chunks
 
     def moved_for(self, call_id: int) -> int:
-        """How far the arrays of a command have come that has not been answered: a number that grows."""
+        """Returns the progress of the arrays of a pending command, a number that grows."""
         arrived = self._arrived[1] if self._arrived[0] == call_id else 0
         return self._moved_for.get(call_id, 0) + arrived
 
     def set_arrived(self, call_id: int, nbytes: int) -> None:
-        """Tells how many bytes of a command's operands the agent has: what was sent may be on its way for long."""
+        """Records the number of bytes of a command's operands that the agent has received."""
         self._arrived = call_id, nbytes
 
     def _count_moved(self, call_id: int) -> None:
@@ -141,7 +141,7 @@ class RelayedLink:
         for begin, array in operands:
             offset = begin
             for piece in pieces(array):
-                if self._closed.is_set():  # the memory may be another call's by now
+                if self._closed.is_set():  # the memory may belong to another call by now
                     return
                 data = as_bytes(piece)
                 chunk = encode_chunk(_CARRIER, 0, offset, data)
@@ -151,15 +151,15 @@ class RelayedLink:
                 offset += data.size
 
     def take_message(self, body: bytes) -> None:
-        """Takes a message of the worker's; the results that belong to an answer have come before it.
+        """Handles a message of the worker; the results of an answer have come before it.
 
         Raises:
-            ValueError: they have not: what lies in their places is another call's.
+            ValueError: they have not, so their buffers hold data of another call.
         """
         message = link_pb2.WorkerMessage.FromString(body)
         answer = message.WhichOneof("answer")
         with self._lock:
-            if self._closed.is_set():  # nobody reads it
+            if self._closed.is_set():  # no thread reads it
                 return
             scatter = None if answer in _NO_ANSWERS else self._results.pop(message.call_id, None)
         if answer not in _NO_ANSWERS:
@@ -170,8 +170,8 @@ class RelayedLink:
         self._incoming.put(body)
 
     def take_chunk(self, call_id: int, data: np.ndarray) -> None:
-        """Takes the next bytes of a command's results."""
-        with self._lock:  # `close` waits for a copy under way: afterwards the memory is another's
+        """Writes the next bytes of a command's results."""
+        with self._lock:  # `close` waits for a copy in progress: afterwards the memory belongs to another call
             scatter = None if self._closed.is_set() else self._results.get(call_id)
             if scatter is not None:
                 scatter.write(data)
@@ -179,12 +179,12 @@ class RelayedLink:
                 self._count_moved(call_id)
 
     def frames(self) -> Iterator[tuple[bytes, int | None]]:
-        """Yields messages as they come, and ends when the link is closed."""
+        """Yields messages as they come, until the link is closed."""
         while (body := self._incoming.get()) is not None:
             yield body, None
 
     def close(self) -> None:
-        """Ends it: nothing is read from or written to a command's memory from here on."""
+        """Closes the link: from here on, no command's memory is read or written."""
         with self._lock:
             self._closed.set()
             self._results.clear()
@@ -192,16 +192,16 @@ class RelayedLink:
 
 
 class _Layout:
-    """Lays the arrays of a command out in its worker's memory, operands first.
+    """Layout of a command's arrays in its worker's memory, operands first.
 
     Args:
-        plan: how they lie on the mesh.
-        table: tells which blocks are whose.
-        process: the worker's.
-        memory: the files that the command names here.
+        plan: the placement of the arrays on the mesh.
+        table: the blocks of each process.
+        process: the index of the worker's process.
+        memory: the memory files that the command names, by id.
 
     Attributes:
-        end: the bytes laid out so far.
+        nbytes: the bytes laid out so far.
     """
 
     def __init__(self, plan: kernel_pb2.Plan, table: BlockTable, process: int, memory: dict[int, MemoryFile]) -> None:
@@ -209,49 +209,47 @@ class _Layout:
         self._table = table
         self._process = process
         self._memory = memory
-        self.end = 0
+        self.nbytes = 0
 
     def align(self) -> None:
-        """Has the next array begin where JAX can alias it."""
-        self.end = aligned(self.end)
+        """Aligns the next array so that JAX can alias it."""
+        self.nbytes = aligned(self.nbytes)
 
     def operands(self, message: link_pb2.FrontEndMessage) -> list[tuple[int, np.ndarray]]:
-        """Names the operands' places in a command; returns their pieces, and where each begins."""
-        found: list[tuple[int, np.ndarray]] = []
+        """Sets the operands' spans in a command; returns their pieces, each with its offset."""
+        arrays: list[tuple[int, np.ndarray]] = []
         for data, placement in zip(operands_of(message), self._plan.operands, strict=False):
             if data.HasField("span"):
                 kind, held = self._table.held(placement, self._plan.mesh, self._process)
-                whole = self._whole(data.span, kind)
-                found += self._take(data.blocks, whole, held)
-        return found
+                arrays += self._add(data.blocks, self._array(data.span, kind), held)
+        return arrays
 
     def results(self, message: link_pb2.FrontEndMessage) -> list[tuple[int, np.ndarray]]:
-        """Names the results' places in a command; returns their pieces here, each with the gap before it."""
-        found: list[tuple[int, np.ndarray]] = []
-        begin = self.end
-        for place, placement in zip(results_of(message), self._plan.results, strict=False):
-            if place.HasField("span"):
-                kind, given = self._table.gathered(placement, self._plan.mesh, self._process)
-                whole = self._whole(place.span, kind)
-                found += self._take(place.blocks, whole, given)
+        """Sets the results' spans in a command; returns their pieces here, each with the gap before it."""
+        arrays: list[tuple[int, np.ndarray]] = []
+        begin = self.nbytes
+        for destination, placement in zip(results_of(message), self._plan.results, strict=False):
+            if destination.HasField("span"):
+                kind, gathered = self._table.gathered(placement, self._plan.mesh, self._process)
+                arrays += self._add(destination.blocks, self._array(destination.span, kind), gathered)
         gaps, end = [], begin
-        for offset, piece in found:
+        for offset, piece in arrays:
             gaps.append((offset - end, piece))
             end = offset + piece.nbytes
         return gaps
 
-    def _whole(self, span: link_pb2.MemorySpan, kind: ArrayType) -> np.ndarray:
+    def _array(self, span: link_pb2.MemorySpan, kind: ArrayType) -> np.ndarray:
         memory = self._memory[span.memory_id].view(span.offset, kind.nbytes)
-        whole: np.ndarray = np.ndarray(kind.shape, kind.dtype, buffer=memory)
-        return whole
+        array: np.ndarray = np.ndarray(kind.shape, kind.dtype, buffer=memory)
+        return array
 
-    def _take(
-        self, span: link_pb2.MemorySpan, whole: np.ndarray, held: Sequence[Piece]
+    def _add(
+        self, span: link_pb2.MemorySpan, array: np.ndarray, pieces: Sequence[Piece]
     ) -> Iterator[tuple[int, np.ndarray]]:
-        if held:  # else the bytes of operands would seem to end behind the last that comes
+        if pieces:  # an empty array must not add padding behind the last operand byte
             self.align()
-        begin = self.end
+        begin = self.nbytes
         span.memory_id, span.offset = 0, begin
         span.SetInParent()
-        self.end += laid_out_bytes(held)
-        return iter([(begin + piece.offset, piece.of(whole)) for piece in held])
+        self.nbytes += laid_out_bytes(pieces)
+        return iter([(begin + piece.offset, piece.of(array)) for piece in pieces])
