@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import cached_property
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -30,6 +31,7 @@ from shardcall._src.transfer.sharing import Sharing
 from shardcall._src.transfer.upload import Value
 from shardcall._src.types import kernels, server_info, usage
 from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.errors import ShardcallError
 from shardcall._src.types.kernels import KernelDescription, KernelTable
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.parameters import ParameterLike
@@ -39,6 +41,8 @@ from shardcall._src.types.usage import Usage
 from shardcall.compiled import CompiledKernel
 from shardcall.methods import KernelMethods
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
+
+_HINT_TIMEOUT_S = 1.0
 
 Specs = Sequence[SpecLike | None] | None
 
@@ -328,6 +332,15 @@ class Client(KernelMethods[Result], ArrayMethods):
             answer = self._residents.make_room(run, until) if keep else run()
             arrays = self._residents.kept(self, answer)
         return result.from_answer(answer, arrays, until.elapsed_s())
+
+    @cached_property
+    def _kernels(self) -> frozenset[str]:
+        return frozenset(kernel.name for kernel in self.kernels(timeout=_HINT_TIMEOUT_S))
+
+    def _kernel_names(self) -> Iterable[str]:
+        with suppress(ShardcallError):
+            return self._kernels
+        return ()
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return deadline(timeout, self._info.limits.max_call_seconds)

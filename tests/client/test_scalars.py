@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shardcall._src.types.errors import OperandOverflowError
-from shardcall.methods.scalars import begun, bounds, typed
+from shardcall.methods.scalars import bounds, typed, typed_initial
 
 
 @pytest.mark.parametrize("name", ["add", "maximum", "where", "clip"])
@@ -39,10 +39,10 @@ def test_integers_that_do_not_fit_are_told_by_their_size():
 
 
 def test_reductions_begin_with_a_number_of_the_results_type():
-    assert begun("sum", np.ones(2, np.int8), None, 300).dtype == np.int64
-    assert begun("max", np.ones(2, np.float16), None, 3).dtype == np.float16
-    assert begun("sum", np.ones(2, ml_dtypes.bfloat16), "float32", 3).dtype == np.float32
-    assert begun("max", [True], None, True) is True
-    assert begun("max", 1, None, 2**70) == 2**70
+    assert typed_initial("sum", np.ones(2, np.int8), None, 300).dtype == np.int64
+    assert typed_initial("max", np.ones(2, np.float16), None, 3).dtype == np.float16
+    assert typed_initial("sum", np.ones(2, ml_dtypes.bfloat16), "float32", 3).dtype == np.float32
+    assert typed_initial("max", [True], None, True) is True
+    assert typed_initial("max", 1, None, 2**70) == 2**70
     with pytest.raises(OperandOverflowError, match="for a result of uint8"):
-        begun("max", np.ones(2, np.uint8), None, -1)
+        typed_initial("max", np.ones(2, np.uint8), None, -1)

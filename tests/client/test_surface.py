@@ -4,12 +4,16 @@ import ast
 import inspect
 import subprocess
 import sys
+from typing import get_type_hints
 
+import numpy as np
 import pytest
 
 import shardcall
-from shardcall._src.types.spellings import SPELLINGS
-from shardcall.methods import KernelMethods
+from shardcall._src.functions.table import FUNCTIONS, REQUIRED
+from shardcall._src.types.kernels import KernelDescription, KernelTable, OperandDescription, StrategyDescription
+from shardcall.methods import KernelMethods, calling
+from shardcall.methods.elementwise import ClipOptions, WhereOptions
 from shardcall.v1 import (
     array_service_pb2,
     kernel_service_pb2,
@@ -74,23 +78,76 @@ def test_all_names_exist_and_are_documented():
         assert not (inspect.isclass(item) or inspect.isfunction(item)) or inspect.getdoc(item), name
 
 
+OPTIONS = {
+    name: annotation
+    for kind in (calling.ProductOptions, WhereOptions, ClipOptions)
+    for name, annotation in get_type_hints(kind).items()
+}
 METHODS_OF_KERNELS = sorted(name for name in dir(KernelMethods) if not name.startswith("_") and name != "call")
 
 
 @pytest.mark.parametrize("name", METHODS_OF_KERNELS)
-def test_methods_of_kernels_are_documented_and_name_what_the_client_names(name):
-    method = getattr(shardcall.Client, name)
-    assert inspect.getdoc(method)
-    assert name in SPELLINGS
-    options = list(inspect.signature(method).parameters.values())[-1]
-    assert (options.name, options.kind) == ("options", inspect.Parameter.VAR_KEYWORD)
+def test_methods_have_real_signatures_and_a_line_for_each_parameter(name):
+    function, method = FUNCTIONS[name], getattr(shardcall.Client, name)
+    _self, *own = inspect.signature(method).parameters.values()
+    options = ("mesh", *function.spec_keywords, "strategy", "keep", "timeout")
+    keywords = own[-len(options) :]
+    assert tuple(keyword.name for keyword in keywords) == options
+    defaults = dict.fromkeys(options) | {"strategy": "auto", "keep": False, "timeout": 300.0}
+    for keyword in keywords:
+        assert (keyword.kind, keyword.default) == (inspect.Parameter.KEYWORD_ONLY, defaults[keyword.name])
+        assert eval(keyword.annotation, vars(calling)) == OPTIONS[keyword.name]
+    shown = {parameter.name: parameter.default for parameter in own}
+    for parameter, default in function.parameters.items():
+        if default is REQUIRED:
+            assert shown[parameter] is inspect.Parameter.empty
+        elif parameter != "dtype" or default is None:
+            assert shown[parameter] == default
+        else:
+            assert np.dtype(shown[parameter]) == default
+    documentation = inspect.getdoc(method)
+    for parameter in own:
+        assert documentation.count(f"\n    {parameter.name}: ") == 1, parameter
+    assert "options" not in documentation
 
 
-def test_power_tells_what_it_refuses():
-    told = inspect.getdoc(shardcall.Client.power)
-    assert told.startswith("``numpy.power``, element by element.\n\nIntegers to negative integer powers are refused")
-    assert "\n\nArgs:\n    x: an array" in told
-    assert "powers" not in inspect.getdoc(shardcall.Client.add)
+def test_power_documents_the_values_that_it_refuses():
+    text = inspect.getdoc(shardcall.Client.power)
+    assert text.startswith("Returns ``numpy.power`` of each pair")
+    assert text.endswith("InvalidOperandError: for integers to negative integer powers, as NumPy's ValueError.")
+    assert "Raises" not in inspect.getdoc(shardcall.Client.add)
+
+
+def test_an_unknown_method_names_similar_ones_and_kernels_without_a_method():
+    class Recorder(KernelMethods):
+        def call(self, name, /, *operands, **arguments):
+            raise AssertionError("it was sent")
+
+        def _kernel_names(self):
+            return ("diff", "saxpy")
+
+    for name, hint in (
+        ("fft", "; did you mean 'diff'"),
+        ("summ", "; did you mean 'sum'"),
+        ("saxby", r"; did you mean 'saxpy'.*; print\(client.kernels\(\)\) shows all kernels"),
+        ("saxpy", r"; it is a kernel of the server without a method: client.call\(\"saxpy\", …\)"),
+        ("zzzzzz", r"; print\(client.kernels\(\)\) shows all kernels"),
+        ("_private", "$"),
+    ):
+        with pytest.raises(AttributeError, match=f"'Recorder' object has no attribute '{name}'{hint}"):
+            getattr(Recorder(), name)
+
+
+def test_a_kernel_table_fits_80_columns():
+    def kernel(name, summary):
+        operands = [OperandDescription(f"operand{i}", "An array.", optional=True) for i in range(9)]
+        strategies = (StrategyDescription("gspmd", ""), StrategyDescription("halo", ""))
+        return KernelDescription(name, 1, summary, tuple(operands), (), strategies)
+
+    text = str(KernelTable([kernel("one", "The first."), kernel("two", "word " * 40)]))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("one(operand0?, operand1?")
+    assert "    The first. [gspmd, halo]\ntwo(" in text
 
 
 def test_a_misspelt_option_is_refused_as_python_refuses_it():

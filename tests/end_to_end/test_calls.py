@@ -13,7 +13,7 @@ import pytest
 
 import shardcall as sc
 from shardcall import P
-from shardcall._src.types.spellings import SPELLINGS
+from shardcall._src.functions.table import FUNCTIONS
 
 MESH = sc.Mesh(x=8)
 ELEMENT_TYPES = [
@@ -213,11 +213,11 @@ def test_a_mesh_may_order_its_devices(client):
 
 def test_every_kernel_is_listed_and_described(client):
     names = [kernel.name for kernel in client.kernels()]
-    assert set(names) == set(SPELLINGS)
+    assert set(names) == set(FUNCTIONS)
     assert names == sorted(names)
     for kernel in client.kernels():
         optional = [operand.name for operand in kernel.operands if operand.optional and not operand.repeated]
-        assert tuple(optional) == SPELLINGS[kernel.name].optional
+        assert tuple(optional) == FUNCTIONS[kernel.name].optional
     assert [p.name for p in client.kernel("diff").parameters] == ["n", "axis"]
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.types.functions import COMPARISONS
-from shardcall._src.types.spelling import SPELLINGS
+from shardcall._src.functions.table import COMPARISONS, FUNCTIONS
 
 ELEMENT_TYPES = "element types that the service does not have: object, text, time, long double, structured"
 METHODS = "methods of ufuncs: reduce, accumulate, reduceat, outer, at"
@@ -39,8 +38,11 @@ _EXACT = frozenset((*COMPARISONS, *_SELECTION, *_TRUTH, *_SIGN, "copy", "transpo
 """Functions that select, compare or move numbers, and so are exact for subnormal ones too."""
 
 
-_OPTIONAL = frozenset(name for name, spelling in SPELLINGS.items() if spelling.optional)
-
+_OPTIONAL = frozenset(
+    name
+    for name, function in FUNCTIONS.items()
+    if any(operand.optional and not operand.repeated for operand in function.operands)
+)
 _METHODS = re.compile(r"\.(reduce|accumulate|reduceat|outer|at)\b")
 _MEMORY = re.compile(r"\.(flags|strides|base|ctypes)\b|(shares|share)_memory\(")
 """What only a test of memory reads of an array."""

@@ -16,8 +16,7 @@ from numpy_suite.scope import OutOfScopeError
 from numpy_suite.spelling import Call, placement, spell_function, spell_ufunc
 
 import shardcall as sc
-from shardcall._src.types.functions import BINARY, MASKED, UNARY
-from shardcall._src.types.spelling import spec_names
+from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
 
 
 class Service:
@@ -102,7 +101,7 @@ class RemoteFunction:
             SERVICE.local[str(rule)] += 1
             return self._function(*args, **keywords)
         SERVICE.remote[self._name] += 1
-        options = frozenset(spec_names(self._name))
+        options = frozenset(FUNCTIONS[self._name].spec_keywords)
         arrays = call.operands[1:] if self._name == "einsum" else call.operands
         result = self._method()(*call.operands, **call.keywords, **placement(arrays, options))
         if len(result.arrays) > 1:
@@ -150,13 +149,13 @@ class RemoteFunction:
 
 _OTHERS = ("argmax", "argmin", "where", "clip", "diff", "gradient", "cumsum", "convolve", "roll", "matmul", "einsum")
 _OTHERS = (*_OTHERS, "transpose", "copy")
-NAMES = frozenset((*UNARY, *BINARY, *MASKED, *_OTHERS))
+NAMES = frozenset((*UNARY, *BINARY, *WITH_WHERE, *_OTHERS))
 """The functions that are remote."""
 
 
 def _functions() -> dict[int, tuple[Any, RemoteFunction]]:
     """The functions by their identity; each is held, so that no other object takes its identity."""
-    named = [(name, getattr(np, name)) for name in (*UNARY, *BINARY, *MASKED, *_OTHERS)]
+    named = [(name, getattr(np, name)) for name in (*UNARY, *BINARY, *WITH_WHERE, *_OTHERS)]
     named += [("max", np.amax), ("min", np.amin), ("clip", np._core.umath.clip)]
     return {id(function): (function, RemoteFunction(name, function)) for name, function in reversed(named)}
 

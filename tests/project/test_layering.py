@@ -198,13 +198,14 @@ def test_imports_run_one_way(lower: str, upper: tuple[str, ...]) -> None:
 FOLDERS = {
     "shardcall._src": {
         "wire": set(),
-        "types": set(),
+        "functions": set(),
+        "types": {"functions"},
         "access": {"wire", "types"},
         "display": {"wire", "types"},
         "rpc": {"wire", "types", "access", "display"},
-        "device_arrays": {"wire", "types", "display", "rpc"},
+        "device_arrays": {"wire", "functions", "types", "display", "rpc"},
         "memory": {"wire", "types", "rpc"},
-        "transfer": {"wire", "types", "access", "display", "rpc", "device_arrays", "memory"},
+        "transfer": {"wire", "functions", "types", "access", "display", "rpc", "device_arrays", "memory"},
         "calls": {"wire", "types", "rpc", "device_arrays", "transfer"},
         "local": {"types"},
     },

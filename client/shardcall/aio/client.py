@@ -60,6 +60,9 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
         """Where the server is."""
         return self._wrapped.address
 
+    def _kernel_names(self) -> Iterable[str]:
+        return self._wrapped._kernel_names()  # may block the loop once, for a second at most
+
     async def close(self) -> None:
         """Ends the connection and the calls in flight, as `shardcall.Client.close`. May be repeated."""
         await self._threads.close(self._wrapped.close)

@@ -1,30 +1,33 @@
-"""What all methods that run a kernel take besides its operands and parameters."""
+"""The base of the classes whose methods run kernels."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Generic, TypedDict, TypeVar
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.functions.table import FUNCTIONS
+from shardcall._src.types.arguments import check_required, similar_specs
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import SpecLike
-from shardcall._src.types.spelling import check_given, meant_specs, spec_names
+from shardcall.methods.signatures import complete
 
 Outcome = TypeVar("Outcome")
-"""What a method returns: a `shardcall.Result`, or what awaits one."""
+"""The type that a method returns: a `shardcall.Result`, or an awaitable of one."""
 
 
 class Options(TypedDict, total=False):
-    """What every method that runs a kernel takes.
+    """The keywords of every method that runs a kernel; all may be left out.
 
     Attributes:
-        mesh: the devices to run on; left out, those of the first operand that is on the mesh, else as the server
-            chooses.
-        out_spec: how the result is split; left out, as the kernel chooses.
-        strategy: how the kernel does its work; ``"auto"`` leaves it to the kernel.
-        keep: leave the results on the mesh: each is then a `shardcall.RemoteArray`.
-        timeout: seconds for the whole call, upload and compilation included; 300 if left out, None for the server's
+        mesh: the devices to run on; None for those of the first operand on the mesh, else the server's choice.
+        out_spec: the sharding of the result; None for the function's default.
+        strategy: the name of a strategy; ``"auto"`` leaves the choice to the server.
+        keep: leave the results on the mesh, each as a `shardcall.RemoteArray`.
+        timeout: seconds for the complete call, upload and compilation included; 300 by default, None for the server's
             maximum.
     """
 
@@ -36,21 +39,21 @@ class Options(TypedDict, total=False):
 
 
 class ArrayOptions(Options, total=False):
-    """What methods of one main array take.
+    """The keywords of methods of one main array.
 
     Attributes:
-        spec: how it is split; left out, its first axis is, over all mesh axes.
+        spec: the sharding of the array; None for its own on the mesh, else by its first axis, over all mesh axes.
     """
 
     spec: SpecLike | None
 
 
 class ProductOptions(Options, total=False):
-    """What methods of two factors take.
+    """The keywords of methods of two factors.
 
     Attributes:
-        lhs_spec: how ``lhs`` is split; left out, as the kernel chooses.
-        rhs_spec: how ``rhs`` is split; likewise.
+        lhs_spec: the sharding of ``lhs``; None leaves it to the kernel.
+        rhs_spec: the sharding of ``rhs``; None leaves it to the kernel.
     """
 
     lhs_spec: SpecLike | None
@@ -58,20 +61,57 @@ class ProductOptions(Options, total=False):
 
 
 class Calling(ABC, Generic[Outcome]):
-    """Runs kernels."""
+    """Runs kernels.
+
+    Attributes:
+        _ARGUMENTS: the meanings of parameters of methods whose docstrings have no ``Args:``.
+    """
+
+    _ARGUMENTS: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, method in vars(cls).items():
+            if isinstance(method, FunctionType) and name in FUNCTIONS:
+                complete(method, FUNCTIONS[name], cls._ARGUMENTS)
 
     @abstractmethod
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Outcome:
         """Runs any kernel of the server."""
 
+    def _kernel_names(self) -> Iterable[str]:
+        """Returns the names of the server's kernels; none if the server does not answer soon."""
+        return ()
+
     def _named(self, kernel: str, *operands: OperandLike | None, options: Options, **parameters: Any) -> Outcome:
-        """Runs a kernel that has a method; a misspelt option is refused as Python refuses it, and a missing operand."""
-        known = {"mesh", "strategy", "keep", "timeout", *spec_names(kernel)}
+        """Runs the kernel of a method.
+
+        Raises:
+            TypeError: for an unknown option; the message names similar ones.
+            OperandCountError: if a required operand is None.
+        """
+        allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords}
         for name in options:
-            if name not in known:
-                near = meant_specs(kernel, name) or get_close_matches(name, [*known, *parameters], n=1)
+            if name not in allowed:
+                near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)
                 meant = " or ".join(map(repr, near))
-                hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(known))}"
+                hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
                 raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
-        check_given(kernel, operands)
+        check_required(kernel, operands)
         return self.call(kernel, *operands, **parameters, **options)
+
+    if not TYPE_CHECKING:  # a type checker that saw it would accept every misspelt name
+
+        def __getattr__(self, name):
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_"):
+                message += _hint(name, [each for each in dir(self) if not each.startswith("_")], self._kernel_names())
+            raise AttributeError(message, name=name, obj=self)
+
+
+def _hint(name: str, methods: Iterable[str], kernels: Iterable[str]) -> str:
+    if name in kernels:
+        return f'; it is a kernel of the server without a method: client.call("{name}", …)'
+    near = get_close_matches(name, {*methods, *kernels}, cutoff=0.5)
+    meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"{meant}; print(client.kernels()) shows all kernels"

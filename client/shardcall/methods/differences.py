@@ -1,4 +1,4 @@
-"""Differences along an axis, and their family."""
+"""Differences, shifts and derivatives along axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardcall.methods.calling import ArrayOptions, Calling, Outcome
 
 
 class Differences(Calling[Outcome]):
-    """Differences along an axis, and their family."""
+    """Differences, shifts and derivatives along axes."""
 
     def diff(
         self,
@@ -24,16 +24,16 @@ class Differences(Calling[Outcome]):
         append: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The n-th difference along an axis, as ``numpy.diff``.
+        """Returns the n-th difference along an axis, as ``numpy.diff``.
 
         Args:
             x: [..., size, ...] the array.
-            n: how often to take the difference, 0 or more.
-            axis: along which axis.
-            prepend: a scalar or array that comes before ``x`` along the axis; a Python float is a float64, as
-                in NumPy.
-            append: likewise, after it.
-            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+            n: the order of the difference, 0 or more; 0 returns ``x``.
+            axis: the axis; negative axes count from the last.
+            prepend: rows before ``x`` along the axis: an array, or a scalar for one row; a Python float is a float64,
+                as in NumPy.
+            append: rows after ``x`` along the axis, likewise.
+            options: see `ArrayOptions`.
         """
         return self._named("diff", x, prepend, append, n=n, axis=axis, options=options)
 
@@ -46,15 +46,15 @@ class Differences(Calling[Outcome]):
         mode: Literal["fill", "periodic"] = "fill",
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The array with its rows moved along axes: row ``i`` of it is row ``i - shift`` of ``x``.
+        """Returns ``x`` with its rows moved along axes: row ``i`` is row ``i - shift`` of ``x``.
 
         Args:
             x: [..., size, ...] the array.
-            shift: by how many rows, for all axes or for each; negative towards the first.
-            axis: along which axis or axes.
-            fill: a scalar for the rows that nothing moves to, of a kind that ``x`` can hold; 0 if left out.
-            mode: ``"fill"``, or ``"periodic"`` for ``numpy.roll``.
-            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+            shift: the number of rows, for all axes or for each; negative towards the first row.
+            axis: the axis or axes; negative ones count from the last.
+            fill: the scalar of rows that no row moves to, of a kind that ``x`` can hold; None for 0.
+            mode: ``"fill"``, or ``"periodic"``, which moves the last rows to the first ones as ``numpy.roll``.
+            options: see `ArrayOptions`.
         """
         return self._named("shift", x, fill, shift=shift, axis=axis, mode=mode, options=options)
 
@@ -65,13 +65,13 @@ class Differences(Calling[Outcome]):
         axis: int | Sequence[int] | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The array with its elements moved round along axes, as ``numpy.roll``.
+        """Returns ``x`` with its elements moved periodically along axes, as ``numpy.roll``.
 
         Args:
             x: [..., size, ...] the array.
-            shift: by how many rows, for all axes or for each; negative towards the first.
-            axis: along which axis or axes; None flattens ``x`` first, and gives the result x's shape.
-            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+            shift: the number of rows, for all axes or for each; negative towards the first row.
+            axis: the axis or axes; None moves the elements of the flattened array and restores its shape.
+            options: see `ArrayOptions`.
         """
         return self._named("roll", x, shift=_within_64_bits(shift, x), axis=axis, options=options)
 
@@ -83,14 +83,14 @@ class Differences(Calling[Outcome]):
         edge_order: int = 1,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The derivative along one or more axes, as ``numpy.gradient``: one result for each axis.
+        """Returns the derivative along each of several axes, as ``numpy.gradient``: one result for each axis.
 
         Args:
             x: [...] the array.
-            spacing: nothing for steps of 1, a scalar for all axes, or for each a scalar or the coordinates along it.
-            axis: along which axis or axes; all if left out.
-            edge_order: the order of the one-sided differences at the ends, 1 or 2.
-            options: as of `shardcall.methods.calling.ArrayOptions` but for ``out_spec``; results are split as ``x``.
+            spacing: none for steps of 1, a scalar for all axes, or for each axis a scalar or its coordinates [size].
+            axis: the axis or axes; None for all.
+            edge_order: the order of accuracy of the one-sided differences at the boundaries, 1 or 2.
+            options: see `ArrayOptions`.
         """
         return self._named("gradient", x, *spacing, axis=_axes(axis), edge_order=edge_order, options=options)
 
@@ -102,23 +102,20 @@ class Differences(Calling[Outcome]):
         boundary: Literal["periodic", "zero", "edge"] = "periodic",
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The sum over axes of ``x[i - 1] - 2 * x[i] + x[i + 1]``.
+        """Returns the sum over axes of ``x[i - 1] - 2 * x[i] + x[i + 1]``.
 
         Args:
             x: [...] the array.
-            spacing: nothing for steps of 1, a scalar for all axes, or one for each: its square divides the axis's term.
-            axes: over which axis or axes; all if left out.
-            boundary: what lies outside ``x``: ``x`` again, zeros, or its outermost rows again.
-            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+            spacing: none for steps of 1, a scalar for all axes, or one for each; its square divides the axis's term.
+            axes: the axis or axes; None for all.
+            boundary: the values outside ``x``: its periodic continuation, zeros, or its outermost rows.
+            options: see `ArrayOptions`.
         """
         return self._named("laplacian", x, *spacing, axes=_axes(axes), boundary=boundary, options=options)
 
 
 def _within_64_bits(shift: int | Sequence[int], x: OperandLike) -> int | Sequence[int]:
-    """A shift, or one for each axis, each that no parameter holds taken modulo the number of x's elements.
-
-    That number is a multiple of the length of every axis.
-    """
+    """Returns shifts with those beyond 64 bits taken modulo the number of elements, a multiple of every axis's size."""
     if isinstance(shift, list | tuple):
         return [_within_64_bits(each, x) for each in shift]  # type: ignore[misc]  # of single shifts
     if not isinstance(shift, int | np.integer) or -(2**63) <= shift < 2**63:

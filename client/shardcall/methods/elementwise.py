@@ -1,8 +1,9 @@
-"""Functions that act element by element."""
+"""Elementwise functions."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar, Unpack, cast, overload
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, TypeVar, Unpack, cast, overload
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.types.specs import SpecLike
@@ -13,32 +14,32 @@ _Result_co = TypeVar("_Result_co", covariant=True)
 
 
 class BinaryOptions(ArrayOptions, total=False):
-    """What functions of two operands take.
+    """The keywords of functions of two operands.
 
     Attributes:
-        spec: how ``x`` is split; left out, as ``y`` is, else by the rows of the result, over all mesh axes.
-        y_spec: how ``y`` is split; left out, as ``x`` is, as far as it has x's sizes.
+        spec: the sharding of ``x``; None for that of ``y``, else by the first axis of the result, over all mesh axes.
+        y_spec: the sharding of ``y``; None for that of ``x`` in the axes in which both have one size.
     """
 
     y_spec: SpecLike | None
 
 
 class WhereOptions(BinaryOptions, total=False):
-    """What `where` takes: ``spec`` is the condition's.
+    """The keywords of `Elementwise.where`; ``spec`` is that of the condition.
 
     Attributes:
-        x_spec: how ``x`` is split; left out, as the condition is.
+        x_spec: the sharding of ``x``; None for that of the condition.
     """
 
     x_spec: SpecLike | None
 
 
 class ClipOptions(ArrayOptions, total=False):
-    """What `clip` takes.
+    """The keywords of `Elementwise.clip`.
 
     Attributes:
-        min_spec: how ``min`` is split; left out, as ``x`` is.
-        max_spec: how ``max`` is split; likewise.
+        min_spec: the sharding of ``min``; None for that of ``x``.
+        max_spec: the sharding of ``max``; None for that of ``x``.
     """
 
     min_spec: SpecLike | None
@@ -72,12 +73,7 @@ def _unary(name: str) -> _Unary:
         return self._named(name, x, options=options)
 
     method.__name__, method.__qualname__ = name, f"Elementwise.{name}"
-    method.__doc__ = f"""``numpy.{name}``, element by element.
-
-        Args:
-            x: an array or a scalar.
-            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
-        """
+    method.__doc__ = f"Returns ``numpy.{name}`` of each element; floats narrower than float32 are computed in float32."
     return cast(_Unary, method)
 
 
@@ -86,24 +82,23 @@ def _binary(name: str, note: str = "") -> _Binary:
         return self._named(name, *typed(name, (x, y)), options=options)
 
     method.__name__, method.__qualname__ = name, f"Elementwise.{name}"
-    method.__doc__ = f"""``numpy.{name}``, element by element.
-
-        Args:
-            x: an array or a scalar; a Python number takes y's element type, as in NumPy.
-            y: one that broadcasts with ``x``; likewise.
-            options: as of `shardcall.methods.elementwise.BinaryOptions`; the result is split as the first operand of
-                its shape unless told.
-        """
-    if note:
-        method.__doc__ = method.__doc__.replace("\n\n", f"\n\n        {note}\n\n", 1)
+    method.__doc__ = f"Returns ``numpy.{name}`` of each pair of elements, with NumPy's broadcasting.{note}"
     return cast(_Binary, method)
 
 
-_POWER = "Integers to negative integer powers are refused, as in NumPy: `shardcall.InvalidOperandError`, a ValueError."
+_POWER = """
+
+Raises:
+    InvalidOperandError: for integers to negative integer powers, as NumPy's ValueError."""
 
 
 class Elementwise(Calling[Outcome]):
-    """Functions that act element by element, with NumPy's broadcasting and element types."""
+    """Elementwise functions, with NumPy's broadcasting and element types."""
+
+    _ARGUMENTS: ClassVar[Mapping[str, str]] = {
+        "x": "an array or a scalar; beside ``y``, a Python number takes y's element type, as in NumPy.",
+        "y": "an array or a scalar that broadcasts with ``x``; a Python number takes x's element type.",
+    }
 
     sin = _unary("sin")
     cos = _unary("cos")
@@ -185,16 +180,15 @@ class Elementwise(Calling[Outcome]):
     right_shift = _binary("right_shift")
 
     def where(self, condition: OperandLike, x: OperandLike, y: OperandLike, **options: Unpack[WhereOptions]) -> Outcome:
-        """``numpy.where``: x where the condition is true, y elsewhere.
+        """Returns elements of x where the condition is true and of y elsewhere, as ``numpy.where``.
 
         Args:
-            condition: an array or a scalar; what is not 0 is true.
-            x: one that broadcasts with it; a Python number takes the element type that ``numpy.add`` gives it beside y,
-                y's own where that holds numbers of its kind. A float beside bfloat16 is a float32 so, and a float64 in
-                ``numpy.where``.
-            y: likewise.
-            options: as of `shardcall.methods.elementwise.WhereOptions`; the result is split as the first operand of its
-                shape unless told.
+            condition: an array or a scalar; any nonzero element is true.
+            x: an array or a scalar that broadcasts with the condition; a Python number takes the element type that
+                ``numpy.add`` gives it beside ``y``. Beside bfloat16 a float becomes float32; in ``numpy.where``,
+                float64.
+            y: an array or a scalar that broadcasts with both; a Python number is treated as for ``x``.
+            options: see `WhereOptions`.
         """
         return self._named("where", condition, *typed("where", (x, y)), options=options)
 
@@ -205,13 +199,13 @@ class Elementwise(Calling[Outcome]):
         max: OperandLike | None = None,  # noqa: A002
         **options: Unpack[ClipOptions],
     ) -> Outcome:
-        """``numpy.clip``: x, but no less than ``min`` and no more than ``max``.
+        """Returns x limited to the interval from ``min`` to ``max``, as ``numpy.clip``.
 
         Args:
             x: an array or a scalar.
-            min: one that broadcasts with it, or None; a Python number takes x's element type, as in NumPy, and an
-                integer below all that it holds counts for nothing.
-            max: likewise; where ``min`` is greater, it is the result.
-            options: as of `shardcall.methods.elementwise.ClipOptions`; the result is split as ``x`` unless told.
+            min: the lower bounds, an array or a scalar that broadcasts with ``x``; None for no lower bound. A Python
+                number takes x's element type; an integer below the range of that type has no effect.
+            max: the upper bounds, likewise; where ``min`` is greater, the result is ``max``.
+            options: see `ClipOptions`.
         """
         return self._named("clip", *typed("clip", (x, *bounds(x, min, max))), options=options)

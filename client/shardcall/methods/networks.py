@@ -17,21 +17,21 @@ LayerSpecs = Sequence[tuple[SpecLike | None, SpecLike | None]]
 class Networks(Calling[Outcome]):
     """Multilayer perceptrons: layers ``max(a @ W + b, 0)``, the last one without the maximum.
 
-    All take ``layers``, pairs of W [Nᵢ, Nᵢ₊₁] and b [Nᵢ₊₁], and ``layer_specs``, a pair of specs for each; left out,
-    layers are as they lie on the mesh, else replicated. ``spec`` is that of ``x`` and ``targets``: left out, their rows
-    are split over the first mesh axis. Kept on the mesh, new layers are the operands of the next step.
+    ``spec`` is the sharding of ``x`` and ``targets``; by default their rows are sharded over the first mesh axis.
+    Layers are by default sharded as they are on the mesh, else replicated; new layers that stay on the mesh are the
+    operands of the next step. W and b are [Nᵢ, Nᵢ₊₁] and [Nᵢ₊₁].
     """
 
     def mlp_predict(
         self, x: OperandLike, layers: Layers, *, layer_specs: LayerSpecs | None = None, **options: Unpack[ArrayOptions]
     ) -> Outcome:
-        """The outputs for a batch, [B, N_L].
+        """Returns the outputs for a batch, [B, N_L].
 
         Args:
             x: [B, N₀] the batch.
-            layers: the pairs of W and b.
-            layer_specs: how they are split.
-            options: as of `shardcall.methods.calling.ArrayOptions`.
+            layers: a pair (W, b) for each layer.
+            layer_specs: a pair of specs for each layer.
+            options: see `ArrayOptions`.
         """
         return self._network("mlp_predict", (x,), layers, layer_specs, options)
 
@@ -44,14 +44,14 @@ class Networks(Calling[Outcome]):
         layer_specs: LayerSpecs | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The mean over a batch of the summed squares of errors, a scalar.
+        """Returns the mean over a batch of the summed squared errors, a scalar.
 
         Args:
             x: [B, N₀] the batch.
-            targets: [B, N_L] what is to be predicted.
-            layers: the pairs of W and b.
-            layer_specs: how they are split.
-            options: as of `shardcall.methods.calling.ArrayOptions`.
+            targets: [B, N_L] the outputs to be predicted.
+            layers: a pair (W, b) for each layer.
+            layer_specs: a pair of specs for each layer.
+            options: see `ArrayOptions`.
         """
         return self._network("mlp_loss", (x, targets), layers, layer_specs, options)
 
@@ -64,14 +64,14 @@ class Networks(Calling[Outcome]):
         layer_specs: LayerSpecs | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The gradient of `mlp_loss`: its ``arrays`` are those of W and b by turns, split as these are.
+        """Returns the gradient of `mlp_loss`: an array for the W and the b of each layer, sharded as these are.
 
         Args:
             x: [B, N₀] the batch.
-            targets: [B, N_L] what is to be predicted.
-            layers: the pairs of W and b.
-            layer_specs: how they are split.
-            options: as of `shardcall.methods.calling.ArrayOptions`.
+            targets: [B, N_L] the outputs to be predicted.
+            layers: a pair (W, b) for each layer.
+            layer_specs: a pair of specs for each layer.
+            options: see `ArrayOptions`.
         """
         return self._network("mlp_gradient", (x, targets), layers, layer_specs, options)
 
@@ -85,15 +85,15 @@ class Networks(Calling[Outcome]):
         layer_specs: LayerSpecs | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """A step of gradient descent: its ``arrays`` are the new W and b by turns, then the loss before the step.
+        """Performs a step of gradient descent: returns the new W and b of each layer, then the loss before the step.
 
         Args:
             x: [B, N₀] the batch.
-            targets: [B, N_L] what is to be predicted.
-            rate: the size of the step; of the layers' element type, or the result takes its.
-            layers: the pairs of W and b.
-            layer_specs: how they are split.
-            options: as of `shardcall.methods.calling.ArrayOptions`.
+            targets: [B, N_L] the outputs to be predicted.
+            rate: the step size, a scalar; the result has the common element type of rate and layers.
+            layers: a pair (W, b) for each layer.
+            layer_specs: a pair of specs for each layer.
+            options: see `ArrayOptions`.
         """
         return self._network("mlp_sgd_step", (x, targets, rate), layers, layer_specs, options)
 
@@ -116,7 +116,7 @@ class Networks(Calling[Outcome]):
         arrays = [array for pair in layers for array in pair]
         if layer_specs is None:
             return self._named(kernel, *before, *arrays, options=options)
-        given: dict[str, Any] = dict(options)
-        specs = [given.pop("spec", None), *[None] * (len(before) - 1)]
+        others: dict[str, Any] = dict(options)
+        specs = [others.pop("spec", None), *[None] * (len(before) - 1)]
         specs += [spec for pair in layer_specs for spec in pair]
-        return self._named(kernel, *before, *arrays, in_specs=specs, options=cast(ArrayOptions, given))
+        return self._named(kernel, *before, *arrays, in_specs=specs, options=cast(ArrayOptions, others))

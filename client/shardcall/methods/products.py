@@ -7,7 +7,7 @@ from typing import Unpack
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.element_types import parse_dtype
+from shardcall._src.types.element_types import dtype_name
 from shardcall.methods.calling import Calling, Outcome, ProductOptions
 
 
@@ -24,18 +24,19 @@ class Products(Calling[Outcome]):
         preferred_element_type: npt.DTypeLike | None = None,
         **options: Unpack[ProductOptions],
     ) -> Outcome:
-        """The product of two arrays, as ``numpy.matmul``.
+        """Returns the matrix product of two arrays, as ``numpy.matmul``.
+
+        By default ``lhs`` is sharded by rows over the first mesh axis and ``rhs`` by columns over the second, if there
+        is one; where one spec is set, the other shards the contracting axes alike.
 
         Args:
-            lhs: [contracting] or [..., rows, contracting] the left array.
-            rhs: [contracting] or [..., contracting, columns] the right array; batch axes are broadcast.
-            transpose_lhs: swap the last two axes of ``lhs`` first: it is [..., contracting, rows].
-            transpose_rhs: swap the last two axes of ``rhs`` first: it is [..., columns, contracting].
-            preferred_element_type: in which products are summed up and returned, such as float32 for factors of
-                bfloat16; left out, their common type, and floats of 16 bits and less are summed up in float32.
-            options: as of `shardcall.methods.calling.ProductOptions`; unless told, ``lhs`` is split by rows over the
-                first mesh axis, ``rhs`` by columns over the second, if there is one, and the product as the compiler
-                decides. Beside a spec that is given, axes that meet are split alike.
+            lhs: [K] or [..., M, K] the left factor.
+            rhs: [K] or [..., K, N] the right factor; the leading axes of both are broadcast.
+            transpose_lhs: swap the last two axes of ``lhs`` first: it is [..., K, M].
+            transpose_rhs: swap the last two axes of ``rhs`` first: it is [..., N, K].
+            preferred_element_type: the element type of sums and result, such as float32 for factors of bfloat16;
+                None for the factors' common type, with floats of 16 bits and less summed in float32.
+            options: see `ProductOptions`.
         """
         return self._named(
             "matmul",
@@ -43,7 +44,7 @@ class Products(Calling[Outcome]):
             rhs,
             transpose_lhs=transpose_lhs,
             transpose_rhs=transpose_rhs,
-            preferred_element_type=_name(preferred_element_type),
+            preferred_element_type=dtype_name(preferred_element_type),
             options=options,
         )
 
@@ -56,19 +57,22 @@ class Products(Calling[Outcome]):
         preferred_element_type: npt.DTypeLike | None = None,
         **options: Unpack[ProductOptions],
     ) -> Outcome:
-        """Einstein's summation, as ``numpy.einsum``.
+        """Returns Einstein's summation, as ``numpy.einsum``.
+
+        More than two arrays are multiplied in pairs, from the left, by the strategy ``gspmd``; their order decides the
+        number of operations and the sizes of intermediate arrays. By default the first axis of the result that only one
+        array has is sharded over a mesh axis of its own.
 
         Args:
-            subscripts: the labels of axes: ``"ij,jk->ik"``, ``"...ii->...i"``; without ``->`` as NumPy completes it.
+            subscripts: the labels of axes, such as ``"ij,jk->ik"`` or ``"...ii->...i"``; NumPy's rule adds a missing
+                ``->``.
             lhs: the first array.
-            rhs: the second array, if there are two.
-            others: more arrays; all are multiplied in pairs, from the left, by the strategy ``gspmd``. The order in
-                which they are given decides how much work that is and how large what lies between.
-            preferred_element_type: as of `matmul`.
-            options: as of `shardcall.methods.calling.ProductOptions`; unless told, the first axis of the result that
-                each array has alone is split over a mesh axis of its own.
+            rhs: the second array; None for one array.
+            others: more arrays.
+            preferred_element_type: as for `matmul`.
+            options: see `ProductOptions`.
         """
-        preferred = _name(preferred_element_type)
+        preferred = dtype_name(preferred_element_type)
         return self._named(
             "einsum", lhs, rhs, *others, subscripts=subscripts, preferred_element_type=preferred, options=options
         )
@@ -76,19 +80,17 @@ class Products(Calling[Outcome]):
     def collective_matmul(
         self, lhs: OperandLike, rhs: OperandLike, *, axis_name: str, **options: Unpack[ProductOptions]
     ) -> Outcome:
-        """The product of two matrices, its communication spelled out along one mesh axis.
+        """Returns the product of two matrices by collectives along one mesh axis.
+
+        By default ``lhs`` is sharded by rows over ``axis_name``, by columns for strategies that exchange sums, and
+        ``rhs`` so that the contracting axes are sharded alike.
 
         Args:
-            lhs: [rows, contracting] the left matrix.
-            rhs: [contracting, columns] the right matrix.
-            axis_name: the mesh axis along which blocks travel. Where it splits the contracting axis of both, sums do;
-                else the operand that it splits does, of lhs by rows and rhs by columns lhs, unless ``out_spec`` keeps
-                the rows split.
-            options: as of `shardcall.methods.calling.ProductOptions`; unless told, ``lhs`` is split by rows over
-                ``axis_name``, by columns for the strategies of sums, and ``rhs`` so that the contracting axes meet.
+            lhs: [M, K] the left matrix.
+            rhs: [K, N] the right matrix.
+            axis_name: the mesh axis of the collectives. Where it shards the contracting axis of both matrices, partial
+                sums are exchanged; else the blocks of the matrix that it shards: of ``lhs`` by rows and ``rhs`` by
+                columns those of ``lhs``, unless ``out_spec`` keeps the rows sharded.
+            options: see `ProductOptions`.
         """
         return self._named("collective_matmul", lhs, rhs, axis_name=axis_name, options=options)
-
-
-def _name(dtype: npt.DTypeLike | None) -> str | None:
-    return None if dtype is None else parse_dtype(dtype).name

@@ -1,4 +1,4 @@
-"""Random arrays, made on the mesh."""
+"""Random arrays, generated on the mesh."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.element_types import DType, parse_dtype
+from shardcall._src.functions.element_types import DType
+from shardcall._src.types.element_types import parse_dtype
 from shardcall._src.types.errors import InvalidOperandError
 from shardcall.methods.calling import ArrayOptions, Calling, Options, Outcome
 
 Shape = SupportsIndex | Sequence[SupportsIndex]
 
-_MOST = 2**64 - 1  # that an operand can be
+_MOST = 2**64 - 1  # of an operand
 
 
 class Random(Calling[Outcome]):
-    """Random arrays, made on the mesh, where with ``keep=True`` they stay.
+    """Random arrays, generated on the mesh.
 
-    A seed gives `jax.random`'s values for its key, the same on every mesh. The result is split by its first axis over
-    all mesh axes unless ``out_spec`` tells; without a mesh and an ``out_spec`` it is made on one device.
+    A seed gives the values of `jax.random` for its key, the same on every mesh. Without ``mesh`` and ``out_spec`` an
+    array is generated on one device.
     """
 
     def uniform(
@@ -34,19 +35,18 @@ class Random(Calling[Outcome]):
         dtype: npt.DTypeLike = np.float64,
         **options: Unpack[Options],
     ) -> Outcome:
-        """Values uniform in [low, high).
+        """Returns values uniform in [low, high), as ``numpy.random.Generator.uniform``.
 
         Args:
             seed: an integer.
-            shape: of the result.
-            low: the least value.
-            high: what all values are below, but for their rounding to the type: one just below it may become it, as in
-                `jax.random`.
+            shape: the shape of the result; an integer for one axis.
+            low: the lower bound.
+            high: the upper bound; values just below it may be rounded to it, as in `jax.random`.
             dtype: a floating-point type of 16 bits or more.
-            options: as of `shardcall.methods.calling.Options`.
+            options: see `Options`.
 
         Raises:
-            InvalidOperandError: for a high below low. Of bounds that lie on the mesh, such values are between the two.
+            InvalidOperandError: if high is below low. Bounds on the mesh are not checked: values are between the two.
         """
         _check_order(low, high, shape, may_be_equal=True)
         return self._named("uniform", seed, low, high, shape=shape, dtype=parse_dtype(dtype).name, options=options)
@@ -60,15 +60,15 @@ class Random(Calling[Outcome]):
         dtype: npt.DTypeLike = np.float64,
         **options: Unpack[Options],
     ) -> Outcome:
-        """Normal values.
+        """Returns normal values, as ``numpy.random.Generator.normal``.
 
         Args:
             seed: an integer.
-            shape: of the result.
-            loc: their mean.
-            scale: their standard deviation.
+            shape: the shape of the result; an integer for one axis.
+            loc: the mean.
+            scale: the standard deviation.
             dtype: a floating-point type of 16 bits or more, or a complex one.
-            options: as of `shardcall.methods.calling.Options`.
+            options: see `Options`.
         """
         return self._named("normal", seed, loc, scale, shape=shape, dtype=parse_dtype(dtype).name, options=options)
 
@@ -81,19 +81,19 @@ class Random(Calling[Outcome]):
         dtype: npt.DTypeLike = np.int64,
         **options: Unpack[Options],
     ) -> Outcome:
-        """Integers uniform in [low, high).
+        """Returns integers uniform in [low, high), as ``numpy.random.Generator.integers``.
 
         Args:
             seed: an integer.
-            shape: of the result.
+            shape: the shape of the result; an integer for one axis.
             low: the least value, one of the type's.
-            high: what all values are below: one of the type's, or 1 more than its greatest but for uint64.
+            high: one more than the greatest value; at most one more than the type's greatest, but for uint64.
             dtype: an integer type of 8 bits or more.
-            options: as of `shardcall.methods.calling.Options`.
+            options: see `Options`.
 
         Raises:
-            InvalidOperandError: for a bound beyond the type, and for a high that is not above low. A bound that lies on
-                the mesh is taken for the nearest that is allowed; where it leaves no value, all are ``low``.
+            InvalidOperandError: if a bound is beyond the type, or high is not above low. A bound on the mesh is
+                replaced by the nearest allowed one; where no value is left, all are ``low``.
         """
         kind = parse_dtype(dtype)
         _check_order(low, high, shape, may_be_equal=False)
@@ -103,13 +103,13 @@ class Random(Calling[Outcome]):
         return self._named("randint", seed, low, high, shape=shape, dtype=kind.name, options=options)
 
     def permutation(self, seed: OperandLike, x: OperandLike, axis: int = 0, **options: Unpack[ArrayOptions]) -> Outcome:
-        """The rows of an array in random order.
+        """Returns the rows of an array in random order, as ``numpy.random.Generator.permutation``.
 
         Args:
             seed: an integer.
             x: [..., size, ...] the array.
-            axis: along which axis.
-            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+            axis: the axis; negative axes count from the last.
+            options: see `ArrayOptions`.
         """
         return self._named("permutation", seed, x, axis=axis, options=options)
 

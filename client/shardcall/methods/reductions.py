@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import SupportsIndex, Unpack
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, SupportsIndex, Unpack
 
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.element_types import parse_dtype
+from shardcall._src.types.element_types import dtype_name
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
-from shardcall.methods.scalars import begun
+from shardcall.methods.scalars import typed_initial
 
 Axes = SupportsIndex | Sequence[SupportsIndex] | None
-
-
-def _name(dtype: npt.DTypeLike | None) -> str | None:
-    return None if dtype is None else parse_dtype(dtype).name
 
 
 def _mask(where: OperandLike | None) -> OperandLike | None:
@@ -24,14 +20,20 @@ def _mask(where: OperandLike | None) -> OperandLike | None:
 
 
 class Reductions(Calling[Outcome]):
-    """Reductions over axes.
+    """Reductions over axes, with NumPy's element types.
 
-    All take ``x``, the array; ``axis``, one or several, None for all; ``keepdims``, whether they stay, of size 1; and
-    `shardcall.methods.calling.ArrayOptions`. Where NumPy's take them, ``where`` tells which elements count and
-    broadcasts to ``x``, and ``initial`` is what the reduction begins with, a number. The result is split as ``x``,
-    without the axes, unless told. Where they are split, the strategy ``all_reduce`` moves only the devices' parts of
-    the result.
+    Over sharded axes the strategy ``all_reduce`` moves only each device's part of the result.
     """
+
+    _ARGUMENTS: ClassVar[Mapping[str, str]] = {
+        "x": "[...] the array.",
+        "axis": "the axis or axes, of `argmax` and `argmin` one; negative ones count from the last, None for all.",
+        "dtype": "the element type of the result; None for NumPy's.",
+        "ddof": "the divisor is the number of elements less this number.",
+        "keepdims": "keep the reduced axes, of size 1.",
+        "initial": "a scalar to begin with; required for `max` and `min` with ``where``.",
+        "where": "a mask that broadcasts to ``x``; elements where it is false are left out.",
+    }
 
     def sum(
         self,
@@ -44,9 +46,9 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The sum, as ``numpy.sum``; ``dtype`` is its element type, None for NumPy's."""
-        result = _name(dtype)
-        operands = x, _mask(where), begun("sum", x, result, initial)
+        """Returns the sum, as ``numpy.sum``."""
+        result = dtype_name(dtype)
+        operands = x, _mask(where), typed_initial("sum", x, result, initial)
         return self._named("sum", *operands, axis=axis, keepdims=keepdims, dtype=result, options=options)
 
     def prod(
@@ -60,9 +62,9 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The product, as ``numpy.prod``; ``dtype`` is its element type, None for NumPy's."""
-        result = _name(dtype)
-        operands = x, _mask(where), begun("prod", x, result, initial)
+        """Returns the product, as ``numpy.prod``."""
+        result = dtype_name(dtype)
+        operands = x, _mask(where), typed_initial("prod", x, result, initial)
         return self._named("prod", *operands, axis=axis, keepdims=keepdims, dtype=result, options=options)
 
     def mean(
@@ -75,8 +77,10 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The mean, as ``numpy.mean``; ``dtype`` is its element type, None for NumPy's."""
-        return self._named("mean", x, _mask(where), axis=axis, keepdims=keepdims, dtype=_name(dtype), options=options)
+        """Returns the mean, as ``numpy.mean``."""
+        return self._named(
+            "mean", x, _mask(where), axis=axis, keepdims=keepdims, dtype=dtype_name(dtype), options=options
+        )
 
     def var(
         self,
@@ -88,7 +92,7 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The variance, as ``numpy.var``; the sum is divided by the number of elements less ``ddof``."""
+        """Returns the variance, as ``numpy.var``."""
         return self._named("var", x, _mask(where), axis=axis, keepdims=keepdims, ddof=ddof, options=options)
 
     def std(
@@ -101,7 +105,7 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The standard deviation, as ``numpy.std``; ``ddof`` as for `var`."""
+        """Returns the standard deviation, as ``numpy.std``."""
         return self._named("std", x, _mask(where), axis=axis, keepdims=keepdims, ddof=ddof, options=options)
 
     def max(
@@ -114,8 +118,8 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The largest element, as ``numpy.max``; NaN where there is one."""
-        operands = x, _mask(where), begun("max", x, None, initial)
+        """Returns the largest element, as ``numpy.max``; NaN if there is one."""
+        operands = x, _mask(where), typed_initial("max", x, None, initial)
         return self._named("max", *operands, axis=axis, keepdims=keepdims, options=options)
 
     def min(
@@ -128,8 +132,8 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The smallest element, as ``numpy.min``; NaN where there is one."""
-        operands = x, _mask(where), begun("min", x, None, initial)
+        """Returns the smallest element, as ``numpy.min``; NaN if there is one."""
+        operands = x, _mask(where), typed_initial("min", x, None, initial)
         return self._named("min", *operands, axis=axis, keepdims=keepdims, options=options)
 
     def argmax(
@@ -140,7 +144,7 @@ class Reductions(Calling[Outcome]):
         keepdims: bool = False,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """Where the first of the largest elements is, or the first NaN, as ``numpy.argmax``; one axis or None."""
+        """Returns the index of the first of the largest elements, or of the first NaN, as ``numpy.argmax``."""
         return self._named("argmax", x, axis=axis, keepdims=keepdims, options=options)
 
     def argmin(
@@ -151,7 +155,7 @@ class Reductions(Calling[Outcome]):
         keepdims: bool = False,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """Where the first of the smallest elements is, or the first NaN, as ``numpy.argmin``; one axis or None."""
+        """Returns the index of the first of the smallest elements, or of the first NaN, as ``numpy.argmin``."""
         return self._named("argmin", x, axis=axis, keepdims=keepdims, options=options)
 
     def any(
@@ -163,7 +167,7 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """Whether an element is true, as ``numpy.any``."""
+        """Returns True if an element is true, as ``numpy.any``."""
         return self._named("any", x, _mask(where), axis=axis, keepdims=keepdims, options=options)
 
     def all(
@@ -175,5 +179,5 @@ class Reductions(Calling[Outcome]):
         where: OperandLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """Whether all elements are true, as ``numpy.all``."""
+        """Returns True if all elements are true, as ``numpy.all``."""
         return self._named("all", x, _mask(where), axis=axis, keepdims=keepdims, options=options)

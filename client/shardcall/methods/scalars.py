@@ -1,4 +1,4 @@
-"""Python numbers beside arrays: they take the arrays' element type, as in NumPy."""
+"""Python numbers as operands beside arrays, whose element type they take as in NumPy."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import numpy as np
 from ml_dtypes import iinfo
 
 from shardcall._src.device_arrays.operands import OperandLike, to_numpy
-from shardcall._src.types.element_types import DType, parse_dtype
+from shardcall._src.functions import type_rules
+from shardcall._src.functions.element_types import DType
+from shardcall._src.functions.table import COMPARISONS, FUNCTIONS
 from shardcall._src.types.errors import InvalidOperandError, OperandOverflowError
-from shardcall._src.types.functions import COMPARISONS
 
 _INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
 _NIBBLES = ("int4", "uint4")
-_MOST_TOLD = 10**60
+_MOST_DIGITS = 10**60
 
 
 def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLike | None, ...]:
-    """Returns a function's operands, its Python numbers as NumPy's scalars of the type that NumPy gives them.
+    """Returns a function's operands, with Python numbers as scalars of the type that NumPy gives them.
 
-    Of what stands beside no array, or beside one whose type NumPy does not know, NumPy decides later.
+    Numbers beside no array, or beside one whose type NumPy does not know, are returned unchanged.
 
     Raises:
-        OperandOverflowError: for an integer that the type does not hold; comparisons go by its value.
+        OperandOverflowError: for an integer that the type does not hold; a comparison compares its value instead.
     """
-    known = next((dtype for dtype in map(_dtype, operands) if dtype is not None), None)
-    if known is None:
+    beside = next((dtype for dtype in map(_dtype, operands) if dtype is not None), None)
+    if beside is None:
         large: list[Any] = [item for item in operands if type(item) is int and item not in _INT64]
         if not large or not all(map(_is_number, operands)):
             return tuple(operands)
@@ -36,13 +37,13 @@ def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLik
         if _computes_in_integers(name) or not all(item in _UINT64 for item in large):
             raise _overflow(name, max(large, key=abs), np.dtype(np.int64), "beside Python's numbers")
         return tuple(operands)
-    return tuple(_typed(name, item, known) if _is_number(item) else item for item in operands)
+    return tuple(_typed(name, item, beside) if _is_number(item) else item for item in operands)
 
 
 def bounds(
     x: OperandLike, low: OperandLike | None, high: OperandLike | None
 ) -> tuple[OperandLike | None, OperandLike | None]:
-    """Returns the bounds of `clip` without Python integers that no element of x can be beyond, as NumPy does."""
+    """Returns the bounds of `clip`, without Python integers beyond the range of x's type, as NumPy does."""
     dtype = np.dtype(np.int64) if type(x) is int and x in _INT64 else _dtype(x)
     if dtype is None or not (dtype.kind in "iu" or dtype.name in _NIBBLES):
         return low, high
@@ -54,24 +55,26 @@ def bounds(
     return low, high
 
 
-def begun(name: str, x: OperandLike, dtype: str | None, initial: OperandLike | None) -> OperandLike | None:
-    """Returns what a reduction begins with: a number for an integer result as one of its type, as NumPy converts it.
+def typed_initial(name: str, x: OperandLike, dtype: str | None, initial: OperandLike | None) -> OperandLike | None:
+    """Returns the initial value of a reduction; a number for an integer result is converted to its type as by NumPy.
 
     Args:
-        name: of the reduction.
-        x: what it reduces.
-        dtype: the result's type as asked for; None for NumPy's.
-        initial: as given.
+        name: the name of the reduction.
+        x: its array.
+        dtype: the name of the requested element type; None for NumPy's.
+        initial: the value that the caller passes.
 
     Raises:
         OperandOverflowError: for a number that the result's type does not hold.
-        InvalidOperandError: for NaN where the result is of integers.
+        InvalidOperandError: for NaN and a result of integers.
     """
     of_x = _dtype(x)
     if of_x is None or isinstance(initial, bool) or not isinstance(initial, int | float | np.integer | np.floating):
         return initial
-    how = {} if dtype is None else {"dtype": parse_dtype(dtype)}
-    result = getattr(np, name)(np.ones(1, of_x), **how).dtype
+    try:
+        result = type_rules.reduction(name)((of_x,), {"dtype": dtype})
+    except TypeError:  # which the server explains
+        return initial
     if result.kind not in "iu" and not isinstance(initial, int | np.integer):
         return initial
     if not np.isfinite(initial):
@@ -93,7 +96,7 @@ def _is_number(item: object) -> bool:
 
 
 def _dtype(operand: OperandLike | None) -> DType | None:
-    # None for what has no type of its own, and for what is no operand, which is refused by its name later.
+    # None for values without an element type, and for invalid operands, which are refused by name later.
     dtype = getattr(operand, "dtype", None)
     if isinstance(dtype, np.dtype):
         return dtype
@@ -106,16 +109,15 @@ def _dtype(operand: OperandLike | None) -> DType | None:
 
 
 def _by_value(number: Any) -> OperandLike:
-    # What no integer type holds is beyond all that they hold.
+    # Integers of more than 64 bits compare as infinities.
     if type(number) is not int or number in _INT64 or number in _UINT64:
         return np.asarray(number)
     return np.asarray(np.inf if number > 0 else -np.inf)
 
 
 def _computes_in_integers(name: str) -> bool:
-    ufunc = getattr(np, name)
     integer = np.dtype(np.int64)
-    return not isinstance(ufunc, np.ufunc) or ufunc.resolve_dtypes((integer,) * ufunc.nin + (None,))[0] == integer
+    return type_rules.loop(name, *[integer] * len(FUNCTIONS[name].operands)).operands[-1] == integer
 
 
 def _typed(name: str, number: Any, beside: DType) -> OperandLike:
@@ -142,5 +144,5 @@ def _overflow(name: str, number: int, dtype: DType, where: str) -> OperandOverfl
 
 
 def _shortened(number: int) -> str:
-    """An integer's digits, or how large it is where there are many."""
-    return str(number) if abs(number) < _MOST_TOLD else f"of {number.bit_length()} bits"
+    """Returns the digits of an integer, or its size if there are many."""
+    return str(number) if abs(number) < _MOST_DIGITS else f"of {number.bit_length()} bits"

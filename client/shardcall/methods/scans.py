@@ -7,7 +7,7 @@ from typing import SupportsIndex, Unpack
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall._src.types.element_types import parse_dtype
+from shardcall._src.types.element_types import dtype_name
 from shardcall.methods.calling import ArrayOptions, Calling, Outcome
 from shardcall.methods.scalars import row
 
@@ -22,16 +22,15 @@ class Scans(Calling[Outcome]):
         dtype: npt.DTypeLike | None = None,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The running sum along an axis, as ``numpy.cumsum``.
+        """Returns the running sum along an axis, as ``numpy.cumsum``.
 
         Args:
             x: [..., size, ...] the array.
-            axis: along which axis; None flattens ``x`` first.
-            dtype: the type to sum in and to return; None for that of ``x``, or 64 bits for shorter integers.
-            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+            axis: the axis; None flattens ``x`` first.
+            dtype: the element type of the sums; None for that of ``x``, or 64 bits for shorter integers.
+            options: see `ArrayOptions`.
         """
-        name = None if dtype is None else parse_dtype(dtype).name
-        return self._named("cumsum", x, axis=axis, dtype=name, options=options)
+        return self._named("cumsum", x, axis=axis, dtype=dtype_name(dtype), options=options)
 
     def convolve(
         self,
@@ -41,14 +40,14 @@ class Scans(Calling[Outcome]):
         axis: int = -1,
         **options: Unpack[ArrayOptions],
     ) -> Outcome:
-        """The convolution with a window along an axis, as ``numpy.convolve`` for one axis.
+        """Returns the convolution with a window along an axis, as ``numpy.convolve`` of each row.
 
         Args:
-            x: [..., size, ...] the array; a number is one element.
-            v: [length] the window; every device gets it whole. Likewise.
-            mode: ``"full"``, ``"same"`` or ``"valid"``, which of the overlaps of ``x`` and ``v`` are returned; or 2, 1
-                or 0, NumPy's numbers of them.
-            axis: along which axis.
-            options: as of `shardcall.methods.calling.ArrayOptions`; the result is split as ``x`` unless told.
+            x: [..., size, ...] the array; a number stands for an array of one element.
+            v: [length] the window, replicated over the devices; a number stands for an array of one element.
+            mode: ``"full"`` returns size + length - 1 rows, ``"same"`` max(size, length), ``"valid"`` those where the
+                shorter of both is covered; or 2, 1 or 0, as in NumPy.
+            axis: the axis of ``x``; negative axes count from the last.
+            options: see `ArrayOptions`.
         """
         return self._named("convolve", row(x), row(v), mode=mode, axis=axis, options=options)

@@ -11,12 +11,12 @@ from shardcall._src.calls.call_memo import CallMemo, call_key
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall._src.types import arrays, mesh, parameters, specs
+from shardcall._src.types.arguments import bind, caller_name, operand_name
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.blocks import device_label
 from shardcall._src.types.errors import InvalidOperandError, InvalidRequestError, ShardcallError, ShardingError
 from shardcall._src.types.mesh import Mesh, MeshLike, as_mesh
 from shardcall._src.types.specs import PartitionSpec, SpecLike, as_specs, axis_names
-from shardcall._src.types.spelling import caller_name, operand_name, spell
 from shardcall.v1 import array_pb2, kernel_pb2
 
 AUTO = "auto"
@@ -91,15 +91,15 @@ def prepare(
     for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
-    spelled = spell(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
-    values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(spelled.operands))
+    bound = bind(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
+    values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(bound.operands))
     named = partial(caller_name, kernel)
-    given, wanted = as_specs(spelled.in_specs, "in_specs", named), as_specs(spelled.out_specs, "out_specs", named)
+    given, wanted = as_specs(bound.in_specs, "in_specs", named), as_specs(bound.out_specs, "out_specs", named)
     over, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), given)
     memo = CallMemo() if memo is None else memo
-    key = call_key(kernel, spelled.parameters, over, specs, wanted, strategy)
+    key = call_key(kernel, bound.parameters, over, specs, wanted, strategy)
     if (message := memo.find(key)) is None:
-        message = _message(kernel, spelled.parameters, over, specs, wanted, strategy)
+        message = _message(kernel, bound.parameters, over, specs, wanted, strategy)
         memo.keep(key, message)
     return Call(message, values)
 

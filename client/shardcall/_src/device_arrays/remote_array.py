@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.placement import ArrayPlacement
 from shardcall._src.display.drawing import Drawing
+from shardcall._src.functions.element_types import DType
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.blocks import BlockGrid, block_grid
-from shardcall._src.types.element_types import DType
 from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
 from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.sizes import human

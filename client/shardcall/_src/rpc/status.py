@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from shardcall._src.types import errors, timing
+from shardcall._src.types.arguments import caller_name
 from shardcall._src.types.errors import ShardcallError
-from shardcall._src.types.spelling import caller_name
 from shardcall._src.types.timing import Timing
 from shardcall.v1 import error_pb2, timing_pb2
 

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shardcall._src.types.element_types import DType, parse_dtype, to_dtype, to_element_type
+from shardcall._src.functions.element_types import DType
+from shardcall._src.types.element_types import parse_dtype, to_dtype, to_element_type
 from shardcall._src.types.errors import InvalidOperandError
 from shardcall.v1 import array_pb2
 

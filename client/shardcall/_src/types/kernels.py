@@ -1,9 +1,11 @@
-"""What kernels a server has, as it describes them."""
+"""Descriptions of a server's kernels."""
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 
+from shardcall._src.functions.table import FUNCTIONS, REQUIRED, Function, Operand
 from shardcall._src.types import parameters
 from shardcall._src.types.parameters import Parameter
 from shardcall.v1 import kernel_pb2
@@ -16,12 +18,12 @@ class OperandDescription:
     name: str
     documentation: str
     optional: bool
-    repeated: bool = False  # whether it may come any number of times
+    repeated: bool = False  # a call may have any number of it
 
 
 @dataclass(frozen=True)
 class ParameterDescription:
-    """A static parameter that a kernel takes; ``default`` is of no account where it is required."""
+    """A static parameter of a kernel; ``default`` is meaningless where it is required."""
 
     name: str
     documentation: str
@@ -31,7 +33,7 @@ class ParameterDescription:
 
 @dataclass(frozen=True)
 class StrategyDescription:
-    """A way to do a kernel's work."""
+    """A strategy of a kernel."""
 
     name: str
     documentation: str
@@ -55,16 +57,16 @@ _REPRODUCIBLE = {
 
 @dataclass(frozen=True)
 class KernelDescription:
-    """All there is to know about a kernel before calling it; ``print`` shows it as a page.
+    """The description of a kernel; ``print`` shows it as a page.
 
     Attributes:
         name: as `Client.call` takes it.
         version: grows when the kernel's results or program change.
         summary: one sentence.
-        operands: what it takes, by position.
-        parameters: what it takes by name.
-        strategies: the ways to do its work, besides ``"auto"``.
-        reproducibility: for which calls the results are the same bits on every mesh: ``"always"``, ``"integers"``
+        operands: its arrays, which are passed by position.
+        parameters: its static parameters, which are passed by name.
+        strategies: the strategies that a call may name, besides ``"auto"``.
+        reproducibility: the calls whose results are the same bits on every mesh: ``"always"``, ``"integers"``
             (operands and results of integers or bool), ``"per call"`` (see `Plan.reproducible`) or ``"not
             promised"``; empty where the server does not report it.
     """
@@ -80,10 +82,16 @@ class KernelDescription:
     @property
     def signature(self) -> str:
         """The kernel as a function: ``diff(x, prepend?, append?, *, n=1, axis=-1)``."""
-        operands = [f"{'*' * o.repeated}{o.name}{'?' * o.optional}" for o in self.operands]
-        named = [p.name if p.required else f"{p.name}={p.default!r}" for p in self.parameters]
-        mark = ["*"] if named and not any(operand.repeated for operand in self.operands) else []
-        return f"{self.name}({', '.join([*operands, *mark, *named])})"
+        return str(self.function)
+
+    @property
+    def function(self) -> Function:
+        """The entry in the table of functions; of a kernel of another package, without the rules for its results."""
+        if self.name in FUNCTIONS:
+            return FUNCTIONS[self.name]
+        operands = (Operand(o.name, optional=o.optional, repeated=o.repeated) for o in self.operands)
+        defaults = {p.name: REQUIRED if p.required else p.default for p in self.parameters}
+        return Function(self.name, tuple(operands), defaults)
 
     def __str__(self) -> str:
         lines = [self.signature, f"  {self.summary}"]
@@ -102,7 +110,7 @@ class KernelDescription:
 
 
 class KernelTable(tuple[KernelDescription, ...]):
-    """The kernels of a server, sorted by name; they show as a table. ``"diff" in table`` asks by name."""
+    """The kernels of a server, sorted by name; ``print`` shows them, ``"diff" in table`` is True for a name."""
 
     __slots__ = ()
 
@@ -110,10 +118,12 @@ class KernelTable(tuple[KernelDescription, ...]):
         return super().__contains__(item) or any(kernel.name == item for kernel in self)
 
     def __str__(self) -> str:
-        rows = [("kernel", "strategies", "summary")]
-        rows += [(k.signature, ", ".join(s.name for s in k.strategies), k.summary) for k in self]
-        widths = [max(len(row[column]) for row in rows) for column in range(2)]
-        return "\n".join(f"{call:<{widths[0]}}  {how:<{widths[1]}}  {what}" for call, how, what in rows)
+        lines: list[str] = []
+        for kernel in self:
+            lines += textwrap.wrap(kernel.signature, 80, subsequent_indent=" " * 8)
+            text = f"{kernel.summary} [{', '.join(strategy.name for strategy in kernel.strategies)}]"
+            lines += textwrap.wrap(text, 80, initial_indent=" " * 4, subsequent_indent=" " * 4)
+        return "\n".join(lines)
 
     __repr__ = __str__
 

@@ -4,47 +4,47 @@ import pytest
 import shardcall
 from shardcall import Array, Mesh, P
 from shardcall._src.calls.calls import prepare
-from shardcall._src.types.spelling import caller_name, spell
+from shardcall._src.types.arguments import bind, caller_name
 
 
 def test_names_of_diff_become_operands_and_specs():
-    spelled = spell("diff", ["x"], {"axis": 0, "append": 1.0, "spec": P("x"), "out_spec": P(), "prepend": None})
-    assert spelled.operands == ("x", None, 1.0)
-    assert spelled.in_specs == (P("x"),)
-    assert spelled.out_specs == (P(),)
-    assert spelled.parameters == {"axis": 0}
+    bound = bind("diff", ["x"], {"axis": 0, "append": 1.0, "spec": P("x"), "out_spec": P(), "prepend": None})
+    assert bound.operands == ("x", None, 1.0)
+    assert bound.in_specs == (P("x"),)
+    assert bound.out_specs == (P(),)
+    assert bound.parameters == {"axis": 0}
 
 
 def test_names_of_products_become_operands_and_specs():
     for kernel in ("matmul", "collective_matmul"):
-        spelled = spell(kernel, [], {"rhs": "b", "lhs": "a", "rhs_spec": P(None, "y"), "axis_name": "x"})
-        assert spelled.operands == ("a", "b")
-        assert spelled.in_specs == (None, P(None, "y"))
-        assert spelled.out_specs is None
-        assert spelled.parameters == {"axis_name": "x"}
+        bound = bind(kernel, [], {"rhs": "b", "lhs": "a", "rhs_spec": P(None, "y"), "axis_name": "x"})
+        assert bound.operands == ("a", "b")
+        assert bound.in_specs == (None, P(None, "y"))
+        assert bound.out_specs is None
+        assert bound.parameters == {"axis_name": "x"}
 
 
 def test_the_form_of_the_wire_passes_unchanged():
-    spelled = spell("diff", ["x", 0.0], {"n": 2}, in_specs=[P("x"), None], out_specs=[None])
-    assert (spelled.operands, spelled.in_specs, spelled.out_specs) == (("x", 0.0), [P("x"), None], [None])
+    bound = bind("diff", ["x", 0.0], {"n": 2}, in_specs=[P("x"), None], out_specs=[None])
+    assert (bound.operands, bound.in_specs, bound.out_specs) == (("x", 0.0), [P("x"), None], [None])
 
 
 def test_other_kernels_keep_their_keywords_as_parameters():
-    spelled = spell("scan", ["x", None], {"spec": "text", "prepend": 3})
-    assert spelled.operands == ("x",)
-    assert spelled.parameters == {"spec": "text", "prepend": 3}
+    bound = bind("scan", ["x", None], {"spec": "text", "prepend": 3})
+    assert bound.operands == ("x",)
+    assert bound.parameters == {"spec": "text", "prepend": 3}
 
 
 def test_an_operand_is_given_once():
     with pytest.raises(shardcall.InvalidOperandError, match=r"'prepend' .* by position and by name"):
-        spell("diff", ["x", 0.0], {"prepend": 1.0})
+        bind("diff", ["x", 0.0], {"prepend": 1.0})
 
 
 def test_a_spec_is_given_once():
     with pytest.raises(shardcall.InvalidRequestError, match=r"spec and in_specs are both given"):
-        spell("diff", ["x"], {"spec": P("x")}, in_specs=[P("x")])
+        bind("diff", ["x"], {"spec": P("x")}, in_specs=[P("x")])
     with pytest.raises(shardcall.InvalidRequestError, match=r"out_spec and out_specs are both given"):
-        spell("matmul", ["a", "b"], {"out_spec": P("x")}, out_specs=[P("x")])
+        bind("matmul", ["a", "b"], {"out_spec": P("x")}, out_specs=[P("x")])
 
 
 @pytest.mark.parametrize(

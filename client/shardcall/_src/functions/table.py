@@ -1,0 +1,216 @@
+"""The functions that have a method: their signatures, NumPy's rules for their results, and the results' sharding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from shardcall._src.functions import shape_rules, type_rules
+from shardcall._src.functions.shape_rules import ShapeRule
+from shardcall._src.functions.type_rules import TypeRule
+
+REQUIRED = object()
+"""The default of a parameter that a call must set."""
+
+
+class Operand(NamedTuple):
+    """An operand of a function.
+
+    Attributes:
+        name: the name in signatures and messages.
+        spec: the keyword of its spec; None where the server chooses it.
+        optional: whether a call may leave it out.
+        repeated: whether a call may have any number of it; true of the last one only.
+    """
+
+    name: str
+    spec: str | None = None
+    optional: bool = False
+    repeated: bool = False
+
+
+class Function(NamedTuple):
+    """The signature of a function, and the rules for its results.
+
+    Attributes:
+        name: as `Client.call` takes it; where NumPy has the function, NumPy's name.
+        operands: in the order of the call.
+        parameters: the default of each static parameter; `REQUIRED` for those without one.
+        types: the element type of the results; None for a kernel of another package.
+        shapes: the shapes of the results; None likewise.
+        result_spec: the sharding of the result by default, as the end of a sentence; empty where it is not documented.
+        out_specs: the keyword of each result's spec.
+        operand_spec: the sharding of each operand by default, likewise.
+    """
+
+    name: str
+    operands: tuple[Operand, ...]
+    parameters: Mapping[str, Any]
+    types: TypeRule | None = None
+    shapes: ShapeRule | None = None
+    result_spec: str = ""
+    out_specs: tuple[str, ...] = ("out_spec",)
+    operand_spec: str = "its own on the mesh, else its first axis, over all mesh axes"
+
+    @property
+    def named_operands(self) -> tuple[str, ...]:
+        """The names of the operands that a call has at most once."""
+        return tuple(operand.name for operand in self.operands if not operand.repeated)
+
+    @property
+    def in_specs(self) -> tuple[str | None, ...]:
+        """The keyword of the spec of each of `named_operands`."""
+        return tuple(operand.spec for operand in self.operands if not operand.repeated)
+
+    @property
+    def spec_keywords(self) -> tuple[str, ...]:
+        """The keywords of the specs of operands and results."""
+        return tuple(name for name in (*self.in_specs, *self.out_specs) if name)
+
+    def operand_name(self, index: int) -> str:
+        """Returns the name of a call's operand: ``lhs``, ``spacing[0]``, or ``operand 3`` of more than there are."""
+        names = self.named_operands
+        if index < len(names):
+            return names[index]
+        repeated = self.operands[-1].name if len(self.operands) > len(names) else ""
+        return f"{repeated}[{index - len(names)}]" if repeated else f"operand {index}"
+
+    def __str__(self) -> str:
+        operands = [f"{'*' * o.repeated}{o.name}{'?' * o.optional}" for o in self.operands]
+        named = [name if default is REQUIRED else f"{name}={default!r}" for name, default in self.parameters.items()]
+        mark = ["*"] if named and not any(operand.repeated for operand in self.operands) else []
+        return f"{self.name}({', '.join([*operands, *mark, *named])})"
+
+
+UNARY = (
+    *("sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh"),
+    *("degrees", "radians", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "cbrt", "square"),
+    *("reciprocal", "absolute", "abs", "negative", "positive", "sign", "floor", "ceil", "trunc", "rint", "conjugate"),
+    *("real", "imag", "angle", "isnan", "isinf", "isfinite", "signbit", "logical_not", "invert"),
+)
+"""The elementwise functions of one operand."""
+
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+"""The elementwise functions that compare two operands."""
+
+BINARY = (
+    *COMPARISONS,
+    *("add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "remainder", "mod", "fmod", "power"),
+    *("float_power", "arctan2", "hypot", "logaddexp", "logaddexp2", "copysign", "maximum", "minimum", "fmax", "fmin"),
+    *("logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    *("left_shift", "right_shift"),
+)
+"""The elementwise functions of two operands."""
+
+WITH_INITIAL = ("sum", "prod", "max", "min")
+"""The reductions that take an initial value."""
+
+WITH_WHERE = (*WITH_INITIAL, "mean", "var", "std", "any", "all")
+"""The reductions that take a mask."""
+
+REDUCTIONS = (*WITH_WHERE, "argmax", "argmin")
+
+_X = Operand("x", spec="spec")
+_WHERE = Operand("where", optional=True)
+_INITIAL = Operand("initial", optional=True)
+_SPACING = Operand("spacing", optional=True, repeated=True)
+_SEED = Operand("seed")
+_TARGETS = Operand("targets")
+_LAYERS = Operand("layers", repeated=True)
+_FACTORS = (Operand("lhs", spec="lhs_spec"), Operand("rhs", spec="rhs_spec"))
+
+_OF_X = "that of ``x``"
+_OF_OPERANDS = "that of the first operand of the result's shape"
+_OF_OTHERS = "that of the other operands, else the result's first axis, over all mesh axes"
+_OF_LAYERS = "that of each layer"
+
+
+def _elementwise(name: str, *operands: Operand) -> Function:
+    types, spec = type_rules.elementwise(name), _OF_OTHERS if len(operands) > 1 else Function.operand_spec
+    return Function(name, operands, {}, types, shape_rules.broadcast, _OF_OPERANDS, operand_spec=spec)
+
+
+def _reduction(name: str) -> Function:
+    operands = (_X, *[_WHERE] * (name in WITH_WHERE), *[_INITIAL] * (name in WITH_INITIAL))
+    parameters: dict[str, Any] = {"axis": None, "keepdims": False}
+    if name in ("sum", "prod", "mean"):
+        parameters["dtype"] = None
+    elif name in ("var", "std"):
+        parameters["ddof"] = 0
+    types, shapes, spec = type_rules.reduction(name), shape_rules.reduction, "that of ``x``, without the reduced axes"
+    return Function(name, operands, parameters, types, shapes, spec)
+
+
+def _like_x(name: str, *others: Operand, spec: str = _OF_X, **parameters: Any) -> Function:
+    return Function(name, (_X, *others), parameters, type_rules.as_operand(0), shape_rules.as_operand(0), spec)
+
+
+def _product(name: str, operands: tuple[Operand, ...], parameters: Mapping[str, Any], shapes: ShapeRule) -> Function:
+    spec = "the compiler's choice, or the one that the strategy produces"
+    return Function(name, operands, parameters, type_rules.product, shapes, spec, operand_spec="the kernel's choice")
+
+
+def _random(name: str, low: str, high: str, dtype: str) -> Function:
+    operands = _SEED, *(Operand(bound, optional=name != "randint") for bound in (low, high))
+    parameters = {"shape": REQUIRED, "dtype": dtype}
+    return Function(
+        name, operands, parameters, type_rules.requested, shape_rules.requested, "its first axis, over all mesh axes"
+    )
+
+
+def _network(name: str, shapes: ShapeRule, result_spec: str, *between: Operand, out_specs: bool = True) -> Function:
+    names = ("out_spec",) if out_specs else ()
+    return Function(name, (_X, *between, _LAYERS), {}, type_rules.common, shapes, result_spec, names)
+
+
+def _functions() -> Iterator[Function]:
+    for name in UNARY:
+        yield _elementwise(name, _X)
+    for name in BINARY:
+        yield _elementwise(name, _X, Operand("y", spec="y_spec"))
+    yield _elementwise("where", Operand("condition", "spec"), Operand("x", "x_spec"), Operand("y", "y_spec"))
+    bounds = Operand("min", "min_spec", optional=True), Operand("max", "max_spec", optional=True)
+    yield _elementwise("clip", _X, *bounds)
+    yield from map(_reduction, REDUCTIONS)
+
+    edges = Operand("prepend", optional=True), Operand("append", optional=True)
+    yield Function("diff", (_X, *edges), {"n": 1, "axis": -1}, type_rules.diff, shape_rules.diff, _OF_X)
+    yield _like_x("shift", Operand("fill", optional=True), shift=REQUIRED, axis=-1, mode="fill")
+    yield _like_x("roll", shift=REQUIRED, axis=None)
+    spaced = (_X, _SPACING)
+    parameters: dict[str, Any] = {"axis": None, "edge_order": 1}
+    yield Function("gradient", spaced, parameters, type_rules.derivative, shape_rules.gradient, _OF_X, ())
+    parameters = {"axes": None, "boundary": "periodic"}
+    yield Function("laplacian", spaced, parameters, type_rules.laplacian, shape_rules.as_operand(0), _OF_X)
+    parameters = {"axis": None, "dtype": None}
+    yield Function("cumsum", (_X,), parameters, type_rules.cumsum, shape_rules.cumsum, _OF_X)
+    parameters = {"mode": "full", "axis": -1}
+    yield Function("convolve", (_X, Operand("v")), parameters, type_rules.common, shape_rules.convolve, _OF_X)
+
+    parameters = {"transpose_lhs": False, "transpose_rhs": False, "preferred_element_type": None}
+    yield _product("matmul", _FACTORS, parameters, shape_rules.matmul)
+    arrays = (_FACTORS[0], Operand("rhs", "rhs_spec", optional=True), Operand("others", optional=True, repeated=True))
+    yield _product("einsum", arrays, {"subscripts": REQUIRED, "preferred_element_type": None}, shape_rules.einsum)
+    yield _product("collective_matmul", _FACTORS, {"axis_name": REQUIRED}, shape_rules.matmul)
+
+    yield _random("uniform", "low", "high", "float64")
+    yield _random("normal", "loc", "scale", "float64")
+    yield _random("randint", "low", "high", "int64")
+    types, shapes = type_rules.as_operand(1), shape_rules.as_operand(1)
+    yield Function("permutation", (_SEED, _X), {"axis": 0}, types, shapes, _OF_X)
+
+    yield _network("mlp_predict", shape_rules.mlp_predict, "that of the rows of ``x``")
+    yield _network("mlp_loss", shape_rules.scalar, "replicated", _TARGETS)
+    yield _network("mlp_gradient", shape_rules.mlp_gradient, _OF_LAYERS, _TARGETS, out_specs=False)
+    operands = _TARGETS, Operand("rate")
+    yield _network("mlp_sgd_step", shape_rules.mlp_sgd_step, _OF_LAYERS, *operands, out_specs=False)
+
+    yield _like_x("reshard")
+    yield _like_x("copy")
+    spec = "that of ``x``, axis by axis"
+    yield Function("transpose", (_X,), {"axes": None}, type_rules.as_operand(0), shape_rules.transpose, spec)
+
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType({function.name: function for function in _functions()})
+"""All functions, by name."""
