@@ -1,0 +1,132 @@
+"""The table of functions and the server's kernels agree."""
+
+import itertools
+
+import pytest
+
+from shardcall._src.functions.element_types import NAMED
+from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, REQUIRED, UNARY, WITH_INITIAL, WITH_WHERE
+from shardcall_server.errors import CallError
+from shardcall_server.kernels.kernel import REQUIRED as NO_DEFAULT
+from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.library import kernels
+
+KERNELS = {kernel.name: kernel for kernel in kernels()}
+SOME = ("bool", "int4", "uint8", "int32", "uint64", "float16", "bfloat16", "float64", "complex64")
+PAIRS = [(name, name) for name in NAMED] + list(itertools.permutations(SOME, 2))
+CUBE = (2, 3, 5)
+PAIR_SHAPES = [(CUBE, CUBE), (CUBE, (5,)), ((), CUBE), ((3, 1), (1, 4)), ((0, 1), (1, 2)), ((2,), (3,))]
+REDUCED = [{}, {"axis": 1}, {"axis": -1, "keepdims": True}, {"axis": (0, 2)}, {"axis": (0, -1), "keepdims": True}]
+LAYERS = (5, 4), (4,), (4, 2), (2,)
+
+CASES = {
+    "where": [(CUBE, (5,), ()), ((), (3, 1), (4,)), ((2,), (2,), (3,))],
+    "clip": [(CUBE, None, None), (CUBE, (), None), ((5,), None, CUBE), ((2,), (3,), ())],
+    "diff": [
+        (CUBE, None, None, {}),
+        (CUBE, None, (), {"n": 2, "axis": 0}),
+        (CUBE, (2, 4, 5), (), {"n": 3, "axis": 1}),
+        (CUBE, (), (), {"n": 0}),
+        ((3,), None, None, {"n": 9}),
+    ],
+    "shift": [(CUBE, None, {"shift": 1}), (CUBE, (), {"shift": (1, -2), "axis": (0, -1)})],
+    "roll": [(CUBE, {"shift": 4}), ((), {"shift": 1}), (CUBE, {"shift": (1, 2), "axis": (0, 0)})],
+    "gradient": [
+        (CUBE, {"axis": (0, 2)}),
+        ((3, 5), (), {}),
+        ((3, 5), (3,), (), {"edge_order": 2}),
+        (CUBE, {"axis": -1}),
+    ],
+    "laplacian": [(CUBE, {}), ((3, 5), (), {}), (CUBE, (), (), {"axes": (0, -1), "boundary": "zero"})],
+    "cumsum": [(CUBE, {}), (CUBE, {"axis": -2}), ((), {}), ((), {"axis": 0}), (CUBE, {"dtype": "complex128"})],
+    "convolve": [
+        (shape, (length,), {"mode": mode, "axis": axis})
+        for shape, axis in ((CUBE, -1), ((7,), 0))
+        for length in (1, 4, 9)
+        for mode in ("full", "same", "valid", 0, 1, 2)
+    ],
+    "matmul": [
+        *((lhs, rhs, {}) for lhs, rhs in (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((6, 1, 2, 3), (7, 3, 4)))),
+        ((3, 2), (4, 3), {"transpose_lhs": True, "transpose_rhs": True}),
+        ((2, 3), (3, 4), {"preferred_element_type": "complex128"}),
+        ((2, 3), (2, 3), {}),
+    ],
+    "einsum": [
+        (*shapes, {"subscripts": subscripts})
+        for subscripts, *shapes in (
+            ("ij,jk->ik", (2, 3), (3, 4)),
+            ("ij,jk", (2, 3), (1, 4)),
+            ("b a", (2, 3)),
+            ("...ii->...i", (6, 3, 3)),
+            ("i...,...i", (2, 7, 1), (5, 2)),
+            ("...,i...->...i", (1, 5), (2, 4, 5)),
+            ("ij,jk,kl->li", (2, 3), (3, 4), (4, 6)),
+            ("ij->", (2, 3)),
+        )
+    ],
+    "collective_matmul": [((2, 3), (3, 4), {"axis_name": "x"})],
+    "uniform": [((), (), (), {"shape": (2, 3)}), ((), None, None, {"shape": 5, "dtype": "float16"})],
+    "normal": [((), (), (), {"shape": ()}), ((), None, None, {"shape": (2, 0), "dtype": "complex64"})],
+    "randint": [((), (), (), {"shape": (2, 3)}), ((), (), (), {"shape": 4, "dtype": "uint8"})],
+    "permutation": [((), CUBE, {}), ((), CUBE, {"axis": -1})],
+    "mlp_predict": [((3, 5), *LAYERS, {})],
+    "mlp_loss": [((3, 5), (3, 2), *LAYERS, {})],
+    "mlp_gradient": [((3, 5), (3, 2), *LAYERS, {})],
+    "mlp_sgd_step": [((3, 5), (3, 2), (), *LAYERS, {})],
+    "reshard": [(CUBE, {}), ((), {})],
+    "copy": [(CUBE, {}), ((), {})],
+    "transpose": [(CUBE, {}), (CUBE, {"axes": (2, 0, -2)}), ((), {})],
+    **dict.fromkeys(UNARY, ((CUBE,), ((),))),
+    **dict.fromkeys(BINARY, PAIR_SHAPES),
+    **{
+        name: [(CUBE, each) for each in REDUCED if name in WITH_WHERE or not isinstance(each.get("axis"), tuple)]
+        for name in REDUCTIONS
+    },
+}
+for name in WITH_WHERE:
+    CASES[name] = [*CASES[name], ((), {}), ((0, 2), {"axis": 0}), (CUBE, (5,), *[()] * (name in WITH_INITIAL), {})]
+for name in ("sum", "prod", "mean"):
+    CASES[name] = [*CASES[name], *((CUBE, {"dtype": dtype}) for dtype in ("float32", "int64", "complex64"))]
+
+
+def test_the_table_has_the_signature_of_every_kernel():
+    assert set(FUNCTIONS) == set(KERNELS)
+    for name, function in FUNCTIONS.items():
+        kernel = KERNELS[name]
+        expected = [(info.name, info.optional, info.repeated) for info in kernel.operands]
+        assert [(o.name, o.optional, o.repeated) for o in function.operands] == expected
+        defaults = {info.name: REQUIRED if info.default is NO_DEFAULT else info.default for info in kernel.parameters}
+        assert dict(function.parameters) == defaults
+        for count in (len(kernel.operands), 5):
+            names = [info.name for info in kernel.operand_infos(count)]
+            assert [function.operand_name(i) for i in range(len(names))] == names
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_types_and_shapes_of_results_are_those_of_the_kernel(run, name):
+    """Of the calls that the kernel accepts; of elementwise functions and reductions both refuse the same types."""
+    function, accepted = FUNCTIONS[name], 0
+    asks_numpy = name in (*UNARY, *BINARY, "where", "clip", *REDUCTIONS)
+    for case in CASES[name]:
+        *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
+        for first, second in PAIRS if len(shapes) > 1 else [(each, each) for each in NAMED]:
+            names = [first, *[second] * (len(shapes) - 1)]
+            operands = [None if s is None else ArrayType(s, NAMED[n]) for s, n in zip(shapes, names, strict=True)]
+            full = {**function.parameters, **parameters}
+            try:
+                made = run.resolve(KERNELS[name], *operands, **parameters).problem.results
+            except CallError as error:
+                if asks_numpy and error.reason.name == "UNSUPPORTED_ELEMENT_TYPE" and error.field != "initial":
+                    with pytest.raises(TypeError):
+                        function.types([None if o is None else o.dtype for o in operands], full)
+                continue
+            accepted += 1
+            assert [result.shape for result in made] == list(function.shapes(shapes, full)), (shapes, parameters)
+            dtype = function.types([None if o is None else o.dtype for o in operands], full)
+            assert {result.dtype for result in made} == {dtype}, (first, second, parameters)
+    assert accepted
+
+
+def test_shapes_that_do_not_broadcast_are_refused():
+    with pytest.raises(ValueError, match=r"shapes \(2,\), \(3,\) do not broadcast"):
+        FUNCTIONS["add"].shapes([(2,), (3,)], {})
