@@ -567,7 +567,7 @@ class Transfer(_message.Message):
 
     @_builtins.property
     def spec(self) -> _mesh_pb2.PartitionSpec:
-        """How it is partitioned over that mesh, one entry per axis."""
+        """The partitioning over that mesh, one entry per axis."""
 
     def __init__(
         self,
