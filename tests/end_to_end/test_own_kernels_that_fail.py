@@ -21,14 +21,14 @@ def makes_too_little(problem, mesh):
     return lambda x: (x[:2],)
 
 class Own(Kernel):
-    version, summary, operands, parameters = 1, "Fails.", (OperandInfo("x", "Any."),), ()
+    version, summary, operands = 1, "Fails.", (OperandInfo("x", "Any."),)
 
     def __init__(self, build):
         self.name = build.__name__
         self.strategies = (Strategy("only", "The only one.", lambda problem: None, build),)
 
     def validate(self, operands, parameters):
-        return Signature({}, operands)
+        return Signature(None, operands)
 
     def default_out_specs(self, problem, strategy):
         return problem.in_specs

@@ -27,11 +27,11 @@ def build(problem, mesh):
 
 class Slow(own.Kernel):
     name, version, summary = "slow_to_compile", 1, "Its operand; its compilation waits for a file."
-    operands, parameters = (own.OperandInfo("x", "Any array."),), ()
+    operands = (own.OperandInfo("x", "Any array."),)
     strategies = (own.Strategy("only", "There is no other.", lambda problem: None, build),)
 
     def validate(self, operands, parameters):
-        return own.Signature({{}}, operands)
+        return own.Signature(None, operands)
 
     def default_out_specs(self, problem, strategy):
         return problem.in_specs

@@ -19,8 +19,9 @@ from shardcall_server.authoring.runner import Call, Runner, call, use_virtual_de
 from shardcall_server.compilation.program import Program, build_mesh
 from shardcall_server.compilation.resolve import AUTO, Resolved
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.kernel import Kernel, ParameterValue
+from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, Spec
+from shardcall_server.kernels.signature import ParameterValue
 
 use_virtual_devices()
 

@@ -134,7 +134,7 @@ def test_a_result_split_otherwise_is_left_to_the_compiler(run, values, same):
 def test_modes_have_numpys_numbers(run, values):
     x, v = values.normal((9,)), values.normal((4,))
     for mode in (0, 1, 2):
-        named = run.resolve(CONVOLVE, x, v, mode=mode).problem.parameters["mode"]
+        named = run.resolve(CONVOLVE, x, v, mode=mode).problem.parameters.mode
         np.testing.assert_array_equal(np.convolve(x, v, named), np.convolve(x, v, mode))
 
 

@@ -209,7 +209,7 @@ def test_only_totals_move(run):
 def test_auto_flattens_any_layout(run):
     x = ArrayType((64, 32), np.dtype(np.float64))
     rows = run.resolve(CUMSUM, x, mesh={"x": 8})
-    assert (rows.strategy.name, rows.problem.parameters["axis"]) == ("block_scan", None)
+    assert (rows.strategy.name, rows.problem.parameters.axis) == ("block_scan", None)
     both = run.resolve(CUMSUM, x, mesh={"a": 4, "b": 2}, in_specs=[("a", "b")])
     assert both.strategy.name == "gspmd"
     assert "the first axis alone" in both.reason

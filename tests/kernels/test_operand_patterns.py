@@ -10,9 +10,9 @@ import pytest
 
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels.kernel import REQUIRED
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.library import kernels
+from shardcall_server.kernels.signature import REQUIRED
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
 NEEDED = {"shift": 1, "subscripts": "ij,jk", "axis_name": "x", "shape": (3,)}

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ from shardcall_server.authoring import (
     CallError,
     Kernel,
     OperandInfo,
+    ParameterInfo,
     Reason,
     Reproducibility,
     Signature,
@@ -20,7 +22,10 @@ from shardcall_server.authoring import (
     any_element,
     check,
     fit,
+    integer,
 )
+from shardcall_server.authoring.runner import call
+from shardcall_server.compilation.keys import Platform, kernel_key
 
 MESHES = [{"x": 3}]
 X = np.arange(10.0).reshape(5, 2)
@@ -31,11 +36,11 @@ def kernel(build, refusal=lambda problem: None, promised=lambda x: x, checks=())
 
     class Made(Kernel):
         name, version, summary = "made", 1, "Made for a test."
-        operands, parameters = (OperandInfo("x", "Any array."),), ()
+        operands = (OperandInfo("x", "Any array."),)
         strategies = (Strategy("only", "Only.", refusal, build),)
 
         def validate(self, operands, parameters):
-            return Signature({}, (promised(operands[0]),), checks)
+            return Signature(None, (promised(operands[0]),), checks)
 
     return Made()
 
@@ -117,6 +122,31 @@ def test_a_kernel_may_refuse_values():
     with pytest.raises(CallError, match="x is negative") as refused:
         check(roots, np.sqrt, -X, meshes=MESHES)
     assert (refused.value.reason, refused.value.field) == (Reason.INVALID_VALUE, "x")
+
+
+def test_a_kernel_reads_its_parameters_from_its_dataclass():
+    @dataclass(frozen=True)
+    class Parameters:
+        factor: int
+
+    class Scaled(Kernel[Parameters]):
+        name, version, summary = "scaled", 1, "Made for a test."
+        operands = (OperandInfo("x", "Any array."),)
+        parameters = (ParameterInfo("factor", "An integer.", 2),)
+        strategies = (Strategy("only", "Only.", lambda problem: None, lambda problem, mesh: scale(problem)),)
+
+        def validate(self, operands, parameters):
+            return Signature(Parameters(integer(parameters, "factor")), (operands[0],))
+
+    def scale(problem):
+        return lambda x: (fit(problem.parameters.factor * x, problem.padded_result()),)
+
+    check(Scaled(), lambda x: 2 * x, X, meshes=MESHES)
+    check(Scaled(), lambda x, factor: factor * x, X, meshes=MESHES, factor=3)
+    key = kernel_key(call(Scaled(), X, mesh={"x": 3}).resolve(), Platform("cpu", "", ""))
+    assert key.parameters == (("factor", "2"),)
+    with pytest.raises(CallError, match="factor=True is of type bool; factor is an integer"):
+        check(Scaled(), lambda x, factor: x, X, meshes=MESHES, factor=True)
 
 
 def test_a_check_without_its_flag_is_found():

@@ -7,20 +7,18 @@ Every name here keeps its meaning from one release to the next. A kernel registe
 from shardcall_server.authoring.check import Report, check
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.blocks import fit, mask_from, partition_spec
-from shardcall_server.kernels.kernel import (
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, split
+from shardcall_server.kernels.parameters import boolean, integer, number, text
+from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import (
     REQUIRED,
-    Kernel,
     OperandInfo,
     ParameterInfo,
     ParameterValue,
-    Problem,
-    Program,
     Signature,
-    Strategy,
     ValueCheck,
 )
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, split
-from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.value_checks import any_element
 
 __all__ = [
@@ -42,10 +40,15 @@ __all__ = [
     "Strategy",
     "ValueCheck",
     "any_element",
+    "boolean",
     "check",
     "fit",
+    "integer",
     "mask_from",
+    "number",
     "partition_spec",
     "replicated",
+    "required",
     "split",
+    "text",
 ]

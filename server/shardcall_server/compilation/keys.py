@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from shardcall_server.compilation.resolve import AUTO, Resolved
 from shardcall_server.kernels.layout import format_spec
@@ -85,9 +85,10 @@ class Platform:
 def kernel_key(resolved: Resolved, platform: Platform) -> KernelKey:
     """The key of a resolved call."""
     problem = resolved.problem
+    parameters = {} if problem.parameters is None else asdict(problem.parameters)
     return KernelKey(
         kernel=f"{resolved.kernel.name} {resolved.kernel.version}",
-        parameters=tuple((name, repr(value)) for name, value in sorted(problem.parameters.items())),
+        parameters=tuple((name, repr(value)) for name, value in sorted(parameters.items())),
         operands=tuple("absent" if operand is None else str(operand) for operand in problem.operands),
         mesh=str(problem.mesh),
         device_ids=",".join(map(str, resolved.device_ids)),

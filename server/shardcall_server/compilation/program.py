@@ -17,9 +17,10 @@ from shardcall_server.compilation.analysis import overflowing_axis
 from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.element_types import held_type
-from shardcall_server.kernels.kernel import Problem, ValueCheck
+from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape, replicated
+from shardcall_server.kernels.signature import ValueCheck
 
 
 class BuildError(Exception):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.element_types import NAMED
-from shardcall_server.kernels.kernel import ParameterInfo, ParameterValue
 from shardcall_server.kernels.parameters import text
+from shardcall_server.kernels.signature import ParameterInfo, ParameterValues
 
 PREFERRED = ParameterInfo(
     "preferred_element_type",
@@ -19,7 +17,7 @@ PREFERRED = ParameterInfo(
 )
 
 
-def preferred_type(parameters: Mapping[str, ParameterValue], common: np.dtype) -> np.dtype:
+def preferred_type(parameters: ParameterValues, common: np.dtype) -> np.dtype:
     """The element type of a product whose factors meet in ``common``.
 
     Raises:

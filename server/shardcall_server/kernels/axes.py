@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.kernel import ParameterValue
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.parameters import integer
+from shardcall_server.kernels.signature import ParameterValues
 
 
 def axis(name: str, value: int, ndim: int, operand: str = "x") -> int:
@@ -40,7 +38,7 @@ def axis_of(x: ArrayType, value: int, kernel: str) -> int:
     return axis("axis", value, x.ndim)
 
 
-def axes(parameters: Mapping[str, ParameterValue], name: str, ndim: int) -> tuple[int, ...]:
+def axes(parameters: ParameterValues, name: str, ndim: int) -> tuple[int, ...]:
     """The axes that a parameter names, counted from the first, in their order; all of them for None.
 
     Raises:

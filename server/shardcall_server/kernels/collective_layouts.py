@@ -15,10 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
-from shardcall_server.kernels.kernel import Problem
+from shardcall_server.kernels.kernel import Problem, required
 from shardcall_server.kernels.layout import MeshAxes, Spec, format_spec, split
+
+
+@dataclass(frozen=True)
+class CollectiveMatMulParameters:
+    """The parameters of `collective_matmul`."""
+
+    axis_name: str
 
 
 @dataclass(frozen=True)
@@ -59,20 +65,20 @@ class Layout:
         return m, k, n
 
 
-def layouts(problem: Problem, *, gather: bool) -> tuple[Layout, ...]:
+def layouts(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> tuple[Layout, ...]:
     """The layouts that the operands' specs allow, the preferred one first; none where `misfit` tells why."""
-    lhs, rhs = (cast(Spec, spec) for spec in problem.in_specs)
-    axis_name = cast(str, problem.parameters["axis_name"])
+    lhs, rhs = map(required, problem.in_specs)
+    axis_name = problem.parameters.axis_name
     if _unlike(lhs, rhs, axis_name):
         return ()
     found = _gathering(lhs, rhs, axis_name) if gather else _scattering(lhs, rhs, axis_name)
     return tuple(layout for layout in found if not set(layout.result[0]) & set(layout.result[1]))
 
 
-def misfit(problem: Problem, *, gather: bool) -> str | None:
+def misfit(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> str | None:
     """Why no layout serves a problem, as a clause; None where one does."""
-    lhs, rhs = (cast(Spec, spec) for spec in problem.in_specs)
-    axis_name, wanted = cast(str, problem.parameters["axis_name"]), problem.out_specs[0]
+    lhs, rhs = map(required, problem.in_specs)
+    axis_name, wanted = problem.parameters.axis_name, problem.out_specs[0]
     served = layouts(problem, gather=gather)
     given = f"given are lhs {format_spec(lhs)}, rhs {format_spec(rhs)}"
     if served:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import cast
 
 import jax
 
@@ -12,33 +10,27 @@ from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels import collective_products as bodies
 from shardcall_server.kernels import element_types, products
 from shardcall_server.kernels.blocks import fit, mask_from, partition_spec
-from shardcall_server.kernels.collective_layouts import layouts, misfit, served_by, without
+from shardcall_server.kernels.collective_layouts import CollectiveMatMulParameters, layouts, misfit, served_by, without
 from shardcall_server.kernels.collective_products import Body, Product
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import MeshAxes, OperandTypes, Specs
 from shardcall_server.kernels.parameters import text
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.rings import Ring
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 _SCATTERING = ("psum_scatter", "psum_scatter_ring", "psum_scatter_bidirectional_ring")
 
 
-def _build(problem: Problem, mesh: jax.sharding.Mesh, *, body: Body, gather: bool) -> Program:
+def _build(
+    problem: Problem[CollectiveMatMulParameters], mesh: jax.sharding.Mesh, *, body: Body, gather: bool
+) -> Program:
     if program := products.empty_sum(problem):
         return program
     (result,), wanted = problem.results, problem.out_specs[0]
     layout = next(fitting for fitting in layouts(problem, gather=gather) if fitting.result == wanted)
     ring = Ring(layout.axis_name, problem.mesh.size([layout.axis_name]))
-    (rows, contracting), (_, columns) = (cast(ArrayType, operand).shape for operand in problem.operands)
+    (rows, contracting), (_, columns) = (required(operand).shape for operand in problem.operands)
     m, k, n = layout.padded(rows, contracting, columns, problem.mesh)
 
     def masked(block: jax.Array, axis: int, names: tuple[str, ...]) -> jax.Array:
@@ -71,7 +63,7 @@ def _strategy(name: str, documentation: str, body: Body) -> Strategy:
     )
 
 
-class CollectiveMatMul(Kernel):
+class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
     """The product of two matrices along one mesh axis, overlapping products and the travel of blocks.
 
     ``r[i, j] = Σₖ lhs[i, k] · rhs[k, j]``, as ``np.matmul(lhs, rhs)``, of type ``np.result_type(lhs, rhs)``; sums are
@@ -138,7 +130,7 @@ class CollectiveMatMul(Kernel):
         ),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[CollectiveMatMulParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
@@ -146,7 +138,7 @@ class CollectiveMatMul(Kernel):
                 and an axis_name that is no string.
         """
         axis_name = text(parameters, "axis_name")
-        lhs, rhs = (cast(ArrayType, operand) for operand in operands)
+        lhs, rhs = map(required, operands)
         for name, operand in (("lhs", lhs), ("rhs", rhs)):
             if operand.ndim != 2:
                 raise CallError(
@@ -154,16 +146,16 @@ class CollectiveMatMul(Kernel):
                     f"{name} is {shorten(str(operand))}, of rank {operand.ndim}; give a matrix, or call matmul",
                     field=name,
                 )
-        return Signature({"axis_name": axis_name}, (products.product_type(lhs, rhs),))
+        return Signature(CollectiveMatMulParameters(axis_name), (products.product_type(lhs, rhs),))
 
     def default_in_specs(
         self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
+        operands: OperandTypes,
+        parameters: CollectiveMatMulParameters,
+        in_specs: Specs,
         mesh: MeshAxes,
         strategy: str,
-    ) -> tuple[Spec | None, ...]:
+    ) -> Specs:
         """Fills in unset specs so that one operand is split over ``axis_name`` and the contracting axes meet.
 
         lhs by rows if it is unset, rhs whole if lhs is split over ``axis_name`` and else by columns; for sums, and for
@@ -172,7 +164,7 @@ class CollectiveMatMul(Kernel):
         Raises:
             CallError: for an axis_name that the mesh does not have.
         """
-        axis_name = cast(str, parameters["axis_name"])
+        axis_name = parameters.axis_name
         if axis_name not in mesh.names:
             raise CallError(
                 Reason.INVALID_PARAMETER,
@@ -184,7 +176,7 @@ class CollectiveMatMul(Kernel):
         if lhs is None and rhs is None:
             lhs = ((), (axis_name,)) if strategy in _SCATTERING else ((axis_name,), ())
         if lhs is None:
-            (contracting, _) = cast(Spec, rhs)
+            (contracting, _) = required(rhs)
             sums = strategy in _SCATTERING or (strategy == "auto" and axis_name in contracting)
             lhs = ((), contracting) if sums else ((axis_name,), without(contracting, axis_name))
         if rhs is None:
@@ -194,24 +186,24 @@ class CollectiveMatMul(Kernel):
             rhs = (contracting if sums else without(contracting, axis_name), columns)
         return lhs, rhs
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem[CollectiveMatMulParameters], strategy: str) -> Specs:
         """What the strategy makes of these operands; of both rows and columns to be gathered, the rows of lhs are."""
         made = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
         return (problem.out_specs[0] or (made[0] if made else None),)
 
-    def is_quick(self, problem: Problem) -> bool:
+    def is_quick(self, problem: Problem[CollectiveMatMulParameters]) -> bool:
         """Up to some 10¹¹ operations, a second or so of one processor."""
-        (rows, contracting), (_, columns) = (cast(ArrayType, operand).shape for operand in problem.operands)
+        (rows, contracting), (_, columns) = (required(operand).shape for operand in problem.operands)
         return 2 * rows * contracting * columns <= products.QUICK_FLOPS
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
+    def choose(self, problem: Problem[CollectiveMatMulParameters]) -> tuple[str, str]:
         """``psum_scatter`` where the contracting axis is split over ``axis_name`` in both, else ``all_gather``.
 
         Raises:
             CallError: for layouts that neither serves.
         """
-        axis_name = cast(str, problem.parameters["axis_name"])
-        lhs, rhs = (cast(Spec, spec) for spec in problem.in_specs)
+        axis_name = problem.parameters.axis_name
+        lhs, rhs = map(required, problem.in_specs)
         sums = all(axis_name in names for names in (lhs[1], rhs[0]))
         why = misfit(problem, gather=not sums)
         if why is None and sums:

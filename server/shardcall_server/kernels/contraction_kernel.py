@@ -10,18 +10,19 @@ from dataclasses import replace
 from shardcall_server.kernels import gathered_products, partial_sums, products
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, Meeting
 from shardcall_server.kernels.kernel import Kernel, Problem
-from shardcall_server.kernels.layout import MeshAxes, Spec
+from shardcall_server.kernels.layout import MeshAxes, Spec, Specs
+from shardcall_server.kernels.signature import ParametersT
 
 
-class ContractionKernel(Kernel):
+class ContractionKernel(Kernel[ParametersT]):
     """A kernel that computes a `Contraction`."""
 
     @staticmethod
     @abstractmethod
-    def contraction_of(problem: Problem) -> Contraction:
+    def contraction_of(problem: Problem[ParametersT]) -> Contraction:
         """How the kernel understands a problem."""
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem[ParametersT], strategy: str) -> Specs:
         """What the explicit strategies make; ``gspmd`` leaves the result's spec to the compiler."""
         if problem.out_specs[0] is not None or strategy == "gspmd":
             return problem.out_specs
@@ -30,11 +31,11 @@ class ContractionKernel(Kernel):
             return (gathered_products.result_spec(problem, contraction),)
         return (partial_sums.default_out_spec(problem, contraction, strategy),)
 
-    def is_quick(self, problem: Problem) -> bool:
+    def is_quick(self, problem: Problem[ParametersT]) -> bool:
         """Up to some 10¹¹ operations, a second or so of one processor."""
         return 2 * math.prod(self.contraction_of(problem).sizes.values()) <= products.QUICK_FLOPS
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
+    def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
         """``psum_scatter`` or ``psum`` where they serve, else ``all_gather``, else ``gspmd``."""
         contraction = self.contraction_of(problem)
         meeting = Meeting.of(problem, contraction)

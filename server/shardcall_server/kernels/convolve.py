@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -18,25 +16,31 @@ from shardcall_server.kernels import element_types
 from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.blocks import fit, index_type, pad_axis, partition_spec, rows
 from shardcall_server.kernels.exchange import Exchange, SplitAxis
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
+from shardcall_server.kernels.kernel import Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import (
+    ArrayType,
+    OperandTypes,
+    block_shape,
+    format_spec,
 )
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, replicated
 from shardcall_server.kernels.parameters import integer, text
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.stencils import StencilKernel
 
 MODES = ("full", "same", "valid")
 NUMBERED = ("valid", "same", "full")
 """The modes in the order of NumPy's numbers for them."""
 MAX_UNROLLED = 32
 """The longest window whose products are written out; a longer one is a loop, so that compile time is bounded."""
+
+
+@dataclass(frozen=True)
+class ConvolveParameters:
+    """The parameters of `Convolve`."""
+
+    mode: str
+    axis: int
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,11 @@ class Window:
         return Window(axis, rows, length, start, count)
 
     @staticmethod
-    def of_problem(problem: Problem) -> Window:
+    def of_problem(problem: Problem[ConvolveParameters]) -> Window:
         """The window of a problem."""
-        x, v = (cast(ArrayType, operand) for operand in problem.operands)
-        axis = cast(int, problem.parameters["axis"])
-        return Window.of(x.shape[axis], v.shape[0], cast(str, problem.parameters["mode"]), axis)
+        x, v = map(required, problem.operands)
+        axis = problem.parameters.axis
+        return Window.of(x.shape[axis], v.shape[0], problem.parameters.mode, axis)
 
 
 MAX_QUICK = 1 << 10
@@ -125,7 +129,7 @@ def _whole(x: jax.Array, v: jax.Array, window: Window, dtype: np.dtype) -> jax.A
     return windowed(pad_axis(x, window.axis, before, after), v, window.start, window, dtype)
 
 
-def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _gspmd(problem: Problem[ConvolveParameters], mesh: jax.sharding.Mesh) -> Program:
     del mesh
     window, (result,) = Window.of_problem(problem), problem.results
 
@@ -154,9 +158,9 @@ class Halo:
     block: int
 
     @staticmethod
-    def of(problem: Problem, window: Window) -> Halo:
+    def of(problem: Problem[ConvolveParameters], window: Window) -> Halo:
         """The halo of a problem whose result is split as x is."""
-        x, spec, mesh = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0]), problem.mesh
+        x, spec, mesh = required(problem.operands[0]), required(problem.in_specs[0]), problem.mesh
         along = SplitAxis.of(x, spec, window.axis, mesh)
         block = block_shape(problem.results[0].shape, spec, mesh)[window.axis]
         # The first row that each device needs, as its block of x counts.
@@ -168,8 +172,8 @@ class Halo:
         return Halo(along, exchange, tuple(row + left for row in first), block)
 
 
-def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    spec, window = cast(Spec, problem.in_specs[0]), Window.of_problem(problem)
+def _halo(problem: Problem[ConvolveParameters], mesh: jax.sharding.Mesh) -> Program:
+    spec, window = required(problem.in_specs[0]), Window.of_problem(problem)
     mapped = jax.shard_map(
         partial(_halo_block, window=window, halo=Halo.of(problem, window), dtype=problem.results[0].dtype),
         mesh=mesh,
@@ -189,8 +193,8 @@ def _halo_block(block: jax.Array, v: jax.Array, window: Window, halo: Halo, dtyp
     return windowed(needed, v, first, window, dtype)
 
 
-def _halo_refusal(problem: Problem) -> str | None:
-    spec, out_spec = cast(Spec, problem.in_specs[0]), problem.out_specs[0]
+def _halo_refusal(problem: Problem[ConvolveParameters]) -> str | None:
+    spec, out_spec = required(problem.in_specs[0]), problem.out_specs[0]
     if out_spec is None or out_spec == spec:
         return None
     return (
@@ -199,7 +203,7 @@ def _halo_refusal(problem: Problem) -> str | None:
     )
 
 
-def _mode(parameters: Mapping[str, ParameterValue]) -> str:
+def _mode(parameters: ParameterValues) -> str:
     """A mode by its name, or by NumPy's number of it."""
     given = parameters["mode"]
     if isinstance(given, int) and not isinstance(given, bool):
@@ -218,7 +222,7 @@ def _mode(parameters: Mapping[str, ParameterValue]) -> str:
     return mode
 
 
-class Convolve(Kernel):
+class Convolve(StencilKernel[ConvolveParameters]):
     """The convolution with a window along an axis, as `numpy.convolve` of every row.
 
     ``r[i] = sum over k of v[k] * x[i - k]`` along ``axis``, what lies outside ``x`` left out:
@@ -263,14 +267,14 @@ class Convolve(Kernel):
         ),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ConvolveParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for a scalar x, a v that is not of rank 1, an axis out of range, an unknown mode, an axis or a
                 v without elements, and element types that do not meet.
         """
-        x, v = (cast(ArrayType, operand) for operand in operands)
+        x, v = map(required, operands)
         mode, axis = _mode(parameters), axis_of(x, integer(parameters, "axis"), "convolve")
         if v.ndim != 1:
             raise CallError(
@@ -286,34 +290,18 @@ class Convolve(Kernel):
         dtype = element_types.common_type(("x", "v"), (x, v))
         count = Window.of(x.shape[axis], v.shape[0], mode, axis).count
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-        return Signature({"mode": mode, "axis": axis}, (ArrayType(shape, dtype),))
+        return Signature(ConvolveParameters(mode, axis), (ArrayType(shape, dtype),))
 
-    def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
-        """Fills in unset specs: x by rows over all mesh axes, v replicated."""
-        x = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
-        return (*x, replicated(1) if in_specs[1] is None else in_specs[1])
-
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
-        """Splits the result as x is."""
-        return (problem.in_specs[0] if problem.out_specs[0] is None else problem.out_specs[0],)
-
-    def is_quick(self, problem: Problem) -> bool:
+    def is_quick(self, problem: Problem[ConvolveParameters]) -> bool:
         """As long as v is short: every row of the result is a sum of as many products."""
-        (weights,) = cast(ArrayType, problem.operands[1]).shape
+        (weights,) = required(problem.operands[1]).shape
         return weights <= MAX_QUICK and problem.results[0].nbytes * weights <= MAX_QUICK_BYTES
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
+    def choose(self, problem: Problem[ConvolveParameters]) -> tuple[str, str]:
         """``halo`` where the result is split as x is, else ``gspmd``."""
         if why := _halo_refusal(problem):
             return "gspmd", f"halo cannot: {why}"
-        axis = cast(int, problem.parameters["axis"])
-        if not (names := cast(Spec, problem.in_specs[0])[axis]):
+        axis = problem.parameters.axis
+        if not (names := required(problem.in_specs[0])[axis]):
             return "halo", f"axis {axis} is not split, so nothing moves"
         return "halo", f"axis {axis} is split over {', '.join(names)}; only the rows beside its blocks move"

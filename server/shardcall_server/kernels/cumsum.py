@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -15,24 +14,24 @@ from jax import lax
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import fit, partition_spec
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, Spec, block_shape, format_spec
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import ArrayType, OperandTypes, Specs, block_shape, format_spec
 from shardcall_server.kernels.ordering import is_nonzero
 from shardcall_server.kernels.parameters import element_type, integer
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.scan import running_sum, total, tree_sum
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 MAX_UNROLLED = 64
 """The devices up to which the sum of their totals is written out."""
+
+
+@dataclass(frozen=True)
+class CumSumParameters:
+    """The parameters of `CumSum`: the axis, None to flatten x, and the name of the result's element type."""
+
+    axis: int | None
+    dtype: str
 
 
 def _widen(x: jax.Array, dtype: np.dtype) -> jax.Array:
@@ -46,10 +45,10 @@ def _narrow(sums: jax.Array, dtype: np.dtype) -> jax.Array:
     return sums != 0 if dtype == np.bool_ else element_types.narrow(sums, dtype)
 
 
-def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _gspmd(problem: Problem[CumSumParameters], mesh: jax.sharding.Mesh) -> Program:
     del mesh
-    (result,), axis = problem.results, cast("int | None", problem.parameters["axis"])
-    x_type = cast(ArrayType, problem.operands[0])
+    (result,), axis = problem.results, problem.parameters.axis
+    x_type = required(problem.operands[0])
 
     def program(x: jax.Array) -> tuple[jax.Array]:
         if axis is None or not x_type.ndim:
@@ -60,8 +59,8 @@ def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     return program
 
 
-def _block_scan(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    spec, axis = cast(Spec, problem.in_specs[0]), cast("int | None", problem.parameters["axis"])
+def _block_scan(problem: Problem[CumSumParameters], mesh: jax.sharding.Mesh) -> Program:
+    spec, axis = required(problem.in_specs[0]), problem.parameters.axis
     flat = axis is None
     body = partial(
         _scan_block,
@@ -122,11 +121,11 @@ def _sum_before(totals: jax.Array, device: jax.Array) -> jax.Array:
     return before
 
 
-def _block_scan_refusal(problem: Problem) -> str | None:
-    x, spec, out_spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0]), problem.out_specs[0]
+def _block_scan_refusal(problem: Problem[CumSumParameters]) -> str | None:
+    x, spec, out_spec = required(problem.operands[0]), required(problem.in_specs[0]), problem.out_specs[0]
     if not x.ndim:
         return "x is a scalar, and it serves arrays of one axis or more"
-    if problem.parameters["axis"] is not None:
+    if problem.parameters.axis is not None:
         if out_spec is None or out_spec == spec:
             return None
         return (
@@ -151,7 +150,7 @@ def _block_scan_refusal(problem: Problem) -> str | None:
     return None
 
 
-class CumSum(Kernel):
+class CumSum(Kernel[CumSumParameters]):
     """The running sum along an axis, as `numpy.cumsum`.
 
     ``r[i] = x[0] + … + x[i]`` along ``axis``, or along the flattened ``x`` where ``axis`` is None:
@@ -197,37 +196,37 @@ class CumSum(Kernel):
         ),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[CumSumParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for an axis out of range, and an element type that is none or that x does not become.
         """
-        x = cast(ArrayType, operands[0])
+        x = required(operands[0])
         dtype = _result_type(x, parameters)
         if parameters["axis"] is None and x.ndim > 1:
-            return Signature({"axis": None, "dtype": dtype.name}, (ArrayType((math.prod(x.shape),), dtype),))
+            return Signature(CumSumParameters(None, dtype.name), (ArrayType((math.prod(x.shape),), dtype),))
         axis = 0 if parameters["axis"] is None else _check_axis(x, integer(parameters, "axis"))
-        return Signature({"axis": axis, "dtype": dtype.name}, (ArrayType(x.shape or (1,), dtype),))
+        return Signature(CumSumParameters(axis, dtype.name), (ArrayType(x.shape or (1,), dtype),))
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem[CumSumParameters], strategy: str) -> Specs:
         """Splits the result as x is; a flattened one as the strategy makes it."""
-        (spec,), x_spec = problem.out_specs, cast(Spec, problem.in_specs[0])
-        if spec is None and problem.parameters["axis"] is not None:
+        (spec,), x_spec = problem.out_specs, required(problem.in_specs[0])
+        if spec is None and problem.parameters.axis is not None:
             return (x_spec or ((),),)
         return (spec,)
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
+    def choose(self, problem: Problem[CumSumParameters]) -> tuple[str, str]:
         """``block_scan`` where it serves, else ``gspmd``."""
         if why := _block_scan_refusal(problem):
             return "gspmd", f"block_scan cannot: {why}"
-        names = cast(Spec, problem.in_specs[0])[cast("int | None", problem.parameters["axis"]) or 0]
+        names = required(problem.in_specs[0])[problem.parameters.axis or 0]
         if not names:
             return "block_scan", "the axis is not split, so nothing moves"
         return "block_scan", f"the axis is split over {', '.join(names)}; only the totals of its blocks move"
 
 
-def _result_type(x: ArrayType, parameters: Mapping[str, ParameterValue]) -> np.dtype:
+def _result_type(x: ArrayType, parameters: ParameterValues) -> np.dtype:
     if parameters["dtype"] is None:
         return np.cumsum(np.empty(0, x.dtype)).dtype
     dtype = element_type(parameters, "dtype")

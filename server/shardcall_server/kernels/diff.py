@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -14,27 +13,29 @@ from shardcall_server.kernels import element_types
 from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit, partition_spec, rows
-from shardcall_server.kernels.halo import MAX_UNROLLED, Geometry, differences, edge_rows, halo_block, whole_block
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
+from shardcall_server.kernels.halo import (
+    MAX_UNROLLED,
+    DiffParameters,
+    Geometry,
+    differences,
+    edge_rows,
+    halo_block,
+    whole_block,
 )
+from shardcall_server.kernels.kernel import Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import (
     ArrayType,
     MeshAxes,
-    Spec,
+    OperandTypes,
+    Specs,
     format_spec,
     padded_shape,
     replicated,
 )
 from shardcall_server.kernels.parameters import integer
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.stencils import StencilKernel
 
 MAX_ORDER = 1024
 """The highest order that is computed: above it a binomial coefficient exceeds float64's range."""
@@ -43,11 +44,11 @@ MAX_DISTANCE = 4
 """How many blocks away ``halo`` fetches rows from; beyond, a device would hold most of x."""
 
 
-def _edges(problem: Problem, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+def _edges(problem: Problem[DiffParameters], arrays: Sequence[jax.Array]) -> list[jax.Array]:
     """Prepend and append as arrays of the result's type and x's padded shape across the axis."""
-    axis, dtype = cast(int, problem.parameters["axis"]), problem.results[0].dtype
+    axis, dtype = problem.parameters.axis, problem.results[0].dtype
     x, *edges = problem.operands
-    shape = padded_shape(cast(ArrayType, x).shape, cast(Spec, problem.in_specs[0]), problem.mesh)
+    shape = padded_shape(required(x).shape, required(problem.in_specs[0]), problem.mesh)
     present = iter(arrays[1:])
     result = []
     for edge in edges:
@@ -60,19 +61,19 @@ def _edges(problem: Problem, arrays: Sequence[jax.Array]) -> list[jax.Array]:
     return result
 
 
-def _is_trivial(problem: Problem) -> bool:
-    return problem.parameters["n"] == 0 or 0 in problem.results[0].shape
+def _is_trivial(problem: Problem[DiffParameters]) -> bool:
+    return problem.parameters.n == 0 or 0 in problem.results[0].shape
 
 
-def _trivial(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _trivial(problem: Problem[DiffParameters], mesh: jax.sharding.Mesh) -> Program:
     (result,), shape = problem.results, problem.padded_result()
-    if problem.parameters["n"] == 0:
+    if problem.parameters.n == 0:
         specs = problem.in_specs[0], problem.out_specs[0]
         return lambda x, *_: (moved(lambda bits: fit(bits, shape), x, mesh=mesh, specs=specs),)
     return lambda *_: (jnp.zeros(shape, result.dtype),)
 
 
-def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _gspmd(problem: Problem[DiffParameters], mesh: jax.sharding.Mesh) -> Program:
     if _is_trivial(problem):
         return _trivial(problem, mesh)
     (result,), g = problem.results, Geometry.of(problem)
@@ -89,10 +90,10 @@ def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     return program
 
 
-def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _halo(problem: Problem[DiffParameters], mesh: jax.sharding.Mesh) -> Program:
     if _is_trivial(problem):
         return _trivial(problem, mesh)
-    g, spec = Geometry.of(problem), cast(Spec, problem.in_specs[0])
+    g, spec = Geometry.of(problem), required(problem.in_specs[0])
     across = tuple(() if i == g.axis else names for i, names in enumerate(spec))
     body = jax.shard_map(
         partial(halo_block, g=g, dtype=problem.results[0].dtype),
@@ -103,8 +104,8 @@ def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     return lambda *operands: (body(operands[0], *_edges(problem, operands)),)
 
 
-def _halo_refusal(problem: Problem) -> str | None:
-    spec, out_spec = cast(Spec, problem.in_specs[0]), problem.out_specs[0]
+def _halo_refusal(problem: Problem[DiffParameters]) -> str | None:
+    spec, out_spec = required(problem.in_specs[0]), problem.out_specs[0]
     if out_spec is not None and out_spec != spec:
         return (
             f"x is split as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
@@ -121,7 +122,7 @@ def _halo_refusal(problem: Problem) -> str | None:
     return None
 
 
-class Diff(Kernel):
+class Diff(StencilKernel[DiffParameters]):
     """The n-th discrete difference along an axis, as `numpy.diff`.
 
     With e the rows of ``prepend``, ``x`` and ``append`` one after the other, order 1 is
@@ -169,19 +170,19 @@ class Diff(Kernel):
         ),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[DiffParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for a scalar x, an axis or order out of range, edges that do not fit x, and element types
                 that do not meet.
         """
-        x = cast(ArrayType, operands[0])
+        x = required(operands[0])
         n, axis = integer(parameters, "n"), integer(parameters, "axis")
         if n < 0:
             raise CallError(Reason.INVALID_PARAMETER, f"n={n} is negative; the order n is 0 or more", field="n")
         if n == 0:  # NumPy returns x and looks at nothing else
-            return Signature({"n": 0, "axis": 0}, (x,))
+            return Signature(DiffParameters(0, 0), (x,))
         axis = axis_of(x, axis, "diff")
         rows = x.shape[axis]
         _, prepend, append = operands
@@ -201,36 +202,27 @@ class Diff(Kernel):
                 field="n",
             )
         # All orders that leave nothing are one program.
-        return Signature({"n": n if left else max(1, rows), "axis": axis}, (ArrayType(shape, dtype),))
+        return Signature(DiffParameters(n if left else max(1, rows), axis), (ArrayType(shape, dtype),))
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: DiffParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """Fills in unset specs: x by rows over all mesh axes, the edges as x but not split along the axis."""
         x, *edges = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy) + tuple(
             in_specs[1:]
         )
-        axis = cast(int, parameters["axis"])
-        across = tuple(() if i == axis else names for i, names in enumerate(cast(Spec, x)))
+        axis = parameters.axis
+        across = tuple(() if i == axis else names for i, names in enumerate(required(x)))
         for i, operand in enumerate(operands[1:]):
             if operand is not None and edges[i] is None:
                 edges[i] = across if operand.ndim == len(across) else replicated(operand.ndim)
         return (x, *edges)
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
-        """Splits the result as x is."""
-        return (problem.out_specs[0] or problem.in_specs[0],)
-
-    def is_quick(self, problem: Problem) -> bool:
+    def is_quick(self, problem: Problem[DiffParameters]) -> bool:
         """Up to the orders whose steps are written out: above, each takes a pass over the array."""
-        return cast(int, problem.parameters["n"]) <= MAX_UNROLLED
+        return problem.parameters.n <= MAX_UNROLLED
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
+    def choose(self, problem: Problem[DiffParameters]) -> tuple[str, str]:
         """``halo`` where the axis is split and it serves, else ``gspmd``."""
         if _is_trivial(problem):
             return "gspmd", "there is no difference to take"

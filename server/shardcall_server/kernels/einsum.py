@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, replace
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import element_types, gathered_products, partial_sums, subscripts, whole_products
 from shardcall_server.kernels.accumulation import PREFERRED, normalised, preferred_type
 from shardcall_server.kernels.contraction import Contraction, operand_names
 from shardcall_server.kernels.contraction_kernel import ContractionKernel, default_specs
-from shardcall_server.kernels.kernel import OperandInfo, ParameterInfo, ParameterValue, Problem, Signature, Strategy
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.kernels.kernel import Problem, Strategy
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs
 from shardcall_server.kernels.parameters import text
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 
-def _contraction(operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Contraction:
-    labels, result = subscripts.read(cast(str, parameters[subscripts.FIELD]))
+@dataclass(frozen=True)
+class EinsumParameters:
+    """The parameters of `Einsum`; the preferred type is None where it is the operands' common type."""
+
+    subscripts: str
+    preferred_element_type: str | None
+
+
+def _contraction(operands: OperandTypes, parameters: EinsumParameters) -> Contraction:
+    labels, result = subscripts.read(parameters.subscripts)
     return Contraction.of(labels, result, [operand.shape for operand in operands if operand is not None])
 
 
-def _of(problem: Problem) -> Contraction:
+def _of(problem: Problem[EinsumParameters]) -> Contraction:
     return _contraction(problem.operands, problem.parameters)
 
 
@@ -37,7 +44,7 @@ def _of_pairs(strategy: Strategy) -> Strategy:
     return replace(strategy, refusal=refusal)
 
 
-class Einsum(ContractionKernel):
+class Einsum(ContractionKernel[EinsumParameters]):
     """Einstein's summation, as `numpy.einsum`.
 
     With a label for every axis, ``r[labels of the result] = Σ lhs[its labels] · rhs[its labels]`` over all labels that
@@ -73,7 +80,7 @@ class Einsum(ContractionKernel):
         *map(_of_pairs, (*partial_sums.strategies(_of), gathered_products.all_gather(_of))),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[EinsumParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
@@ -88,19 +95,14 @@ class Einsum(ContractionKernel):
         understood = subscripts.canonical(*subscripts.parse(text(parameters, subscripts.FIELD), present))
         common = element_types.common_type(operand_names(len(present)), present)
         dtype = preferred_type(parameters, common)
-        signature = {subscripts.FIELD: understood, PREFERRED.name: normalised(dtype, common)}
+        signature = EinsumParameters(understood, normalised(dtype, common))
         contraction = _contraction(operands, signature)
         contraction.check_rank()
         return Signature(signature, (ArrayType(contraction.shape, dtype),))
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: EinsumParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """Fills in unset specs so that axes that meet are split alike.
 
         Where none is set, the first axis of the result that each operand has alone is split over a mesh axis of its

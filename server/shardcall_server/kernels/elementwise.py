@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -14,16 +14,26 @@ from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.element_types import narrow, widen, working_type
 from shardcall_server.kernels.gathering import Gathering
-from shardcall_server.kernels.kernel import Kernel, ParameterValue, Problem, Program, Signature, Strategy
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, replicated, split
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import (
+    ArrayType,
+    MeshAxes,
+    OperandTypes,
+    Spec,
+    Specs,
+    padded_shape,
+    replicated,
+    split,
+)
 from shardcall_server.kernels.ordering import is_nonzero, to_double
 from shardcall_server.kernels.reproducibility import Reproducibility, all_real
+from shardcall_server.kernels.signature import ParameterValues, Signature
 from shardcall_server.kernels.ufunc_types import Loop
 from shardcall_server.kernels.ufuncs import FUNCTIONS, Function, Refusal
 from shardcall_server.kernels.value_checks import any_element
 
 
-class Elementwise(Kernel):
+class Elementwise(Kernel[None]):
     """A function of one, two or three operands, element by element, as NumPy's ufunc of that name.
 
     ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Real arithmetic,
@@ -43,9 +53,8 @@ class Elementwise(Kernel):
     function: ClassVar[Function]
     version = 8
     reproducibility = Reproducibility.PER_CALL
-    parameters = ()
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[None]:
         """Checks a call and tells the result's type.
 
         Raises:
@@ -53,9 +62,9 @@ class Elementwise(Kernel):
         """
         loop = _loop(self.function, operands)
         checks = tuple(refusal.check for refusal in _refusals(self.function, loop))
-        return Signature({}, (ArrayType(self._broadcast(operands), loop.result),), checks)
+        return Signature(None, (ArrayType(self._broadcast_shape(operands), loop.result),), checks)
 
-    def _broadcast(self, operands: Sequence[ArrayType | None]) -> tuple[int, ...]:
+    def _broadcast_shape(self, operands: OperandTypes) -> tuple[int, ...]:
         shape: tuple[int, ...] = ()
         for info, operand in zip(self.operands, operands, strict=True):
             if operand is None:
@@ -72,7 +81,7 @@ class Elementwise(Kernel):
             shape = tuple(m if n == 1 else n for n, m in pairs)
         return shape
 
-    def computed_type(self, operands: Sequence[ArrayType | None]) -> np.dtype:
+    def computed_type(self, operands: OperandTypes) -> np.dtype:
         """The type in which the function is computed.
 
         Raises:
@@ -82,15 +91,10 @@ class Elementwise(Kernel):
         return types[-1]  # the first of `where` is a condition
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: None, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """Fills in unset specs: as those that are set, axis by axis; else the result's rows over all mesh axes."""
-        shape = self._broadcast(operands)
+        shape = self._broadcast_shape(operands)
         if any(spec is not None for spec in in_specs):
             guide = _result_spec(shape, operands, in_specs)
         else:
@@ -104,7 +108,7 @@ class Elementwise(Kernel):
         """Where no operand or result is complex."""
         return all_real((*problem.operands, *problem.results))
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Splits the result as the first operand of its shape; where there is none, as the operands, axis by axis."""
         shape = problem.results[0].shape
         return (problem.out_specs[0] or _result_spec(shape, problem.operands, problem.in_specs),)
@@ -120,7 +124,7 @@ def _followed(operand: ArrayType, shape: tuple[int, ...], guide: Spec) -> Spec:
     return tuple(guide[behind + i] if n == shape[behind + i] else () for i, n in enumerate(operand.shape))
 
 
-def _result_spec(shape: tuple[int, ...], operands: Sequence[ArrayType | None], in_specs: Sequence[Spec | None]) -> Spec:
+def _result_spec(shape: tuple[int, ...], operands: OperandTypes, in_specs: Sequence[Spec | None]) -> Spec:
     """The spec of the first operand of the result's shape; where none has both, each axis as the first that has it."""
     pairs = [(o, s) for o, s in zip(operands, in_specs, strict=True) if o is not None and s is not None]
     for operand, spec in pairs:
@@ -136,7 +140,7 @@ def _result_spec(shape: tuple[int, ...], operands: Sequence[ArrayType | None], i
     return tuple(result)
 
 
-def _loop(function: Function, operands: Sequence[ArrayType | None]) -> Loop:
+def _loop(function: Function, operands: OperandTypes) -> Loop:
     try:
         return function.loop(*(None if operand is None else operand.dtype for operand in operands))
     except TypeError:
@@ -185,7 +189,7 @@ def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
 def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     loop, (result,) = _loop(function, problem.operands), problem.results
     own = _result_spec(result.shape, problem.operands, problem.in_specs)
-    out_spec = cast(Spec, problem.out_specs[0])
+    out_spec = required(problem.out_specs[0])
     gathering = Gathering.of(result.shape, own, out_spec, problem.mesh)
     # What only has to be cut is cut first: less is computed.
     here = own if gathering.gathers else out_spec
@@ -211,7 +215,7 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
     def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         present = iter(arrays)
         wide = [
-            None if kind is None or spec is None else operand(next(present), kind, spec, cast(np.dtype, dtype))
+            None if kind is None or spec is None else operand(next(present), kind, spec, required(dtype))
             for kind, spec, dtype in zip(problem.operands, problem.in_specs, loop.operands, strict=True)
         ]
         made = narrow(function.body(*wide), result.dtype)

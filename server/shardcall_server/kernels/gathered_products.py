@@ -125,7 +125,7 @@ class _Panels:
         """A block that the widest panel can be cut from, wherever one begins."""
         return array if self.even else pad_axis(array, axis, 0, self.width)
 
-    def broadcast(
+    def broadcast_panel(
         self, array: jax.Array, operand: int, axis: int, axis_names: tuple[str, ...], i: jax.Array | int
     ) -> jax.Array:
         """The i-th panel of an operand, on all devices along the mesh axes that split it."""
@@ -158,7 +158,7 @@ def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
 
         def part(i: jax.Array | int) -> jax.Array:
             factors = [
-                moved(panels.broadcast(block, operand, axes[operand], splits[operand], i), arrays[operand].dtype)
+                moved(panels.broadcast_panel(block, operand, axes[operand], splits[operand], i), arrays[operand].dtype)
                 for operand, block in enumerate(blocks)
             ]
             return products.contract(factors, contraction, contraction.result, result.dtype)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -16,24 +15,21 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import arithmetic, element_types, stencils
 from shardcall_server.kernels.blocks import pad_axis, rows
 from shardcall_server.kernels.exchange import SplitAxis, rows_after, rows_before
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
+from shardcall_server.kernels.kernel import Problem, required
+from shardcall_server.kernels.layout import ArrayType, OperandTypes
 from shardcall_server.kernels.parameters import integer
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.spacings import Weights, check_spacing, even_ends, inexact_type, named_axes
+from shardcall_server.kernels.stencils import StencilKernel
 
 
-def _axes(problem: Problem) -> tuple[int, ...]:
-    return cast("tuple[int, ...]", problem.parameters["axis"])
+@dataclass(frozen=True)
+class GradientParameters:
+    """The parameters of `Gradient`."""
+
+    axis: tuple[int, ...]
+    edge_order: int
 
 
 @dataclass(frozen=True)
@@ -158,21 +154,11 @@ def _last_row(
     return jnp.where(along.index() == (along.rows - 1) // along.block, slopes.last(run), inner)
 
 
-def _bound(problem: Problem) -> stencils.Body:
-    order = cast(int, problem.parameters["edge_order"])
-    return partial(_bodies, edge_order=order, dtype=problem.results[0].dtype)
+def _bound(problem: Problem[GradientParameters]) -> stencils.Body:
+    return partial(_bodies, edge_order=problem.parameters.edge_order, dtype=problem.results[0].dtype)
 
 
-def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    return stencils.on_blocks(problem, mesh, _axes(problem), _bound(problem))
-
-
-def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    del mesh
-    return stencils.on_whole(problem, _axes(problem), _bound(problem))
-
-
-class Gradient(Kernel):
+class Gradient(StencilKernel[GradientParameters]):
     """The derivative along one or more axes, as `numpy.gradient`: one result for each axis.
 
     With step h it is ``(x[i + 1] - x[i - 1]) / 2h`` inside, and at the ends the one-sided difference of ``edge_order``;
@@ -202,30 +188,16 @@ class Gradient(Kernel):
         ParameterInfo("axis", "The axis or axes; None for all. Negative ones count from the last.", None),
         ParameterInfo("edge_order", "The order of the one-sided differences at the ends: 1 or 2.", 1),
     )
-    strategies = (
-        Strategy(
-            "halo",
-            "Every device sends its outermost rows to its neighbours and computes its own block in one pass. Serves "
-            "results split as x is.",
-            stencils.refusal,
-            _halo,
-        ),
-        Strategy(
-            "gspmd",
-            "The whole array's, partitioned by the compiler. Serves every layout.",
-            lambda _: None,
-            _gspmd,
-        ),
-    )
+    strategies = stencils.strategies(lambda problem: problem.parameters.axis, _bound)
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[GradientParameters]:
         """Checks a call and tells the results' types.
 
         Raises:
             CallError: for a scalar or a bool x, axes out of range or given twice, another edge order, an axis with too
                 few elements for it, and spacings that do not fit the axes.
         """
-        x, *spacing = cast("Sequence[ArrayType]", operands)
+        x, *spacing = map(required, operands)
         named = named_axes(parameters, "axis", x)
         edge_order = integer(parameters, "edge_order")
         if edge_order not in (1, 2):
@@ -245,26 +217,9 @@ class Gradient(Kernel):
                     field="x",
                 )
         result = ArrayType(x.shape, inexact_type(x.dtype))
-        return Signature({"axis": named, "edge_order": edge_order}, (result,) * len(named))
+        return Signature(GradientParameters(named, edge_order), (result,) * len(named))
 
-    def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
-        """Fills in unset specs: x by rows over all mesh axes, spacings on every device."""
-        (x,) = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
-        others = zip(operands[1:], in_specs[1:], strict=True)
-        return (x, *(None if other is None else spec or replicated(other.ndim) for other, spec in others))
-
-    def is_reproducible(self, problem: Problem) -> bool:
+    def is_reproducible(self, problem: Problem[GradientParameters]) -> bool:
         """Where no product is rounded: the compiler may fuse one with a sum in a block, and not at its edge."""
         has_coordinates = any(spacing is not None and spacing.ndim for spacing in problem.operands[1:])
-        return not has_coordinates and problem.parameters["edge_order"] == 1
-
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
-        """Splits each result as x is."""
-        return tuple(spec or problem.in_specs[0] for spec in problem.out_specs)
+        return not has_coordinates and problem.parameters.edge_order == 1

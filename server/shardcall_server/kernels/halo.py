@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,8 @@ from jax import lax
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import index_type, pad_axis, rows
 from shardcall_server.kernels.exchange import Exchange, SplitAxis
-from shardcall_server.kernels.kernel import Problem
-from shardcall_server.kernels.layout import ArrayType, Spec, block_shape
+from shardcall_server.kernels.kernel import Problem, required
+from shardcall_server.kernels.layout import ArrayType, block_shape
 
 MAX_FUSED = 4
 """The highest order of which XLA makes one pass over a block, as long as the rows that count are cut out afterwards."""
@@ -27,6 +27,14 @@ MAX_UNROLLED = 16
 """The highest order whose steps are written out; above it they are a loop, so that compile time is bounded."""
 
 _Index = TypeVar("_Index", int, jax.Array)
+
+
+@dataclass(frozen=True)
+class DiffParameters:
+    """The parameters of `diff`."""
+
+    n: int
+    axis: int
 
 
 @dataclass(frozen=True)
@@ -51,10 +59,10 @@ class Geometry:
     result_block: int
 
     @staticmethod
-    def of(problem: Problem) -> Geometry:
+    def of(problem: Problem[DiffParameters]) -> Geometry:
         """The geometry of a call whose result is split as x is."""
-        x, spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0])
-        axis, n = cast(int, problem.parameters["axis"]), cast(int, problem.parameters["n"])
+        x, spec = required(problem.operands[0]), required(problem.in_specs[0])
+        axis, n = problem.parameters.axis, problem.parameters.n
         before, after = (edge_rows(edge, axis) for edge in problem.operands[1:])
         result_block = block_shape(problem.results[0].shape, spec, problem.mesh)[axis]
         return Geometry(SplitAxis.of(x, spec, axis, problem.mesh), n, before, after, result_block)

@@ -10,80 +10,35 @@ elements that count.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, TypeVar
 
 import jax
 
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape, rows_over_all
+from shardcall_server.kernels.layout import (
+    ArrayType,
+    MeshAxes,
+    OperandTypes,
+    Specs,
+    padded_shape,
+    rows_over_all,
+)
 from shardcall_server.kernels.reproducibility import Reproducibility, all_integers
+from shardcall_server.kernels.signature import (
+    OperandInfo,
+    ParameterInfo,
+    ParametersT,
+    ParameterValues,
+    Signature,
+    ValueCheck,
+)
 
-ParameterValue = bool | int | float | str | tuple[int, ...] | None
-"""The value of a static parameter: one that changes the compiled program."""
-
-REQUIRED = object()
-"""The default of a parameter that must be given."""
-
-
-@dataclass(frozen=True)
-class OperandInfo:
-    """An operand as a kernel describes it; operands go by position.
-
-    Attributes:
-        name: what it is called.
-        documentation: what it is.
-        optional: whether it may be left out.
-        repeated: whether it may come any number of times; only the last one may, at least once unless it is optional.
-            None of its times may be left out before another.
-    """
-
-    name: str
-    documentation: str
-    optional: bool = False
-    repeated: bool = False
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True)
-class ParameterInfo:
-    """A static parameter as a kernel describes it."""
-
-    name: str
-    documentation: str
-    default: object = REQUIRED
-
-
-@dataclass(frozen=True)
-class ValueCheck:
-    """A refusal that depends on the values of an operand, found out while the program runs.
-
-    Attributes:
-        operand: the name of the operand at fault.
-        message: what was found, what is allowed and what to do.
-    """
-
-    operand: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What *validate* returns: the call as it is understood.
-
-    Attributes:
-        parameters: every parameter, defaults filled in and normalised (``axis=-1`` becomes ``ndim - 1``),
-            so that equal calls have equal parameters.
-        results: the results' types, exactly NumPy's.
-        checks: what the program checks the operands' values for.
-    """
-
-    parameters: Mapping[str, ParameterValue]
-    results: tuple[ArrayType, ...]
-    checks: tuple[ValueCheck, ...] = ()
-
-
-@dataclass(frozen=True)
-class Problem:
+class Problem(Generic[ParametersT]):
     """All that a strategy has to solve; static, so it may decide the program.
 
     Attributes:
@@ -97,11 +52,11 @@ class Problem:
     """
 
     operands: tuple[ArrayType | None, ...]
-    parameters: Mapping[str, ParameterValue] = field(hash=False)
+    parameters: ParametersT
     results: tuple[ArrayType, ...]
     mesh: MeshAxes
-    in_specs: tuple[Spec | None, ...]
-    out_specs: tuple[Spec | None, ...]
+    in_specs: Specs
+    out_specs: Specs
     checks: tuple[ValueCheck, ...] = ()
 
     def padded_result(self, index: int = 0) -> tuple[int, ...]:
@@ -119,6 +74,12 @@ It returns one padded global array per result. Where the result's spec is set th
 returns one bool [] for each of `Problem.checks`, the same on every device: whether the call is to be refused. Then it
 fails, and its results are not returned; `shardcall_server.kernels.value_checks` computes such flags.
 """
+
+
+def required(value: ValueT | None) -> ValueT:
+    """Returns a required operand, or its spec, with a type that excludes None."""
+    assert value is not None
+    return value
 
 
 @dataclass(frozen=True)
@@ -139,8 +100,11 @@ class Strategy:
     build: Callable[[Problem, jax.sharding.Mesh], Program]
 
 
-class Kernel(ABC):
-    """One kernel. Instances hold no state: the same methods with the same arguments say the same.
+class Kernel(ABC, Generic[ParametersT]):
+    """One kernel. Instances hold no state: the same methods with the same arguments return the same.
+
+    A kernel with parameters derives from ``Kernel[P]``, where P is the dataclass that `validate` makes of them; one
+    without parameters derives from plain ``Kernel``.
 
     Attributes:
         name: as the caller names it.
@@ -156,7 +120,7 @@ class Kernel(ABC):
     version: ClassVar[int]
     summary: ClassVar[str]
     operands: ClassVar[tuple[OperandInfo, ...]]
-    parameters: ClassVar[tuple[ParameterInfo, ...]]
+    parameters: ClassVar[tuple[ParameterInfo, ...]] = ()
     strategies: ClassVar[tuple[Strategy, ...]]
     reproducibility: ClassVar[Reproducibility] = Reproducibility.NOT_PROMISED
 
@@ -169,7 +133,7 @@ class Kernel(ABC):
         return (*once, *(replace(repeated, name=f"{repeated.name}[{i}]") for i in range(times)))
 
     @abstractmethod
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ParametersT]:
         """Checks a call and tells its results' types.
 
         Args:
@@ -183,13 +147,8 @@ class Kernel(ABC):
         """
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: ParametersT, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """Fills in the operands' specs that the caller left unset.
 
         The first axis is split over all mesh axes; a scalar is replicated.
@@ -199,18 +158,18 @@ class Kernel(ABC):
             for operand, spec in zip(operands, in_specs, strict=True)
         )
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem[ParametersT], strategy: str) -> Specs:
         """Fills in the results' specs that the caller left unset; None leaves one to the compiler."""
         return problem.out_specs
 
-    def is_quick(self, problem: Problem) -> bool:
+    def is_quick(self, problem: Problem[ParametersT]) -> bool:
         """Whether every strategy is over soon: only then are they timed, since no run can be interrupted.
 
         As long as a kernel reads and writes its arrays a few times it is.
         """
         return True
 
-    def is_reproducible(self, problem: Problem) -> bool:
+    def is_reproducible(self, problem: Problem[ParametersT]) -> bool:
         """Whether a call's results are the same bits on every mesh, in every layout and by every strategy.
 
         To be overridden where `reproducibility` is ``PER_CALL``.
@@ -219,7 +178,7 @@ class Kernel(ABC):
             return all_integers((*problem.operands, *problem.results))
         return self.reproducibility is Reproducibility.ALWAYS
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
+    def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
         """The strategy that ``auto`` stands for where nothing was measured, and why, as a clause.
 
         It must be able to serve; the first that is, unless a kernel knows better. Called before `default_out_specs`:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import jax
 import numpy as np
@@ -12,27 +12,24 @@ import numpy as np
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import arithmetic, element_types, stencils
 from shardcall_server.kernels.exchange import SplitAxis
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
+from shardcall_server.kernels.kernel import Problem, required
+from shardcall_server.kernels.layout import ArrayType, OperandTypes
 from shardcall_server.kernels.parameters import choice
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.routes import Boundary
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 from shardcall_server.kernels.spacings import check_spacing, inexact_type, named_axes
+from shardcall_server.kernels.stencils import StencilKernel
 
-BOUNDARIES = ("periodic", "zero", "edge")
+BOUNDARIES: tuple[Boundary, ...] = ("periodic", "zero", "edge")
 
 
-def _axes(problem: Problem) -> tuple[int, ...]:
-    return cast("tuple[int, ...]", problem.parameters["axes"])
+@dataclass(frozen=True)
+class LaplacianParameters:
+    """The parameters of `Laplacian`."""
+
+    axes: tuple[int, ...]
+    boundary: Boundary
 
 
 def _body(
@@ -47,32 +44,22 @@ def _body(
     squares = [step.astype(work.type(0).real.dtype) ** 2 for step in steps]
 
     def value(around: stencils.Around, region: stencils.Region) -> jax.Array:
-        total = None
+        total: jax.Array | None = None
         for i, along in enumerate(alongs):
             before, here, after = (around.at(region, along.axis, offset).astype(work) for offset in (-1, 0, 1))
             term = before - (here + here) + after
             term = arithmetic.divide(term, squares[i]) if squares else term
             total = term if total is None else total + term
-        return element_types.narrow(cast(jax.Array, total), dtype)
+        return element_types.narrow(required(total), dtype)
 
     return (stencils.stencil(block, alongs, (1, 1), boundary, value),)
 
 
-def _bound(problem: Problem) -> stencils.Body:
-    boundary = cast(Boundary, problem.parameters["boundary"])
-    return partial(_body, boundary=boundary, dtype=problem.results[0].dtype)
+def _bound(problem: Problem[LaplacianParameters]) -> stencils.Body:
+    return partial(_body, boundary=problem.parameters.boundary, dtype=problem.results[0].dtype)
 
 
-def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    return stencils.on_blocks(problem, mesh, _axes(problem), _bound(problem))
-
-
-def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    del mesh
-    return stencils.on_whole(problem, _axes(problem), _bound(problem))
-
-
-class Laplacian(Kernel):
+class Laplacian(StencilKernel[LaplacianParameters]):
     """The sum over axes of ``x[i - 1] - 2 x[i] + x[i + 1]``, as `scipy.ndimage.laplace` takes it.
 
     What lies outside x is x again (``periodic``, `numpy.pad`'s wrap), zeros (``zero``) or the outermost row again
@@ -100,30 +87,16 @@ class Laplacian(Kernel):
         ParameterInfo("axes", "The axis or axes; None for all. Negative ones count from the last.", None),
         ParameterInfo("boundary", "What lies outside x: 'periodic', 'zero' or 'edge'.", "periodic"),
     )
-    strategies = (
-        Strategy(
-            "halo",
-            "Every device sends its outermost rows to its neighbours and computes its own block in one pass. Serves a "
-            "result split as x is.",
-            stencils.refusal,
-            _halo,
-        ),
-        Strategy(
-            "gspmd",
-            "The whole array's, partitioned by the compiler. Serves every layout.",
-            lambda _: None,
-            _gspmd,
-        ),
-    )
+    strategies = stencils.strategies(lambda problem: problem.parameters.axes, _bound)
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[LaplacianParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for a scalar or a bool x, axes out of range or given twice, another boundary, and steps that are
                 not one real scalar for all axes or for each.
         """
-        x, *spacing = cast("Sequence[ArrayType]", operands)
+        x, *spacing = map(required, operands)
         axes = named_axes(parameters, "axes", x)
         boundary = choice(parameters, "boundary", BOUNDARIES)
         if x.dtype == np.bool_:
@@ -135,20 +108,4 @@ class Laplacian(Kernel):
         axes = tuple(sorted(axes)) if len(spacing) < 2 else axes
         check_spacing(spacing, x, axes, may_be_coordinates=False)
         dtype = inexact_type(x.dtype) if spacing else x.dtype
-        return Signature({"axes": axes, "boundary": boundary}, (ArrayType(x.shape, dtype),))
-
-    def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
-        """Fills in unset specs: x by rows over all mesh axes, steps on every device."""
-        (x,) = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
-        return (x, *(spec or replicated(0) for spec in in_specs[1:]))
-
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
-        """Splits the result as x is."""
-        return (problem.out_specs[0] or problem.in_specs[0],)
+        return Signature(LaplacianParameters(axes, boundary), (ArrayType(x.shape, dtype),))

@@ -22,6 +22,10 @@ Spec = tuple[tuple[str, ...], ...]
 """A complete PartitionSpec: for every array axis the mesh axes it is split over, outermost first."""
 
 
+Specs = tuple[Spec | None, ...]
+"""A spec for each of several arrays; None for one that is unset, or for an operand left out."""
+
+
 @dataclass(frozen=True)
 class ArrayType:
     """The shape and element type of an array."""
@@ -46,6 +50,10 @@ class ArrayType:
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+OperandTypes = Sequence[ArrayType | None]
+"""The types of a call's operands by position; None for one left out."""
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from dataclasses import dataclass
 
 from shardcall_server.kernels import gathered_products, partial_sums, products, whole_products
 from shardcall_server.kernels.accumulation import PREFERRED, normalised, preferred_type
 from shardcall_server.kernels.contraction import Contraction, Labels
 from shardcall_server.kernels.contraction_kernel import ContractionKernel, default_specs
-from shardcall_server.kernels.kernel import (
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Signature,
-)
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.kernels.kernel import Problem, required
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs
 from shardcall_server.kernels.parameters import boolean
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 _ROW, _CONTRACTING, _COLUMN = "row", "contracting", "column"
+
+
+@dataclass(frozen=True)
+class MatMulParameters:
+    """The parameters of `MatMul`; the preferred type is None where it is the factors' common type."""
+
+    transpose_lhs: bool
+    transpose_rhs: bool
+    preferred_element_type: str | None
 
 
 def _labels(operand: ArrayType, matrix: Labels, vector: Labels, *, transposed: bool) -> Labels:
@@ -30,21 +33,20 @@ def _labels(operand: ArrayType, matrix: Labels, vector: Labels, *, transposed: b
     return (*(f"batch {i}" for i in range(operand.ndim - 2, 0, -1)), *(matrix[::-1] if transposed else matrix))
 
 
-def _contraction(lhs: ArrayType, rhs: ArrayType, parameters: Mapping[str, ParameterValue]) -> Contraction:
-    transpose_lhs, transpose_rhs = (bool(parameters[name]) for name in ("transpose_lhs", "transpose_rhs"))
-    of_lhs = _labels(lhs, (_ROW, _CONTRACTING), (_CONTRACTING,), transposed=transpose_lhs)
-    of_rhs = _labels(rhs, (_CONTRACTING, _COLUMN), (_CONTRACTING,), transposed=transpose_rhs)
+def _contraction(lhs: ArrayType, rhs: ArrayType, parameters: MatMulParameters) -> Contraction:
+    of_lhs = _labels(lhs, (_ROW, _CONTRACTING), (_CONTRACTING,), transposed=parameters.transpose_lhs)
+    of_rhs = _labels(rhs, (_CONTRACTING, _COLUMN), (_CONTRACTING,), transposed=parameters.transpose_rhs)
     batch = max(of_lhs[:-2], of_rhs[:-2], key=len)
     result = (*batch, *(label for label in (_ROW, _COLUMN) if label in of_lhs + of_rhs))
     return Contraction.of((of_lhs, of_rhs), result, (lhs.shape, rhs.shape))
 
 
-def _of(problem: Problem) -> Contraction:
-    lhs, rhs = (cast(ArrayType, operand) for operand in problem.operands)
+def _of(problem: Problem[MatMulParameters]) -> Contraction:
+    lhs, rhs = map(required, problem.operands)
     return _contraction(lhs, rhs, problem.parameters)
 
 
-class MatMul(ContractionKernel):
+class MatMul(ContractionKernel[MatMulParameters]):
     """The product of two matrices, of stacks of them, or of a matrix and a vector, as `numpy.matmul`.
 
     ``r[…, i, j] = Σₖ lhs[…, i, k] · rhs[…, k, j]``, as ``np.matmul(lhs, rhs)``, the batch axes ``…`` broadcast, with
@@ -83,35 +85,30 @@ class MatMul(ContractionKernel):
         gathered_products.summa(_of),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[MatMulParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for scalars, vectors to be transposed, shapes that do not match, element types that do not meet,
                 and a preferred_element_type that does not hold their common type.
         """
-        lhs, rhs = (cast(ArrayType, operand) for operand in operands)
+        lhs, rhs = map(required, operands)
         transposes = {name: boolean(parameters, name) for name in ("transpose_lhs", "transpose_rhs")}
         product = products.product_type(lhs, rhs, **transposes)
         dtype = preferred_type(parameters, product.dtype)
-        understood = {**transposes, PREFERRED.name: normalised(dtype, product.dtype)}
+        understood = MatMulParameters(**transposes, preferred_element_type=normalised(dtype, product.dtype))
         _contraction(lhs, rhs, understood).check_rank()
         return Signature(understood, (ArrayType(product.shape, dtype),))
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: MatMulParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """Fills in unset specs: lhs by rows over the first mesh axis, rhs by columns over the second.
 
         For ``psum`` and ``psum_scatter`` the contracting axis is split over all mesh axes, for ``all_gather`` and
         ``summa`` both factors are, as ``P(a, b)``. Where one spec is set the other's axes are split as those they meet.
         """
-        lhs, rhs = (cast(ArrayType, operand) for operand in operands)
+        lhs, rhs = map(required, operands)
         contraction = _contraction(lhs, rhs, parameters)
         first, second = mesh.names[:1], mesh.names[1:2]
         by_rows: tuple[dict[str, tuple[str, ...]], ...] = ({_ROW: first}, {_COLUMN: second})

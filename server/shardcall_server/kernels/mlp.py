@@ -5,9 +5,8 @@ Letters: B rows of a batch, N₀ … N_L the widths of the layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +16,9 @@ from jax import lax
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import arithmetic, element_types
 from shardcall_server.kernels.blocks import fit
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, split
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, split
+from shardcall_server.kernels.signature import OperandInfo, ParameterValues, Signature
 
 _X = OperandInfo("x", "The inputs, [B, N₀].")
 _TARGETS = OperandInfo("targets", "What is to be predicted, [B, N_L].")
@@ -60,7 +52,7 @@ def _step(before: _Arrays, layers: _Arrays) -> tuple[jax.Array, ...]:
 def _build(function: _Function, before: int, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     """The function on arrays without padding: XLA pads what it splits itself, and masks that."""
     del mesh
-    operands = [cast(ArrayType, operand) for operand in problem.operands]
+    operands = [required(operand) for operand in problem.operands]
 
     def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         dtype = problem.results[0].dtype
@@ -74,19 +66,19 @@ def _build(function: _Function, before: int, problem: Problem, mesh: jax.shardin
     return program
 
 
-class _Network(Kernel):
+class _Network(Kernel[None]):
     """What the kernels of a network share: operands that fit each other, batches split, layers replicated."""
 
     version = 2
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[None]:
         """Checks a call and tells the results' types.
 
         Raises:
             CallError: for operands of other ranks or types, and sizes that do not meet.
         """
         infos = self.operand_infos(len(operands))
-        given = {info.name: cast(ArrayType, o) for info, o in zip(infos, operands, strict=True)}
+        given = {info.name: required(o) for info, o in zip(infos, operands, strict=True)}
         layers = [(name, kind) for name, kind in given.items() if name.startswith("layers")]
         if len(layers) % 2:
             raise CallError(
@@ -114,7 +106,7 @@ class _Network(Kernel):
         if "rate" in given:
             _check("rate", given["rate"], 0, ())
         dtype = element_types.common_type(list(given), list(given.values()))
-        return Signature({}, self.results((batch, width), [kind.shape for _, kind in layers], dtype))
+        return Signature(None, self.results((batch, width), [kind.shape for _, kind in layers], dtype))
 
     def results(
         self, prediction: tuple[int, ...], layers: Sequence[tuple[int, ...]], dtype: np.dtype
@@ -123,19 +115,14 @@ class _Network(Kernel):
         raise NotImplementedError
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: None, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """Fills in unset specs: x by rows over the first mesh axis, targets as x, all others replicated."""
         infos = self.operand_infos(len(operands))
         rows = in_specs[0][0] if in_specs[0] is not None else mesh.names[:1]
         batches = {"x", "targets"}
         return tuple(
-            spec if spec is not None else split(cast(ArrayType, o).ndim, 0, rows if info.name in batches else ())
+            spec if spec is not None else split(required(o).ndim, 0, rows if info.name in batches else ())
             for info, o, spec in zip(infos, operands, in_specs, strict=True)
         )
 
@@ -180,7 +167,6 @@ class MlpPredict(_Network):
     name = "mlp_predict"
     summary = "The outputs of a multilayer perceptron with relu between its layers."
     operands = (_X, _LAYERS)
-    parameters = ()
     strategies = _strategies(lambda before, layers: (_predict(before[0], layers),), 1)
 
     def results(
@@ -189,9 +175,9 @@ class MlpPredict(_Network):
         """The prediction."""
         return (ArrayType(prediction, dtype),)
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """By rows as x is."""
-        rows = cast(Spec, problem.in_specs[0])[0]
+        rows = required(problem.in_specs[0])[0]
         return (split(2, 0, rows) if problem.out_specs[0] is None else problem.out_specs[0],)
 
 
@@ -206,7 +192,6 @@ class MlpLoss(_Network):
     name = "mlp_loss"
     summary = "The mean of summed squared errors of a multilayer perceptron."
     operands = (_X, _TARGETS, _LAYERS)
-    parameters = ()
     strategies = _strategies(lambda before, layers: (_loss(layers, *before),), 2)
 
     def results(
@@ -215,7 +200,7 @@ class MlpLoss(_Network):
         """A scalar."""
         return (ArrayType((), dtype),)
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Replicated."""
         return ((),)
 
@@ -230,7 +215,6 @@ class MlpGradient(_Network):
     name = "mlp_gradient"
     summary = "The gradient of mlp_loss: an array for each W and b."
     operands = (_X, _TARGETS, _LAYERS)
-    parameters = ()
     strategies = _strategies(lambda before, layers: tuple(jax.grad(_loss)(layers, *before)), 2)
 
     def results(
@@ -239,7 +223,7 @@ class MlpGradient(_Network):
         """One for each W and b."""
         return tuple(ArrayType(shape, dtype) for shape in layers)
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Each as its layer."""
         return _as_layers(problem, len(problem.results))
 
@@ -255,7 +239,6 @@ class MlpSgdStep(_Network):
     name = "mlp_sgd_step"
     summary = "New layers after a step of gradient descent on mlp_loss, and the loss before it."
     operands = (_X, _TARGETS, _RATE, _LAYERS)
-    parameters = ()
     strategies = _strategies(_step, 3)
 
     def results(
@@ -264,11 +247,11 @@ class MlpSgdStep(_Network):
         """One for each W and b, and a scalar."""
         return (*(ArrayType(shape, dtype) for shape in layers), ArrayType((), dtype))
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Each as its layer; the loss is replicated."""
         return (*_as_layers(problem, len(problem.results) - 1), ())
 
 
-def _as_layers(problem: Problem, count: int) -> tuple[Spec | None, ...]:
+def _as_layers(problem: Problem, count: int) -> Specs:
     layers = problem.in_specs[-count:]
     return tuple(own if given is None else given for own, given in zip(layers, problem.out_specs, strict=False))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
-from shardcall_server.kernels.kernel import ParameterValue
 from shardcall_server.kernels.layout import MAX_RANK
+from shardcall_server.kernels.signature import ParameterValue, ParameterValues
+
+OptionT = TypeVar("OptionT", bound=str)
 
 
-def integer(parameters: Mapping[str, ParameterValue], name: str) -> int:
+def integer(parameters: ParameterValues, name: str) -> int:
     """A parameter that must be an integer; True and False are not.
 
     Raises:
@@ -25,7 +28,7 @@ def integer(parameters: Mapping[str, ParameterValue], name: str) -> int:
     return value
 
 
-def integers(parameters: Mapping[str, ParameterValue], name: str) -> tuple[int, ...]:
+def integers(parameters: ParameterValues, name: str) -> tuple[int, ...]:
     """A parameter that must be one integer, or a sequence of them.
 
     Raises:
@@ -39,7 +42,7 @@ def integers(parameters: Mapping[str, ParameterValue], name: str) -> tuple[int, 
     return (value,)
 
 
-def number(parameters: Mapping[str, ParameterValue], name: str) -> float:
+def number(parameters: ParameterValues, name: str) -> float:
     """A parameter that must be a finite number; True and False are not. One that is whole is an integer.
 
     Raises:
@@ -53,7 +56,7 @@ def number(parameters: Mapping[str, ParameterValue], name: str) -> float:
     return int(value) if value == int(value) else value
 
 
-def flag(parameters: Mapping[str, ParameterValue], name: str) -> bool:
+def flag(parameters: ParameterValues, name: str) -> bool:
     """A parameter that NumPy takes for a flag: True, False or an integer.
 
     Raises:
@@ -63,7 +66,7 @@ def flag(parameters: Mapping[str, ParameterValue], name: str) -> bool:
     return bool(value) if isinstance(value, int) else boolean(parameters, name)
 
 
-def boolean(parameters: Mapping[str, ParameterValue], name: str) -> bool:
+def boolean(parameters: ParameterValues, name: str) -> bool:
     """A parameter that must be True or False.
 
     Raises:
@@ -75,7 +78,7 @@ def boolean(parameters: Mapping[str, ParameterValue], name: str) -> bool:
     return value
 
 
-def text(parameters: Mapping[str, ParameterValue], name: str) -> str:
+def text(parameters: ParameterValues, name: str) -> str:
     """A parameter that must be a string.
 
     Raises:
@@ -87,20 +90,21 @@ def text(parameters: Mapping[str, ParameterValue], name: str) -> str:
     return value
 
 
-def choice(parameters: Mapping[str, ParameterValue], name: str, allowed: Sequence[str]) -> str:
+def choice(parameters: ParameterValues, name: str, allowed: Sequence[OptionT]) -> OptionT:
     """A parameter that must be one of a few words.
 
     Raises:
         CallError: if it is anything else.
     """
     value = text(parameters, name)
-    if value not in allowed:
-        words = " or ".join(map(repr, allowed))
-        raise CallError(Reason.INVALID_PARAMETER, f"{name}={shorten(value)!r}; give {words}", field=name)
-    return value
+    for option in allowed:
+        if option == value:
+            return option
+    options = " or ".join(map(repr, allowed))
+    raise CallError(Reason.INVALID_PARAMETER, f"{name}={shorten(value)!r}; give {options}", field=name)
 
 
-def shape(parameters: Mapping[str, ParameterValue], name: str) -> tuple[int, ...]:
+def shape(parameters: ParameterValues, name: str) -> tuple[int, ...]:
     """A parameter that must be a shape: sizes, or one size for one axis.
 
     Raises:
@@ -117,7 +121,7 @@ def shape(parameters: Mapping[str, ParameterValue], name: str) -> tuple[int, ...
     return sizes
 
 
-def element_type(parameters: Mapping[str, ParameterValue], name: str) -> np.dtype:
+def element_type(parameters: ParameterValues, name: str) -> np.dtype:
     """A parameter that must be the name of an element type.
 
     Raises:

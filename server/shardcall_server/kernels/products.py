@@ -21,7 +21,7 @@ from shardcall_server.kernels import element_types
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import index_type, mask_from
 from shardcall_server.kernels.contraction import STRETCHED, Contraction, Labels
-from shardcall_server.kernels.kernel import Problem, Program
+from shardcall_server.kernels.kernel import Problem, Program, required
 from shardcall_server.kernels.layout import ArrayType
 
 QUICK_FLOPS = 1e11
@@ -88,7 +88,7 @@ def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:
         terms: how many terms a sum has; unless given, as many as rhs has rows.
     """
     (result,), shape = problem.results, problem.padded_result()
-    if 0 in result.shape or (cast(ArrayType, problem.operands[1]).shape[0] if terms is None else terms) == 0:
+    if 0 in result.shape or (required(problem.operands[1]).shape[0] if terms is None else terms) == 0:
         return lambda *_: (jnp.zeros(shape, result.dtype),)
     return None
 

@@ -9,9 +9,10 @@ distributed arrays, section "Generating random numbers".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,20 +23,11 @@ from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.element_types import NAMED
-from shardcall_server.kernels.kernel import (
-    REQUIRED,
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, rows_over_all
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
 from shardcall_server.kernels.parameters import integer, shape, text
 from shardcall_server.kernels.reproducibility import Reproducibility, all_real
+from shardcall_server.kernels.signature import REQUIRED, OperandInfo, ParameterInfo, ParameterValues, Signature
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")
@@ -66,7 +58,15 @@ def _check_scalar(name: str, operand: ArrayType, kinds: str, allowed: str) -> No
         )
 
 
-class _Drawn(Kernel):
+@dataclass(frozen=True)
+class DrawParameters:
+    """The parameters of a distribution's kernel: the result's shape and the name of its element type."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class _Drawn(Kernel[DrawParameters]):
     """Independent values of one distribution."""
 
     version = 1
@@ -74,14 +74,14 @@ class _Drawn(Kernel):
     element_types: ClassVar[tuple[str, ...]]
     scalar_kinds: ClassVar[tuple[str, str]]
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[DrawParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for operands that are no scalars, a shape that is none, and an element type that the
                 distribution does not have.
         """
-        check_seed(cast(ArrayType, operands[0]))
+        check_seed(required(operands[0]))
         kinds, allowed = self.scalar_kinds
         for info, operand in zip(self.operands[1:], operands[1:], strict=True):
             if operand is not None:
@@ -95,20 +95,15 @@ class _Drawn(Kernel):
                 field="dtype",
             )
         dtype = NAMED[name]
-        return Signature({"shape": sizes, "dtype": name}, (ArrayType(sizes, dtype),))
+        return Signature(DrawParameters(sizes, name), (ArrayType(sizes, dtype),))
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: DrawParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """All operands are scalars, and every device has them."""
         return tuple(None if operand is None else () for operand in operands)
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """By rows over all mesh axes."""
         (spec,), (result,) = problem.out_specs, problem.results
         return (rows_over_all(result.ndim, problem.mesh) if spec is None else spec,)
@@ -233,9 +228,16 @@ class RandInt(_Drawn):
     strategies = _in_place(_randint)
 
 
-def _permuted(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    x, padded = cast(ArrayType, problem.operands[1]), problem.padded_result()
-    axis = cast(int, problem.parameters["axis"])
+@dataclass(frozen=True)
+class PermutationParameters:
+    """The parameters of `Permutation`."""
+
+    axis: int
+
+
+def _permuted(problem: Problem[PermutationParameters], mesh: jax.sharding.Mesh) -> Program:
+    x, padded = required(problem.operands[1]), problem.padded_result()
+    axis = problem.parameters.axis
     specs = problem.in_specs[1], problem.out_specs[0]
 
     def program(seed: jax.Array, array: jax.Array) -> tuple[jax.Array]:
@@ -249,7 +251,7 @@ def _permuted(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     return program
 
 
-class Permutation(Kernel):
+class Permutation(Kernel[PermutationParameters]):
     """The rows of an array in random order, as ``numpy.random.Generator.permutation``.
 
     ``r[i] = x[p[i]]`` along the axis, with p of `jax.random.permutation` for the key of the seed.
@@ -267,29 +269,24 @@ class Permutation(Kernel):
         Strategy("gspmd", "A gather of the whole array, partitioned by the compiler.", lambda _: None, _permuted),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[PermutationParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for a seed that is no integer, a scalar x, and an axis that it does not have.
         """
-        seed, x = (cast(ArrayType, operand) for operand in operands)
+        seed, x = map(required, operands)
         check_seed(seed)
         axis = axis_of(x, integer(parameters, "axis"), "permutation")
-        return Signature({"axis": axis}, (x,))
+        return Signature(PermutationParameters(axis), (x,))
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: PermutationParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """The seed is on every device; x is split by rows over all mesh axes."""
-        x = cast(ArrayType, operands[1])
+        x = required(operands[1])
         return (), rows_over_all(x.ndim, mesh) if in_specs[1] is None else in_specs[1]
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """As x."""
         return (problem.in_specs[1] if problem.out_specs[0] is None else problem.out_specs[0],)

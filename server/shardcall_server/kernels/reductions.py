@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import ClassVar, cast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,23 +14,46 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axes
 from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.element_types import narrow, widen
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import (
+    ArrayType,
+    MeshAxes,
+    OperandTypes,
+    Spec,
+    Specs,
+    block_shape,
+    format_spec,
+    padded_shape,
 )
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape, format_spec, padded_shape
 from shardcall_server.kernels.parameters import element_type, flag, number
 from shardcall_server.kernels.reduction_bodies import REDUCTIONS, Over, Reduction, Size, truth
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 
-class Reduce(Kernel):
+@dataclass(frozen=True)
+class ReduceParameters:
+    """The parameters of every reduction."""
+
+    axis: tuple[int, ...]
+    keepdims: bool
+
+
+@dataclass(frozen=True)
+class SumParameters(ReduceParameters):
+    """The parameters of a reduction whose element type may be chosen."""
+
+    dtype: str
+
+
+@dataclass(frozen=True)
+class VarParameters(ReduceParameters):
+    """The parameters of a reduction that divides by the number of elements less ``ddof``."""
+
+    ddof: float
+
+
+class Reduce(Kernel[ReduceParameters]):
     """A reduction over some or all axes, as NumPy's function of that name, with its element type.
 
     Where a call gives ``where``, the elements that it leaves out count for nothing; ``initial`` is combined with the
@@ -51,14 +74,14 @@ class Reduce(Kernel):
     reduction: ClassVar[Reduction]
     version = 7
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ReduceParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for an axis out of range or named twice, an element type that cannot be reduced so, and where
                 there is nothing to choose from: the largest of no elements.
         """
-        x, row = cast(ArrayType, operands[0]), self.reduction
+        x, row = required(operands[0]), self.reduction
         if row.index and isinstance(parameters["axis"], tuple):
             raise CallError(
                 Reason.PARAMETER_TYPE,
@@ -81,32 +104,27 @@ class Reduce(Kernel):
                 "reduce over axes whose sizes are not 0" + (", or give initial" if row.combine else ""),
                 field="x",
             )
-        normal: dict[str, ParameterValue] = {"axis": over, "keepdims": keepdims}
+        normal = ReduceParameters(over, keepdims)
         if "ddof" in parameters:
-            normal["ddof"] = number(parameters, "ddof")
-        if "dtype" in parameters:
-            normal["dtype"] = result.name
+            normal = VarParameters(over, keepdims, number(parameters, "ddof"))
+        elif "dtype" in parameters:
+            normal = SumParameters(over, keepdims, result.name)
         return Signature(normal, (ArrayType(shape, result),))
 
     def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
+        self, operands: OperandTypes, parameters: ReduceParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
         """Fills in unset specs: x by rows over all mesh axes, ``where`` as x, ``initial`` on every device."""
-        x, (spec,) = cast(ArrayType, operands[0]), super().default_in_specs(operands[:1], {}, in_specs[:1], mesh, "")
-        unset = (None if o is None else _beside(o, x, cast(Spec, spec)) for o in operands[1:])
+        x, (spec,) = required(operands[0]), super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, "")
+        unset = (None if o is None else _beside(o, x, required(spec)) for o in operands[1:])
         others = zip(operands[1:], in_specs[1:], unset, strict=True)
         return (spec, *(None if o is None else own if own is not None else other for o, own, other in others))
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem[ReduceParameters], strategy: str) -> Specs:
         """Splits the result as x is, without the axes that are reduced."""
         return (problem.out_specs[0] or _reduced_spec(problem),)
 
-    def choose(self, problem: Problem) -> tuple[str, str]:
+    def choose(self, problem: Problem[ReduceParameters]) -> tuple[str, str]:
         """``all_reduce`` where an axis that is reduced is split, else ``gspmd``."""
         names = _names(problem)
         if problem.mesh.size(names) == 1:
@@ -116,13 +134,13 @@ class Reduce(Kernel):
         return "all_reduce", f"what is reduced is split over {', '.join(names)}; only the devices' parts move"
 
 
-def _present(operands: Sequence[ArrayType | None]) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
+def _present(operands: OperandTypes) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
     """x, ``where`` and ``initial``; None for those that a reduction does not take, too."""
     x, where, initial = (*operands, None, None)[:3]
-    return cast(ArrayType, x), where, initial
+    return required(x), where, initial
 
 
-def _checked_axes(row: Reduction, parameters: Mapping[str, ParameterValue], x: ArrayType) -> tuple[int, ...]:
+def _checked_axes(row: Reduction, parameters: ParameterValues, x: ArrayType) -> tuple[int, ...]:
     value = parameters["axis"]
     # NumPy's ufuncs take axis 0 of a scalar for old times' sake; its averages do not.
     if not x.ndim and value in (0, -1) and not isinstance(value, bool | float) and not row.averages:
@@ -169,22 +187,24 @@ def _beside(operand: ArrayType, x: ArrayType, spec: Spec) -> Spec:
     return tuple(spec[behind + i] if n == x.shape[behind + i] else () for i, n in enumerate(operand.shape))
 
 
-def _axes(problem: Problem) -> tuple[int, ...]:
-    return cast(tuple[int, ...], problem.parameters["axis"])
+def _axes(problem: Problem[ReduceParameters]) -> tuple[int, ...]:
+    return problem.parameters.axis
 
 
-def _names(problem: Problem) -> tuple[str, ...]:
-    spec = cast(Spec, problem.in_specs[0])
+def _names(problem: Problem[ReduceParameters]) -> tuple[str, ...]:
+    spec = required(problem.in_specs[0])
     return tuple(name for i in _axes(problem) for name in spec[i])
 
 
-def _reduced_spec(problem: Problem) -> Spec:
-    over, spec = _axes(problem), cast(Spec, problem.in_specs[0])
-    keepdims = problem.parameters["keepdims"]
+def _reduced_spec(problem: Problem[ReduceParameters]) -> Spec:
+    over, spec = _axes(problem), required(problem.in_specs[0])
+    keepdims = problem.parameters.keepdims
     return tuple(() if i in over else names for i, names in enumerate(spec) if keepdims or i not in over)
 
 
-def _reduce(row: Reduction, problem: Problem, over: Over, x: jax.Array, *others: jax.Array) -> jax.Array:
+def _reduce(
+    row: Reduction, problem: Problem[ReduceParameters], over: Over, x: jax.Array, *others: jax.Array
+) -> jax.Array:
     """What `over` covers of x, reduced; the axes stay, of size 1, if the call keeps them.
 
     Args:
@@ -198,10 +218,11 @@ def _reduce(row: Reduction, problem: Problem, over: Over, x: jax.Array, *others:
     rest = iter(others)
     if where is not None:
         over = replace(over, where=jnp.broadcast_to(truth(next(rest)), x.shape))
-    reduced = row.body(x, over, result.dtype, cast(float, problem.parameters.get("ddof", 0)))
+    ddof = problem.parameters.ddof if isinstance(problem.parameters, VarParameters) else 0
+    reduced = row.body(x, over, result.dtype, ddof)
     if initial is not None:
         reduced = _begun(row, over, reduced, _initial(next(rest), result.dtype))
-    if not problem.parameters["keepdims"]:
+    if not problem.parameters.keepdims:
         reduced = jnp.squeeze(reduced, over.axes)
     return narrow(reduced, result.dtype)
 
@@ -220,14 +241,14 @@ def _initial(value: jax.Array, dtype: np.dtype) -> jax.Array:
     return widen(value.astype(dtype), dtype)
 
 
-def _gspmd(row: Reduction, problem: Problem) -> Program:
+def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
     (x, where, initial), (result,) = _present(problem.operands), problem.results
     padded = problem.padded_result()
     if 0 in x.shape:
 
         def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
             if initial is None:
-                fill = cast(float, row.of_none)
+                fill = required(row.of_none)
                 is_complex_nan = result.dtype.kind == "c" and np.isnan(fill)
                 value = jnp.full((), complex(fill, fill) if is_complex_nan else fill, result.dtype)
             else:
@@ -247,8 +268,8 @@ def _gspmd(row: Reduction, problem: Problem) -> Program:
     return program
 
 
-def _all_reduce(row: Reduction, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    x, spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0])
+def _all_reduce(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sharding.Mesh) -> Program:
+    x, spec = required(problem.operands[0]), required(problem.in_specs[0])
     block = block_shape(x.shape, spec, problem.mesh)
     padded = padded_shape(x.shape, spec, problem.mesh)
     over = Over(tuple(Size(i, x.shape[i], block[i], spec[i], padded[i] > x.shape[i]) for i in _axes(problem)))
@@ -262,8 +283,8 @@ def _all_reduce(row: Reduction, problem: Problem, mesh: jax.sharding.Mesh) -> Pr
     return lambda *arrays: (body(*arrays),)
 
 
-def _all_reduce_refusal(problem: Problem) -> str | None:
-    x, spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0])
+def _all_reduce_refusal(problem: Problem[ReduceParameters]) -> str | None:
+    x, spec = required(problem.operands[0]), required(problem.in_specs[0])
     if 0 in x.shape:
         return "x has no elements"
     for operand, given in zip(problem.operands[1:], problem.in_specs[1:], strict=True):

@@ -5,8 +5,7 @@ Every bit is kept, except the payload of a bfloat16 NaN where the compiler pads 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from dataclasses import dataclass
 
 import jax
 from jax import lax
@@ -16,29 +15,28 @@ from shardcall_server.kernels.axes import axes
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.gathering import Gathering
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, Spec, format_spec
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import ArrayType, OperandTypes, Specs, format_spec
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 _X = (OperandInfo("x", "The array, of any rank and element type."),)
 
 
-def _order(problem: Problem) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class TransposeParameters:
+    """The parameters of `Transpose`."""
+
+    axes: tuple[int, ...]
+
+
+def _order(problem: Problem[TransposeParameters | None]) -> tuple[int, ...]:
     """Which axis of x each axis of the result is."""
-    return cast(tuple[int, ...], problem.parameters.get("axes", tuple(range(problem.results[0].ndim))))
+    return problem.parameters.axes if problem.parameters else tuple(range(problem.results[0].ndim))
 
 
 def _relaid(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    specs = cast(Spec, problem.in_specs[0]), cast(Spec, problem.out_specs[0])
+    specs = required(problem.in_specs[0]), required(problem.out_specs[0])
     order, shape = _order(problem), problem.padded_result()
     stays = tuple(specs[0][i] for i in order) == specs[1]
     if stays and problem.results[0].dtype.kind == "c":  # their parts would take twice the time
@@ -57,7 +55,7 @@ _GSPMD = Strategy(
 
 def _gathering(problem: Problem) -> Gathering:
     """The moves from blocks of x, their axes in the result's order, to those of the result."""
-    spec, out_spec = cast(Spec, problem.in_specs[0]), cast(Spec, problem.out_specs[0])
+    spec, out_spec = required(problem.in_specs[0]), required(problem.out_specs[0])
     return Gathering.of(problem.results[0].shape, tuple(spec[i] for i in _order(problem)), out_spec, problem.mesh)
 
 
@@ -67,8 +65,8 @@ def _all_gather_refusal(problem: Problem) -> str | None:
         return "every device has what its block of the result is made of, and it gathers what a device lacks"
     if gathering.cuts:
         return (
-            f"x is split as {format_spec(cast(Spec, problem.in_specs[0]))} and the result as "
-            f"{format_spec(cast(Spec, problem.out_specs[0]))}, so devices would gather more than their blocks, and it "
+            f"x is split as {format_spec(required(problem.in_specs[0]))} and the result as "
+            f"{format_spec(required(problem.out_specs[0]))}, so devices would gather more than their blocks, and it "
             "serves a result whose axes are split over those mesh axes that come first for the axes of x, or over "
             "none, where the edges of its blocks are edges of x's"
         )
@@ -90,7 +88,7 @@ _ALL_GATHER = Strategy(
 )
 
 
-class _Relayout(Kernel):
+class _Relayout(Kernel[TransposeParameters | None]):
     operands = _X
     strategies = (_ALL_GATHER, _GSPMD)
     version = 2
@@ -107,13 +105,12 @@ class Copy(_Relayout):
 
     name = "copy"
     summary = "A copy of the array, as numpy.copy."
-    parameters = ()
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[TransposeParameters | None]:
         """Takes every array."""
-        return Signature({}, (cast(ArrayType, operands[0]),))
+        return Signature(None, (required(operands[0]),))
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Splits the result as x is."""
         return (problem.out_specs[0] or problem.in_specs[0],)
 
@@ -147,13 +144,13 @@ class Transpose(_Relayout):
         ParameterInfo("axes", "For each axis of the result, which of x's it is; None turns their order round.", None),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[TransposeParameters | None]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: unless ``axes`` names each axis of x once.
         """
-        x = cast(ArrayType, operands[0])
+        x = required(operands[0])
         order = axes(parameters, "axes", x.ndim)
         if parameters["axes"] is None:
             order = order[::-1]
@@ -163,9 +160,9 @@ class Transpose(_Relayout):
                 f"axes={shorten(str(parameters['axes']))} names {len(order)} axes and x has {x.ndim}; name each once",
                 field="axes",
             )
-        return Signature({"axes": order}, (ArrayType(tuple(x.shape[i] for i in order), x.dtype),))
+        return Signature(TransposeParameters(order), (ArrayType(tuple(x.shape[i] for i in order), x.dtype),))
 
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
+    def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Splits each axis of the result as it is in x."""
-        spec, order = cast(Spec, problem.in_specs[0]), cast(tuple[int, ...], problem.parameters["axes"])
+        spec, order = required(problem.in_specs[0]), _order(problem)
         return (problem.out_specs[0] or tuple(spec[i] for i in order),)

@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 import jax
 import jax.numpy as jnp
 
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, Spec
+from shardcall_server.kernels.kernel import Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import OperandTypes
 from shardcall_server.kernels.parameters import integers
 from shardcall_server.kernels.reproducibility import Reproducibility
-from shardcall_server.kernels.shift import Shift, moves_of, periodic
+from shardcall_server.kernels.shift import Shift, ShiftParameters, moves_of, periodic
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.stencils import StencilKernel
 
 
-def _is_flat(problem: Problem) -> bool:
-    return problem.parameters["axis"] is None
+def _is_flat(problem: Problem[ShiftParameters]) -> bool:
+    return problem.parameters.axis is None
 
 
-def _halo_refusal(problem: Problem) -> str | None:
+def _halo_refusal(problem: Problem[ShiftParameters]) -> str | None:
     if _is_flat(problem):
         return "without an axis elements move from row to row, and it moves rows along axes"
     return Shift.strategies[0].refusal(problem)
 
 
-def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _gspmd(problem: Problem[ShiftParameters], mesh: jax.sharding.Mesh) -> Program:
     if not _is_flat(problem):
         return Shift.strategies[1].build(problem, mesh)
-    (result,), (shift,) = problem.results, cast("tuple[int]", problem.parameters["shift"])
+    (result,), (shift,) = problem.results, problem.parameters.shift
 
     def rolled(integers: jax.Array) -> jax.Array:
         return fit(jnp.roll(fit(integers, result.shape), shift), problem.padded_result())
@@ -49,7 +40,7 @@ def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     return lambda x: (moved(rolled, x, mesh=mesh, specs=(problem.in_specs[0], problem.out_specs[0])),)
 
 
-class Roll(Kernel):
+class Roll(StencilKernel[ShiftParameters]):
     """Elements moved round along one axis or several, as `numpy.roll`; without an axis, round the flattened array.
 
     Sharding: as `Shift` with mode ``periodic``. Without an axis an array of several axes is left to the compiler.
@@ -71,20 +62,16 @@ class Roll(Kernel):
         Strategy(Shift.strategies[1].name, Shift.strategies[1].documentation, lambda _: None, _gspmd),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ShiftParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for axes out of range, and shifts that are not one for all axes or one for each.
         """
-        x = cast(ArrayType, operands[0])
+        x = required(operands[0])
         if parameters["axis"] is not None:
             return Signature(periodic(moves_of(parameters, x.ndim), x), (x,))
         total = sum(integers(parameters, "shift"))
         if x.ndim == 1:
             return Signature(periodic([(0, total)], x), (x,))
-        return Signature({"shift": (total % max(math.prod(x.shape), 1),), "axis": None, "mode": "periodic"}, (x,))
-
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
-        """Splits the result as x is."""
-        return (problem.out_specs[0] or problem.in_specs[0],)
+        return Signature(ShiftParameters((total % max(math.prod(x.shape), 1),), None, "periodic"), (x,))

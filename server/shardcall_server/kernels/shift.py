@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -17,23 +17,25 @@ from shardcall_server.kernels.axes import axis as checked_axis
 from shardcall_server.kernels.bits import as_integers, from_integers, moved
 from shardcall_server.kernels.blocks import index_type
 from shardcall_server.kernels.exchange import Exchange, SplitAxis
-from shardcall_server.kernels.kernel import (
-    Kernel,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Problem,
-    Program,
-    Signature,
-    Strategy,
-)
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated
+from shardcall_server.kernels.kernel import Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import ArrayType, OperandTypes
 from shardcall_server.kernels.parameters import choice, integers
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.routes import Boundary
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.stencils import StencilKernel
 
 MODES = ("fill", "periodic")
 _KINDS = "biufc"  # a value of one kind fits into arrays of its own and of later ones; i and u are one
+
+
+@dataclass(frozen=True)
+class ShiftParameters:
+    """The parameters of `Shift` and `Roll`: for each of the axes its shift; no axes stand for the flattened array."""
+
+    shift: tuple[int, ...]
+    axis: tuple[int, ...] | None
+    mode: str
 
 
 def _body(
@@ -83,20 +85,19 @@ def _shifted(block: jax.Array, value: jax.Array, along: SplitAxis, count: int, m
     return stencils.stencil(block, [along], width, boundary, part)
 
 
-def _bound(problem: Problem) -> stencils.Body:
-    parameters = problem.parameters
-    return partial(_body, counts=cast("tuple[int, ...]", parameters["shift"]), mode=cast(str, parameters["mode"]))
+def _bound(problem: Problem[ShiftParameters]) -> stencils.Body:
+    return partial(_body, counts=problem.parameters.shift, mode=problem.parameters.mode)
 
 
-def _axes(problem: Problem) -> tuple[int, ...]:
-    return cast("tuple[int, ...]", problem.parameters["axis"])
+def _axes(problem: Problem[ShiftParameters]) -> tuple[int, ...]:
+    return problem.parameters.axis or ()
 
 
-def _halo(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _halo(problem: Problem[ShiftParameters], mesh: jax.sharding.Mesh) -> Program:
     return stencils.on_blocks(problem, mesh, _axes(problem), _bound(problem))
 
 
-def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _gspmd(problem: Problem[ShiftParameters], mesh: jax.sharding.Mesh) -> Program:
     whole = stencils.on_whole(problem, _axes(problem), _bound(problem))
     specs = problem.in_specs[0], problem.out_specs[0]
 
@@ -107,7 +108,7 @@ def _gspmd(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     return program
 
 
-class Shift(Kernel):
+class Shift(StencilKernel[ShiftParameters]):
     """Rows moved along one axis or several: ``r[i, j, …] = x[i - shift[0], j - shift[1], …]``.
 
     With mode ``fill`` rows that nothing moves to hold ``fill``, as `scipy.ndimage.shift` with ``order=0, cval=fill``;
@@ -146,14 +147,14 @@ class Shift(Kernel):
         ),
     )
 
-    def validate(self, operands: Sequence[ArrayType | None], parameters: Mapping[str, ParameterValue]) -> Signature:
+    def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ShiftParameters]:
         """Checks a call and tells the result's type.
 
         Raises:
             CallError: for a scalar x, axes out of range, more shifts than axes, another mode, and a fill that is no
                 scalar, of a kind that x cannot hold, or given where nothing is filled.
         """
-        x, fill = cast(ArrayType, operands[0]), operands[1]
+        x, fill = required(operands[0]), operands[1]
         if not x.ndim:
             raise CallError(Reason.INVALID_OPERAND, f"x is {x}, a scalar; give an array of one axis or more", field="x")
         mode, moves = choice(parameters, "mode", MODES), moves_of(parameters, x.ndim)
@@ -168,26 +169,10 @@ class Shift(Kernel):
                 field="axis",
             )
         shifts = tuple(max(-x.shape[axis], min(shift, x.shape[axis])) for axis, shift in moves)
-        return Signature({"shift": shifts, "axis": tuple(axis for axis, _ in moves), "mode": mode}, (x,))
-
-    def default_in_specs(
-        self,
-        operands: Sequence[ArrayType | None],
-        parameters: Mapping[str, ParameterValue],
-        in_specs: Sequence[Spec | None],
-        mesh: MeshAxes,
-        strategy: str,
-    ) -> tuple[Spec | None, ...]:
-        """Fills in unset specs: x by rows over all mesh axes, the fill on every device."""
-        (x,) = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
-        return (x, None if operands[1] is None else in_specs[1] or replicated(0))
-
-    def default_out_specs(self, problem: Problem, strategy: str) -> tuple[Spec | None, ...]:
-        """Splits the result as x is."""
-        return (problem.out_specs[0] or problem.in_specs[0],)
+        return Signature(ShiftParameters(shifts, tuple(axis for axis, _ in moves), mode), (x,))
 
 
-def moves_of(parameters: Mapping[str, ParameterValue], ndim: int) -> list[tuple[int, int]]:
+def moves_of(parameters: ParameterValues, ndim: int) -> list[tuple[int, int]]:
     """Axes, counted from the first, each with its shift.
 
     Raises:
@@ -205,14 +190,14 @@ def moves_of(parameters: Mapping[str, ParameterValue], ndim: int) -> list[tuple[
     return [(axes[i % len(axes)], shifts[i % len(shifts)]) for i in range(count)]
 
 
-def periodic(moves: Sequence[tuple[int, int]], x: ArrayType) -> dict[str, ParameterValue]:
+def periodic(moves: Sequence[tuple[int, int]], x: ArrayType) -> ShiftParameters:
     """The parameters of a periodic shift: each axis once, and by the shorter way round."""
     shifts: dict[int, int] = {}
     for axis, shift in sorted(moves):
         size = x.shape[axis]
         total = (shifts.get(axis, 0) + shift) % size if size else 0
         shifts[axis] = total - size if 2 * total > size else total
-    return {"shift": tuple(shifts.values()), "axis": tuple(shifts), "mode": "periodic"}
+    return ShiftParameters(tuple(shifts.values()), tuple(shifts), "periodic")
 
 
 def _check_fill(fill: ArrayType, x: ArrayType, mode: str) -> None:

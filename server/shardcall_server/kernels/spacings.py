@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -12,8 +12,8 @@ import numpy as np
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.axes import axes
-from shardcall_server.kernels.kernel import ParameterValue
 from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.kernels.signature import ParameterValues
 
 _INEXACT = "fc"
 
@@ -24,7 +24,7 @@ def inexact_type(dtype: np.dtype) -> np.dtype:
     return dtype if stays else np.dtype(np.float64)
 
 
-def named_axes(parameters: Mapping[str, ParameterValue], name: str, x: ArrayType) -> tuple[int, ...]:
+def named_axes(parameters: ParameterValues, name: str, x: ArrayType) -> tuple[int, ...]:
     """The axes of x that a parameter names; all for None.
 
     Raises:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +16,10 @@ from jax import lax
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import fit, partition_spec
 from shardcall_server.kernels.exchange import SplitAxis, behind, fill, rows_after, rows_before, written
-from shardcall_server.kernels.kernel import Problem, Program
-from shardcall_server.kernels.layout import ArrayType, Spec, format_spec, replicated
+from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
+from shardcall_server.kernels.layout import MeshAxes, OperandTypes, Specs, format_spec, replicated
 from shardcall_server.kernels.routes import Boundary
+from shardcall_server.kernels.signature import ParametersT
 
 Region = tuple[tuple[int, int], ...]
 """Part of a block: from and to along each axis."""
@@ -123,7 +123,7 @@ def _replaced(region: Region, spans: Mapping[int, tuple[int, int]]) -> Region:
 
 def on_blocks(problem: Problem, mesh: jax.sharding.Mesh, axes: Sequence[int], body: Body) -> Program:
     """The program that runs a body on every device's block of x; the other operands each device has whole."""
-    x, spec = cast(ArrayType, problem.operands[0]), cast(Spec, problem.in_specs[0])
+    x, spec = required(problem.operands[0]), required(problem.in_specs[0])
     alongs = [SplitAxis.of(x, spec, axis, problem.mesh) for axis in axes]
     others = [operand for operand in problem.operands[1:] if operand is not None]
     mapped: Body = jax.shard_map(
@@ -154,9 +154,49 @@ def on_whole(problem: Problem, axes: Sequence[int], body: Body) -> Program:
     return program
 
 
+class StencilKernel(Kernel[ParametersT]):
+    """A kernel whose results are sharded as x and whose other operands are replicated, where no spec is set."""
+
+    def default_in_specs(
+        self, operands: OperandTypes, parameters: ParametersT, in_specs: Specs, mesh: MeshAxes, strategy: str
+    ) -> Specs:
+        """Fills in unset specs: x by rows over all mesh axes, the other operands replicated."""
+        (x,) = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy)
+        others = zip(operands[1:], in_specs[1:], strict=True)
+        return (x, *(replicated(o.ndim) if o is not None and spec is None else spec for o, spec in others))
+
+    def default_out_specs(self, problem: Problem[ParametersT], strategy: str) -> Specs:
+        """Shards each result as x."""
+        return tuple(problem.in_specs[0] if spec is None else spec for spec in problem.out_specs)
+
+
+def strategies(axes: Callable[[Problem], Sequence[int]], bound: Callable[[Problem], Body]) -> tuple[Strategy, ...]:
+    """``halo`` and ``gspmd`` for a kernel.
+
+    Args:
+        axes: the axes along which the elements of a problem's results depend on others.
+        bound: the body for a problem.
+    """
+    return (
+        Strategy(
+            "halo",
+            "Every device sends its outermost rows to its neighbours and computes its own block in one pass. Serves "
+            "results sharded as x.",
+            refusal,
+            lambda problem, mesh: on_blocks(problem, mesh, axes(problem), bound(problem)),
+        ),
+        Strategy(
+            "gspmd",
+            "The computation on the unsharded array, partitioned by the compiler. Serves every layout.",
+            lambda _: None,
+            lambda problem, _: on_whole(problem, axes(problem), bound(problem)),
+        ),
+    )
+
+
 def refusal(problem: Problem) -> str | None:
     """Tells why `on_blocks` cannot serve a problem: a result is split otherwise than x."""
-    spec = cast(Spec, problem.in_specs[0])
+    spec = required(problem.in_specs[0])
     for out_spec in problem.out_specs:
         if out_spec is not None and out_spec != spec:
             return (

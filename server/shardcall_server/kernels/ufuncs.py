@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from shardcall_server.kernels import arithmetic, comparisons, complex_functions
 from shardcall_server.kernels import ufunc_types as types
-from shardcall_server.kernels.kernel import OperandInfo, ValueCheck
+from shardcall_server.kernels.signature import OperandInfo, ValueCheck
 from shardcall_server.kernels.ufunc_types import Loop
 
 _X, _Y = OperandInfo("x", "An array or a scalar."), OperandInfo("y", "An array or a scalar that broadcasts with x.")

@@ -16,8 +16,9 @@ import numpy as np
 
 from shardcall_server.compilation.program import Placement, Program, compile_program
 from shardcall_server.compilation.resolve import AUTO, Request, resolve
-from shardcall_server.kernels.kernel import Kernel, ParameterValue
+from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
+from shardcall_server.kernels.signature import ParameterValue
 from shardcall_server.known_answers.known_answer import Finish, KnownAnswer, Launch, Outcome
 
 _ROWS = 16_385  # the fewest at which jax-ml/jax#39103 shows in float64

@@ -6,9 +6,10 @@ from shardcall.v1 import kernel_pb2
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
 from shardcall_server.compilation.program import Placement, Program
-from shardcall_server.kernels.kernel import REQUIRED, Kernel
+from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
 from shardcall_server.kernels.reproducibility import Reproducibility
+from shardcall_server.kernels.signature import REQUIRED
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_server.mesh.requests import encode_parameter
 

@@ -24,7 +24,7 @@ class RowLengths(own.Kernel):
     """The Euclidean length of each row; where columns are split, one all-reduce of a number a row."""
 
     name, version, summary = "row_lengths", 1, "The Euclidean length of each row of a matrix."
-    operands, parameters = (own.OperandInfo("x", "A matrix of float32 or float64."),), ()
+    operands = (own.OperandInfo("x", "A matrix of float32 or float64."),)
     strategies = (own.Strategy("psum", "Sums of squares, summed over devices.", lambda problem: None, build),)
 
     def validate(self, operands, parameters):
@@ -32,7 +32,7 @@ class RowLengths(own.Kernel):
         if x.ndim != 2 or x.dtype.name not in ("float32", "float64"):
             reason = own.Reason.INVALID_OPERAND
             raise own.CallError(reason, f"x is {x}; give a matrix of float32 or float64", field="x")
-        return own.Signature({}, (own.ArrayType(x.shape[:1], x.dtype),))
+        return own.Signature(None, (own.ArrayType(x.shape[:1], x.dtype),))
 
     def default_out_specs(self, problem, strategy):
         return (problem.in_specs[0][:1],)  # rows stay where they are

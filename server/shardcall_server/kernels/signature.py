@@ -1,0 +1,87 @@
+"""Descriptions of operands and parameters, and the signature that a kernel makes of a call.
+
+Python only: nothing here needs JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
+
+from shardcall_server.kernels.layout import ArrayType
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # typing's own takes a default from Python 3.13 on
+
+    ParametersT = TypeVar("ParametersT", default=Any)
+else:
+    from typing import TypeVar
+
+    ParametersT = TypeVar("ParametersT")
+
+ParameterValue = bool | int | float | str | tuple[int, ...] | None
+"""The value of a static parameter: one that changes the compiled program."""
+
+ParameterValues = Mapping[str, ParameterValue]
+"""Static parameters by name, as a call sets them."""
+
+REQUIRED = object()
+"""The default of a parameter that must be given."""
+
+
+@dataclass(frozen=True)
+class OperandInfo:
+    """An operand as a kernel describes it; operands go by position.
+
+    Attributes:
+        name: what it is called.
+        documentation: what it is.
+        optional: whether it may be left out.
+        repeated: whether it may come any number of times; only the last one may, at least once unless it is optional.
+            None of its times may be left out before another.
+    """
+
+    name: str
+    documentation: str
+    optional: bool = False
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    """A static parameter as a kernel describes it."""
+
+    name: str
+    documentation: str
+    default: object = REQUIRED
+
+
+@dataclass(frozen=True)
+class ValueCheck:
+    """A refusal that depends on the values of an operand, found out while the program runs.
+
+    Attributes:
+        operand: the name of the operand at fault.
+        message: what was found, what is allowed and what to do.
+    """
+
+    operand: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Signature(Generic[ParametersT]):
+    """The call as *validate* understands it.
+
+    Attributes:
+        parameters: a frozen dataclass with a field for every static parameter, or None for a kernel without any.
+            Its values are part of the program's key, so they are normalised (``axis=-1`` becomes ``ndim - 1``):
+            equal calls have equal parameters.
+        results: the results' types, exactly NumPy's.
+        checks: what the program checks the operands' values for.
+    """
+
+    parameters: ParametersT
+    results: tuple[ArrayType, ...]
+    checks: tuple[ValueCheck, ...] = ()
