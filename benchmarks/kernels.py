@@ -27,7 +27,7 @@ from harness.pictures import picture
 from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
 from kernel_cases import Asker, Case, Samples, in_blocks, in_this_process, measure, mesh_of
 from shardcall import P
-from shardcall_server.frontend.programs.verdicts import FILE_NAME
+from shardcall_server.frontend.programs.verdicts import Verdicts
 from shardcall_server.setting_groups import default_cache_dir
 
 Section = tuple[list[str], list[Claim], dict[str, object]]
@@ -219,7 +219,7 @@ def main() -> int:
     # since they would be run beside the first minutes.
     with TemporaryDirectory() as cache:
         with suppress(FileNotFoundError):
-            copy(Path(os.environ.get("SHARDCALL_CACHE_DIR") or default_cache_dir()) / FILE_NAME, cache)
+            copy(Path(os.environ.get("SHARDCALL_CACHE_DIR") or default_cache_dir()) / Verdicts.FILE_NAME, cache)
         return _measure(arguments, names, cache)
 
 
