@@ -75,7 +75,7 @@ def test_the_server_refuses_them_too(client, stub):
         request = kernel_service_pb2.ExecuteRequest(call=call("matmul"), operands=operands)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Execute(request, timeout=30)
-        says = "operand 0 lies on x=4 of devices 0,1,2,3 as P('x', None) and operand 1 on x=4 of devices 3,2,1,0"
+        says = "operand 0 is placed on x=4 of devices 0,1,2,3 as P('x', None) and operand 1 on x=4 of devices 3,2,1,0"
         check(caught.value, INVALID, "INVALID_MESH", "mesh", says)
         assert "the same devices in another order" in caught.value.details()
         request.call.mesh.CopyFrom(mesh(x=4))

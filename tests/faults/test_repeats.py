@@ -157,7 +157,7 @@ def test_the_same_id_gives_the_same_array_and_another_request_is_refused(server,
             grpc.StatusCode.INVALID_ARGUMENT,
             "REQUEST_ID_REUSED",
             "shardcall-request-id",
-            f"a call with other chunks came by metadata shardcall-request-id {metadata[0][1]!r}",
+            f"a call with other chunks had metadata shardcall-request-id {metadata[0][1]!r}",
         )
         stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[first.array.handle]))
 

@@ -87,6 +87,6 @@ def test_a_cold_call_is_keyed_once_and_a_warm_one_never(counts, refused, sent):
     operand = OperandSource(ArrayType((8,), np.dtype(np.float64)))
     for _ in range(2):
         prepared = execution.prepare(call, kernel_pb2.KernelCall(kernel="diff"), [operand])  # type: ignore[arg-type]
-        assert prepared.found.program.key == sent[-1]
+        assert prepared.entry.program.key == sent[-1]
     assert counts == {"completed": 1, "keyed": 1}
     assert session.strategies == sent

@@ -15,7 +15,7 @@ import pytest
 from server.fake_workers import PATIENCE_S, FakeWorker, but
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
 from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import WatchLimits
@@ -87,12 +87,14 @@ def supervisor(hosts) -> Iterator[MeshSupervisor]:
     source = Source()
     made = MeshSupervisor(
         source,
-        lambda workers: MeshSession(workers, [link_pb2.Start()], Quarantine()),
-        lambda session: pytest.fail("no mesh is ready"),
-        lambda ready: None,
-        lambda epoch: None,
-        LIMITS,
-        hosts=hosts,
+        SupervisorConfig(
+            open_session=lambda workers: MeshSession(workers, [link_pb2.Start()], Quarantine()),
+            make_programs=lambda session: pytest.fail("no mesh is ready"),
+            on_change=lambda ready: None,
+            on_session_end=lambda epoch: None,
+            limits=LIMITS,
+            hosts=hosts,
+        ),
     )
     assert source.waits.wait(PATIENCE_S)
     yield made

@@ -39,7 +39,7 @@ from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.mesh_queue import make_queue
-from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
 from shardcall_server.frontend.observability.telemetry import Telemetry
@@ -133,13 +133,15 @@ class FrontEnd:
         self._host_server = HostServer(settings, self._hosts, self._tokens, self._floods) if self._hosts else None
         self._supervisor = MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
-            partial(_open_session, settings, Quarantine(), self._warmer.program_dir),
-            self._program_cache,
-            self._announce,
-            self._end_epoch,
-            _watch_limits(settings),
-            self._warmer.prepare,
-            self._hosts,
+            SupervisorConfig(
+                open_session=partial(_open_session, settings, Quarantine(), self._warmer.program_dir),
+                make_programs=self._program_cache,
+                on_change=self._announce,
+                on_session_end=self._end_epoch,
+                limits=_watch_limits(settings),
+                warm_up=self._warmer.prepare,
+                hosts=self._hosts,
+            ),
         )
         info = self._register()
         self._telemetry.expose(

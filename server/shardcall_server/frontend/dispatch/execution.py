@@ -1,4 +1,4 @@
-"""The way of a call through the front end: its program found, handed to the mesh, waited for."""
+"""Execution of calls: gets the program of a call, sends the command to the mesh and waits for the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
 _LARGE_CALL_BYTES = 1 << 20
-_MOST_TOLD = 300
+_MAX_SHOWN = 300
 _ONE_DEVICE = MeshAxes((("x", 1),))
 _NO_TRANSFERS = kernel_pb2.Plan()
 
@@ -37,35 +37,35 @@ class Prepared:
     """A call whose program is compiled.
 
     Attributes:
-        call: as the mesh knows it, with nothing about the mesh left open.
-        operands: the operands as given.
+        call: the call with the defaults of the mesh filled in.
+        operands: the sources of the operands.
         mesh: the mesh that holds the program.
-        found: the program.
-        refuse_transfers: whether to refuse a call that would move an operand on the mesh.
-        keeps: whether its results stay on the mesh.
+        entry: the cache entry of the program.
+        refuse_transfers: whether to refuse a call that would transfer an operand between devices.
+        keeps: whether the results stay on the mesh.
     """
 
     call: kernel_pb2.KernelCall
     operands: tuple[OperandSource, ...]
     mesh: ReadyMesh
-    found: CacheEntry
+    entry: CacheEntry
     refuse_transfers: bool = False
     keeps: bool = False
 
     @cached_property
     def _transfers(self) -> kernel_pb2.Plan:
-        """A plan that holds only the transfers of this call."""
+        """A plan with only the transfers of this call."""
         if not any(operand.resident for operand in self.operands):
             return _NO_TRANSFERS
-        return kernel_pb2.Plan(transfers=find_transfers(self.found.plan, self.operands, self.mesh.ready))
+        return kernel_pb2.Plan(transfers=find_transfers(self.entry.plan, self.operands, self.mesh.ready))
 
     @property
     def plan(self) -> kernel_pb2.Plan:
-        """The plan of this call, not to be changed."""
+        """The plan of this call; do not modify it."""
         if not self._transfers.transfers:
-            return self.found.plan
+            return self.entry.plan
         plan = kernel_pb2.Plan()
-        plan.CopyFrom(self.found.plan)
+        plan.CopyFrom(self.entry.plan)
         plan.MergeFrom(self._transfers)
         return plan
 
@@ -73,19 +73,19 @@ class Prepared:
     def plan_field(self) -> bytes:
         """The plan as the field of an `ExecuteResponse`, to be appended to the bytes of its other fields."""
         if not self._transfers.transfers:
-            return self.found.plan_field
-        # A message that comes in two pieces is merged by its reader.
-        return self.found.plan_field + kernel_service_pb2.ExecuteResponse(plan=self._transfers).SerializeToString()
+            return self.entry.plan_field
+        # Parsers merge a message field that occurs twice.
+        return self.entry.plan_field + kernel_service_pb2.ExecuteResponse(plan=self._transfers).SerializeToString()
 
 
 class Execution:
-    """Finds programs and runs them.
+    """Gets the programs of calls and executes them.
 
     Args:
-        supervisor: keeps the mesh.
-        queue: gives calls the mesh.
-        known_answers: what vouches for programs.
-        settings: the server's.
+        supervisor: starts the mesh.
+        queue: grants launches.
+        known_answers: the verdicts of the known-answer tests.
+        settings: the settings of the server.
     """
 
     def __init__(
@@ -105,18 +105,18 @@ class Execution:
         refuse_transfers: bool = False,
         keeps: bool = False,
     ) -> Prepared:
-        """Finds the program of a call, compiled now if it has not been.
+        """Gets the program of a call; compiles it if necessary.
 
         Args:
-            call: whose it is.
-            kernel_call: what is to run.
-            operands: as given.
-            refuse_transfers: whether to refuse a call that would move an operand on the mesh.
-            keeps: whether the results stay on the mesh: what the call may have that travels is no limit to them.
+            call: the server call.
+            kernel_call: the kernel and its arguments.
+            operands: the sources of the operands.
+            refuse_transfers: whether to refuse a call that would transfer an operand between devices.
+            keeps: whether the results stay on the mesh, so that the size limit of calls does not apply to them.
 
         Raises:
-            CallError: the call is wrong, or its deadline passed; the compilation then goes on. Or its kernel is
-                known to be compiled wrongly.
+            CallError: the call is invalid, its kernel failed the known-answer tests, or its deadline passed; the
+                compilation then continues.
         """
         self._check_size(operands)
         kinds = tuple(operand.type for operand in operands)
@@ -142,7 +142,7 @@ class Execution:
             try:
                 compiled = mesh.programs.get_or_compile(completed, call.owner)
             except SessionEndedError:
-                continue  # the next mesh is on its way; the call waits for it
+                continue  # the call waits for the next mesh
             if isinstance(compiled, Future):
                 with call.phase("compile"):
                     entry = call.wait(compiled, "compiling the kernel")
@@ -160,27 +160,25 @@ class Execution:
     def start(
         self, call: ServerCall, prepared: Prepared, buffers: CallBuffers, *, report_gathered: bool = False
     ) -> Running:
-        """Hands a call whose operands are in place to the mesh.
-
-        If the mesh ended before that, the next one takes it.
+        """Sends a call whose operands are complete to the mesh, or to the next mesh if that one has ended.
 
         Args:
-            call: whose it is.
-            prepared: what runs.
-            buffers: where operands are and results go; held until the worker has answered.
-            report_gathered: whether the results are wanted piece by piece.
+            call: the server call.
+            prepared: the prepared call.
+            buffers: the buffers of operands and results, retained until the worker has answered.
+            report_gathered: whether the worker reports the progress of the results.
 
         Raises:
             CallError: no memory for the results, or as `prepare`.
         """
         if buffers.region is not None:
-            buffers.region.reserve(buffers.region_bytes, lambda: call.check("making room for the results"))
+            buffers.region.reserve(buffers.region_bytes, lambda: call.check("reserving memory for the results"))
         again = False
         while True:
             grant = self._queue.acquire(call, _device_bytes(prepared), again=again)
             running = Running(call)
             command = link_pb2.Execute(
-                key_digest=prepared.found.program.key,
+                key_digest=prepared.entry.program.key,
                 operands=buffers.operands,
                 results=buffers.results,
                 report_gathered=report_gathered,
@@ -197,22 +195,23 @@ class Execution:
             return running
 
     def admit(self, call: ServerCall, prepared: Prepared) -> None:
-        """Refuses a call that the devices cannot have beside the arrays that stay, before it is given any memory.
+        """Checks whether a call can be executed, before memory is reserved for it.
 
-        So is one whose program the mesh died of again and again. Waits for the known-answer tests of a program.
+        Waits for the known-answer tests of its program. Refuses a call whose program is quarantined, or for which the
+        devices have not enough memory beside the resident arrays.
 
         Raises:
             CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED, KERNEL_FAILED_KNOWN_ANSWERS.
         """
-        self._known_answers.require(call, prepared.found.program)
-        prepared.mesh.session.quarantine.check(prepared.found.program.key)
+        self._known_answers.require(call, prepared.entry.program)
+        prepared.mesh.session.quarantine.check(prepared.entry.program.key)
         self._queue.check(_device_bytes(prepared))
 
     def compiled_text(self, call: ServerCall, prepared: Prepared, limit_bytes: int) -> str:
-        """The text of a call's compiled program, cut at a number of bytes."""
+        """Returns the text of a call's compiled program, cut at a number of bytes."""
         while True:
             running = Running(call)
-            command = link_pb2.GetCompiledText(key_digest=prepared.found.program.key, max_bytes=limit_bytes)
+            command = link_pb2.GetCompiledText(key_digest=prepared.entry.program.key, max_bytes=limit_bytes)
             try:
                 _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command), CallBuffers(), running)
             except _ProgramGoneError:
@@ -221,7 +220,7 @@ class Execution:
             return running.finish().compiled_text.text
 
     def _check_size(self, operands: Sequence[OperandSource], results: Sequence[ArrayType] = ()) -> None:
-        """Refuses a call of whose arrays too much travels."""
+        """Refuses a call whose arrays in messages and memory files exceed the size limit."""
         nbytes = sum(operand.type.nbytes for operand in operands if operand.type and operand.resident is None)
         what = "operands and results" if results else "operands"
         nbytes += sum(result.nbytes for result in results)
@@ -241,31 +240,31 @@ class Execution:
         operands: Sequence[OperandSource],
         mesh: ReadyMesh,
     ) -> kernel_pb2.KernelCall:
-        """The call with its mesh filled in, and said in the fewest words: equal calls are equal messages.
+        """Returns the call in canonical form, with its mesh filled in: equal calls are equal messages.
 
-        Arrays on the mesh bring their own mesh and specs, where the call leaves these open.
+        Resident arrays determine the mesh and their specs where the call leaves these unset.
         """
         completed = kernel_pb2.KernelCall()
         completed.CopyFrom(call)
         completed.DiscardUnknownFields()
         completed.strategy = call.strategy or "auto"
-        _keep_where_they_lie(completed, operands)
-        for given in (completed.in_specs, completed.out_specs):
-            while given and not given[-1].HasField("spec"):
-                del given[-1]
+        _keep_placements(completed, operands)
+        for specs in (completed.in_specs, completed.out_specs):
+            while specs and not specs[-1].HasField("spec"):
+                del specs[-1]
         if call.kernel in mesh.kernels:
             for info in mesh.kernels[call.kernel].parameters:
                 if info.name in call.parameters and info.default_value == call.parameters[info.name]:
                     del completed.parameters[info.name]
         if not completed.HasField("mesh"):
-            specs = [*call.in_specs, *call.out_specs]
-            large = _bytes_of(operands) >= _LARGE_CALL_BYTES or any(spec.HasField("spec") for spec in specs)
+            has_spec = any(spec.HasField("spec") for spec in (*call.in_specs, *call.out_specs))
+            large = has_spec or _bytes_of(operands) >= _LARGE_CALL_BYTES
             axes = default_mesh(self._settings, mesh.ready) if large else _ONE_DEVICE
             completed.mesh.CopyFrom(encode_mesh(axes))
         return completed
 
 
-def _keep_where_they_lie(call: kernel_pb2.KernelCall, operands: Sequence[OperandSource]) -> None:
+def _keep_placements(call: kernel_pb2.KernelCall, operands: Sequence[OperandSource]) -> None:
     if not call.HasField("mesh"):
         _check_same_devices(operands)
     for i, operand in enumerate(operands):
@@ -281,30 +280,30 @@ def _keep_where_they_lie(call: kernel_pb2.KernelCall, operands: Sequence[Operand
 
 
 def _check_same_devices(operands: Sequence[OperandSource]) -> None:
-    """Arrays that somebody placed move only where somebody says so: a call that names its mesh.
+    """Refuses resident arrays on different devices: they are transferred only if the call names its mesh.
 
     Raises:
         CallError: INVALID_MESH.
     """
-    there = [(i, operand.resident) for i, operand in enumerate(operands) if operand.resident is not None]
-    for i, resident in there[1:]:
-        first, known = there[0]
-        if resident.mesh.device_ids == known.mesh.device_ids:
+    resident_arrays = [(i, operand.resident) for i, operand in enumerate(operands) if operand.resident is not None]
+    for i, resident in resident_arrays[1:]:
+        first, other = resident_arrays[0]
+        if resident.mesh.device_ids == other.mesh.device_ids:
             continue
-        same = set(resident.mesh.device_ids) == set(known.mesh.device_ids)
+        same = set(resident.mesh.device_ids) == set(other.mesh.device_ids)
         raise CallError(
             Reason.INVALID_MESH,
-            f"operand {first} lies on {_where(known)} and operand {i} on {_where(resident)}"
-            f"{', the same devices in another order' if same else ''}; set the call's mesh to say where they are to "
-            "meet, or put one of them again, over the mesh of the other",
+            f"operand {first} is placed on {_placement(other)} and operand {i} on {_placement(resident)}"
+            f"{', the same devices in another order' if same else ''}; set the mesh of the call, or put one of the "
+            "arrays again, over the mesh of the other",
             field="mesh",
         )
 
 
-def _where(resident: ResidentArray) -> str:
+def _placement(resident: ResidentArray) -> str:
     spec = format_spec(tuple(tuple(entry.axis_names) for entry in resident.placement.spec.entries))
-    told = f"{decode_mesh(resident.mesh)} of devices {device_label(tuple(resident.mesh.device_ids))} as {spec}"
-    return shorten(told, _MOST_TOLD)
+    placement = f"{decode_mesh(resident.mesh)} of devices {device_label(tuple(resident.mesh.device_ids))} as {spec}"
+    return shorten(placement, _MAX_SHOWN)
 
 
 def _axes(mesh: mesh_pb2.Mesh) -> list[tuple[str, int]]:
@@ -322,24 +321,24 @@ def _check_epoch(resident_arrays: Sequence[ResidentArray], mesh: ReadyMesh) -> N
 
 
 def _without_trailing(kinds: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
-    """The operands' types less those left out at the end."""
+    """Returns the types of the operands without those omitted at the end."""
     present = [i for i, kind in enumerate(kinds) if kind is not None]
     return kinds[: present[-1] + 1] if present else ()
 
 
 def default_mesh(settings: Settings, ready: link_pb2.Ready) -> MeshAxes:
-    """The server's default mesh: as set, else one axis over all devices."""
+    """Returns the default mesh: the configured one, else one axis over all devices."""
     return MeshAxes(settings.mesh_axes or (("x", len(ready.devices)),))
 
 
 class _ProgramGoneError(Exception):
-    """The mesh no longer holds the program: it was evicted, or the mesh ended."""
+    """The mesh does not hold the program any more: it was evicted, or the mesh ended."""
 
 
 def _device_bytes(prepared: Prepared) -> int:
-    """What a call takes on the devices while it runs, beside the arrays that stay there."""
-    there = sum(operand.resident.device_bytes for operand in prepared.operands if operand.resident is not None)
-    return max(0, prepared.found.program.device_bytes - there)
+    """Returns the device memory that a call takes beside its resident arrays, in bytes."""
+    resident = sum(operand.resident.device_bytes for operand in prepared.operands if operand.resident is not None)
+    return max(0, prepared.entry.program.device_bytes - resident)
 
 
 def _send(
@@ -349,13 +348,13 @@ def _send(
     running: Running,
     grant: LaunchGrant | None = None,
 ) -> None:
-    """Sends a command that names a program; the worker then holds the memory until it has answered."""
-    session, program = prepared.mesh.session, prepared.found.program
+    """Sends a command that names a program; its buffers are retained until the worker has answered."""
+    session, program = prepared.mesh.session, prepared.entry.program
     try:
         with session.launch_lock:
             if program.evicted:
                 raise _ProgramGoneError
-            plan = prepared.found.plan if message.HasField("execute") else None
+            plan = prepared.entry.plan if message.HasField("execute") else None
             hand_over(session, message, buffers, running, grant, plan)
     except SessionEndedError:
         raise _ProgramGoneError from None
@@ -373,10 +372,10 @@ def hand_over(
     grant: LaunchGrant | None = None,
     plan: kernel_pb2.Plan | None = None,
 ) -> None:
-    """Sends a command; the worker then has its memory and grant until it has answered, whatever becomes of the caller.
+    """Sends a command; its buffers and grant are released when the worker has answered, even if the caller has left.
 
     Raises:
-        SessionEndedError: the mesh ended before.
+        SessionEndedError: the mesh has ended; the command was not sent.
     """
     message.request_id = running.request_id
     buffers.acquire()

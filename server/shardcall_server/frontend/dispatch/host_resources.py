@@ -1,4 +1,4 @@
-"""What the front end holds for its clients: memory of calls, shared memory, arrays on the mesh."""
+"""Host resources of the front end: memory of calls, shared segments and the table of resident arrays."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from shardcall_worker.v1 import link_pb2
 
 
 class HostResources:
-    """Makes and ends all of it, and gives back what has not been used for a while.
+    """Creates and closes the host resources, and frees memory that has not been used for a while.
 
     Args:
-        settings: the server's.
-        session: the mesh's present session; None while there is none.
+        settings: the settings of the server.
+        session: returns the current session of the mesh; None if there is none.
 
     Attributes:
-        budget: what regions and segments may hold.
-        arena: memory of calls.
-        segments: memory that clients share.
-        segment_broker: hands segments to their clients; None where they are off.
-        array_table: arrays on the mesh.
-        buffer_allocator: makes room for a call's arrays.
+        budget: the memory budget of regions and segments.
+        arena: the memory of calls.
+        segments: the memory that clients share.
+        segment_broker: passes segments to their clients; None if segments are disabled.
+        array_table: the resident arrays.
+        buffer_allocator: allocates the buffers of calls.
     """
 
     def __init__(self, settings: Settings, session: Callable[[], MeshSession | None]) -> None:
@@ -60,7 +60,7 @@ class HostResources:
         self._trimmer.start()
 
     def close(self) -> None:
-        """Ends it all; the mesh has ended before."""
+        """Releases all resources, after the mesh has ended."""
         self._ended.set()
         self._lease_timer.close()
         if self.segment_broker is not None:
@@ -80,7 +80,7 @@ class HostResources:
             session.notify(link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids)))
 
     def _trim(self) -> None:
-        """Gives idle regions back, and when nothing came or went for a while, the allocators' free memory too."""
+        """Frees idle regions, and after a while without calls also the free memory of the allocators."""
         seen, trimmed_at = 0, 0
         while not self._ended.wait(self._trim_after_s):
             self.arena.drop_unused_since(time.monotonic() - self._trim_after_s)
@@ -94,7 +94,7 @@ class HostResources:
 
 
 def _most_resident_bytes(settings: Settings, session: Callable[[], MeshSession | None]) -> int:
-    """Returns the most bytes of arrays that stay; where the devices have the host's memory, half is left to calls."""
+    """Returns the limit of resident arrays in bytes; devices that share the host's memory leave half of it to calls."""
     if settings.max_resident_bytes:
         return settings.max_resident_bytes
     present = session()

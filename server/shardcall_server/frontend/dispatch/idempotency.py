@@ -1,4 +1,4 @@
-"""Calls that change something have their effect once, however often they are sent."""
+"""Idempotency of mutating calls: a repeated request gets the answer of the first one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Answer = TypeVar("Answer", bound=Message | bytes | Sequence[Message | bytes])
 
 _MAX_ANSWERS = 4096
 _MAX_BYTES = 16 << 20
-_KEEP_S = 600.0  # far longer than any client goes on repeating
+_KEEP_S = 600.0  # far longer than any client repeats a call
 _FAILED = object()
 
 
 class _Key(NamedTuple):
-    """What tells a call from all others: connections do not, since a repeated call comes by another one."""
+    """Identity of a call; the connection is no part of it, since a repeated call may come by another one."""
 
     principal: str
     request_id: str
@@ -37,7 +37,7 @@ class HashedChunks(Iterator[Any]):
     """The messages of a stream, whose chunks are hashed as they are read.
 
     Args:
-        messages: those after the header.
+        messages: the messages after the header.
     """
 
     def __init__(self, messages: Iterator[Any]) -> None:
@@ -62,11 +62,11 @@ class _First:
     """The first call of a key.
 
     Attributes:
-        digest: of its request.
-        chunks: that followed the request; None for a request of one message.
-        answer: what it was answered, or `_FAILED`.
-        nbytes: of the answer.
-        done_at: when that was, on the table's clock.
+        digest: the digest of its request.
+        chunks: the chunks after the request; None for a request of one message.
+        answer: its answer, or `_FAILED`.
+        nbytes: the size of the answer.
+        done_at: the time of the answer, on the table's clock.
     """
 
     digest: bytes
@@ -77,16 +77,16 @@ class _First:
 
 
 class IdempotencyTable:
-    """The answers of calls that change something, by request id, for when they are sent again.
+    """The answers of mutating calls, by request id.
 
-    What failed has changed nothing, so it is not kept: its repetition is run. When there are too many answers, those go
-    first of the principal who has most, the oldest of them first.
+    A failed call has changed nothing, so its answer is not kept and its repetition is executed. If there are too many
+    answers, the oldest one of the principal with the most is dropped.
 
     Args:
-        max_answers: how many are kept.
-        max_bytes: of them all.
-        keep_s: how long.
-        clock: seconds that never go back.
+        max_answers: the limit of answers.
+        max_bytes: the limit of their total size.
+        keep_s: the time for which answers are kept, in seconds.
+        clock: returns the time in seconds, monotonically.
     """
 
     def __init__(
@@ -103,22 +103,22 @@ class IdempotencyTable:
         self._lock = threading.Lock()
         self._firsts: dict[_Key, _First] = {}
         self._done: OrderedDict[_Key, _First] = OrderedDict()
-        self._counts: Counter[str] = Counter()  # by principal, as the next
+        self._counts: Counter[str] = Counter()  # by principal, as is the next
         self._bytes: Counter[str] = Counter()
 
     def once(
         self, call: ServerCall, request: Message, run: Callable[[], Answer], chunks: HashedChunks | None = None
     ) -> Answer:
-        """The answer of a call: of its first sending, if this is another.
+        """Executes a call, or returns the answer of its first execution if it is repeated.
 
         Args:
-            call: whose request id tells which call it is.
-            request: of the call, or the header of its stream; must be the same each time.
-            run: does what the call asks for; reads all of the chunks.
-            chunks: what follows the header of a stream; must hold the same bytes each time.
+            call: the server call, identified by its request id.
+            request: the request or the header of its stream; must be the same each time.
+            run: executes the call; reads all of the chunks.
+            chunks: the messages after the header of a stream; must hold the same bytes each time.
 
         Raises:
-            CallError: REQUEST_ID_REUSED: another call came by this id; or what ``run`` raises.
+            CallError: REQUEST_ID_REUSED, if another call had this id, or any error of ``run``.
         """
         key = _Key(call.principal_name, call.request_id)
         ours = _First(_digest(request), chunks)
@@ -168,9 +168,9 @@ class IdempotencyTable:
             self._add(key, -1, -first.nbytes)
 
     def _oldest_of_most(self, counts: Counter[str]) -> _Key:
-        """The oldest answer of the principal who has most: nobody makes others' calls be forgotten."""
-        ((greedy, _),) = counts.most_common(1)
-        return next(key for key in self._done if key.principal == greedy)
+        """Returns the oldest key of the principal with the most answers, so that no principal evicts others'."""
+        ((principal, _),) = counts.most_common(1)
+        return next(key for key in self._done if key.principal == principal)
 
     def _add(self, key: _Key, answers: int, nbytes: int) -> None:
         self._counts[key.principal] += answers
@@ -191,7 +191,7 @@ def _are_same(chunks: HashedChunks, first: HashedChunks, call: ServerCall) -> bo
 def _reused(key: _Key, what: str) -> CallError:
     return CallError(
         Reason.REQUEST_ID_REUSED,
-        f"{what} came by metadata {REQUEST_ID_KEY} {key.request_id!r}; give every call an id of its own, and repeat it "
+        f"{what} had metadata {REQUEST_ID_KEY} {key.request_id!r}; give every call an id of its own, and repeat it "
         "with the same request",
         field=REQUEST_ID_KEY,
     )

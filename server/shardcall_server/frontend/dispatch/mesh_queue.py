@@ -1,4 +1,4 @@
-"""The calls that are with the mesh, few at a time, and those that wait for it."""
+"""Queue of the calls that wait for the mesh, and grants for the few that it executes at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from shardcall_server.settings import Settings
 
 
 class LaunchGrant:
-    """A call's use of the mesh, from just before its command is sent until the mesh has answered.
+    """Permission to launch one call, from before its command is sent until the mesh has answered.
 
     Attributes:
-        device_bytes: what it takes on the devices.
+        device_bytes: the device memory that the call takes.
     """
 
     __slots__ = ("_ended", "_queue", "device_bytes")
@@ -31,26 +31,26 @@ class LaunchGrant:
         self.device_bytes = device_bytes
 
     def release(self) -> None:
-        """Lets the next call have the mesh; once is enough."""
+        """Releases the grant to the next call; repeated calls do nothing."""
         if not self._ended:
             self._ended = True
             self._queue.release(self)
 
 
 class _Waiter:
-    """A call that waits.
+    """A waiting call.
 
     Attributes:
-        owner: whose it is.
-        connection: what it came by.
-        deadline: when it gives up, on the monotonic clock.
-        device_bytes: what it needs on the devices.
-        grant: what it was given; None while it waits, and where it was refused.
-        refusal: why it was refused.
-        told: done when either is there.
+        owner: the client that it belongs to.
+        connection: the connection by which it came.
+        deadline: its deadline, on the monotonic clock.
+        device_bytes: the device memory that it needs.
+        grant: its grant; None while it waits and if it is refused.
+        refusal: the error by which it is refused.
+        decided: done when the grant or the refusal is set.
     """
 
-    __slots__ = ("connection", "deadline", "device_bytes", "grant", "owner", "refusal", "told")
+    __slots__ = ("connection", "deadline", "decided", "device_bytes", "grant", "owner", "refusal")
 
     def __init__(self, call: ServerCall, device_bytes: int) -> None:
         self.owner = call.owner
@@ -59,7 +59,7 @@ class _Waiter:
         self.device_bytes = device_bytes
         self.grant: LaunchGrant | None = None
         self.refusal: CallError | None = None
-        self.told: Future[None] = Future()
+        self.decided: Future[None] = Future()
 
 
 def make_queue(
@@ -72,30 +72,31 @@ def make_queue(
         session: the mesh's present session; None while there is none.
         array_table: the arrays that stay.
     """
-    found_bytes = memory_bytes()
+    detected_bytes = memory_bytes()
 
     def limit_bytes() -> int:
-        nonlocal found_bytes
+        nonlocal detected_bytes
         present = session()
-        found_bytes = (present.device_bytes if present else 0) or found_bytes  # one that starts does not know yet
-        return settings.max_device_bytes or found_bytes
+        # A session that is starting does not know yet.
+        detected_bytes = (present.device_bytes if present else 0) or detected_bytes
+        return settings.max_device_bytes or detected_bytes
 
     budget = DeviceBudget(limit_bytes, lambda: array_table.device_bytes)
     return MeshQueue(settings.max_launched_calls, settings.queued_calls, settings.queued_calls_per_client, budget)
 
 
 class MeshQueue:
-    """Gives calls the mesh: as many at a time as keep it busy, so that whoever comes next need not wait for more.
+    """Grants launches to calls: as many at a time as keep the mesh busy, so that later calls need not wait for more.
 
-    A call takes its grant when its operands are whole and its results have room; it ends with the mesh's answer. A
-    call that finds nobody waiting goes through at once. It neither sends nor knows of sessions: what waits here when
-    the mesh ends waits on, and goes to the next.
+    A call acquires its grant when its operands are complete and memory for its results is reserved, and releases it
+    when the mesh has answered. A call gets its grant at once if none is waiting. The queue is independent of sessions:
+    calls that wait when the mesh ends go to the next one.
 
     Args:
-        max_launched: the most calls that the mesh has at a time.
-        max_queued: the most that wait, in all, beside the first of each owner.
-        max_queued_per_client: the most of one owner that wait.
-        budget: the devices' memory.
+        max_launched: the limit of granted calls.
+        max_queued: the limit of all waiting calls, beside the first of each owner.
+        max_queued_per_client: the limit of waiting calls of one owner.
+        budget: the memory of the devices.
     """
 
     def __init__(self, max_launched: int, max_queued: int, max_queued_per_client: int, budget: DeviceBudget) -> None:
@@ -109,11 +110,11 @@ class MeshQueue:
 
     @property
     def queued(self) -> int:
-        """How many calls wait."""
+        """Number of waiting calls."""
         return len(self._line)
 
     def check(self, device_bytes: int) -> None:
-        """Refuses a call that could get no grant, before anything is allocated for it.
+        """Refuses a call that the devices could never execute, before memory is allocated for it.
 
         Raises:
             CallError: OUT_OF_DEVICE_MEMORY.
@@ -121,27 +122,27 @@ class MeshQueue:
         self.budget.check(device_bytes)
 
     def acquire(self, call: ServerCall, device_bytes: int = 0, *, again: bool = False) -> LaunchGrant:
-        """Waits for a grant; whoever gets one ends it. The wait is the phase "queue".
+        """Waits for a grant, which the caller must release. The wait is the phase "queue".
 
         Args:
-            call: whose turn it is.
-            device_bytes: what it needs on the devices; 0 for nothing worth counting.
-            again: whether it had a turn that came to nothing; then no limit of the queue holds for it.
+            call: the server call.
+            device_bytes: the device memory that it needs; 0 if negligible.
+            again: whether an earlier grant was of no use, so that the limits of the queue do not apply.
 
         Raises:
-            CallError: too many wait, the devices cannot have the memory, the deadline passed or the caller left.
+            CallError: too many calls wait, the devices lack the memory, the deadline passed or the caller left.
         """
         with self._lock:
             self.budget.check(device_bytes)
             if not self._line and self._is_free(device_bytes):
                 return self._launch(device_bytes)
             if not again:
-                self._check_room(call.owner)
+                self._check_limits(call.owner)
             waiter = _Waiter(call, device_bytes)
             self._line.add(waiter)
         with call.phase("queue"):
             try:
-                call.wait(waiter.told, "waiting for the mesh")
+                call.wait(waiter.decided, "waiting for the mesh")
             except BaseException:
                 self._leave(waiter)
                 raise
@@ -151,19 +152,19 @@ class MeshQueue:
         return waiter.grant
 
     def release(self, grant: LaunchGrant) -> None:
-        """Takes a grant back; see `LaunchGrant.end`."""
+        """Releases a grant; see `LaunchGrant.release`."""
         with self._lock:
             self.launched -= 1
             self.budget.program_bytes -= grant.device_bytes
-            told = self._advance() if self._line else []
-        _tell(told)
+            decided = self._advance() if self._line else []
+        _wake(decided)
 
     def _leave(self, waiter: _Waiter) -> None:
         with self._lock:
-            # Those behind it may need less memory than it did.
-            told = self._advance() if self._line.remove(waiter) else []
-        _tell(told)
-        if waiter.grant is not None:  # it came at the last moment
+            # Calls behind it may need less memory.
+            decided = self._advance() if self._line.remove(waiter) else []
+        _wake(decided)
+        if waiter.grant is not None:  # it was granted at the last moment
             waiter.grant.release()
 
     def _is_free(self, device_bytes: int) -> bool:
@@ -175,23 +176,23 @@ class MeshQueue:
         return LaunchGrant(self, device_bytes)
 
     def _advance(self) -> list[_Waiter]:
-        """Gives turns to those who can have one; returns who is to be told. Nobody overtakes who waits for memory."""
-        told: list[_Waiter] = []
+        """Decides on waiting calls, in order, up to the first that must wait for memory; returns the decided ones."""
+        decided: list[_Waiter] = []
         while (waiter := self._line.peek()) is not None:
             try:
                 self.budget.check(waiter.device_bytes)
-            except CallError as error:  # arrays that stay have come meanwhile
+            except CallError as error:  # resident arrays have taken the memory meanwhile
                 waiter.refusal = error
             else:
                 if not self._is_free(waiter.device_bytes):
                     break
                 waiter.grant = self._launch(waiter.device_bytes)
-            told.append(self._line.pop())
-        return told
+            decided.append(self._line.pop())
+        return decided
 
-    def _check_room(self, owner: str) -> None:
+    def _check_limits(self, owner: str) -> None:
         own = self._line.count(owner)
-        if not own:  # whoever has a call slot may have one call wait
+        if not own:  # every owner of a call slot may have one call waiting
             return
         for reason, whose, waiting, limit, setting in (
             (Reason.SERVER_BUSY, "calls", len(self._line), self._max_queued, "max_queued_calls"),
@@ -206,12 +207,12 @@ class MeshQueue:
             if waiting >= limit:
                 raise CallError(
                     reason,
-                    f"{waiting} {whose} wait for the mesh already, as many as may; repeat the call later",
+                    f"{waiting} {whose} wait for the mesh already, the most that may; repeat the call later",
                     metadata={"limit": setting, "allowed": str(limit)},
                 )
 
 
-def _tell(waiters: list[_Waiter]) -> None:
-    """Wakes those who have their grant; outside the lock, since whoever waits may do anything then."""
+def _wake(waiters: list[_Waiter]) -> None:
+    """Wakes the threads of decided calls; called without the lock, since callbacks may do anything."""
     for waiter in waiters:
-        waiter.told.set_result(None)
+        waiter.decided.set_result(None)

@@ -1,4 +1,4 @@
-"""Operands as they come in: told types checked against the bytes, and the bytes brought to their place."""
+"""Reads operands from messages and streams into the call's buffers, and checks them against their types."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _ALLOWED_BYTES = {
 def check_operands(
     operands: Sequence[kernel_service_pb2.Operand], array_table: ResidentArrayTable, owner: str, *, may_stream: bool
 ) -> tuple[OperandSource, ...]:
-    """The operands as they were given. Inline bytes are checked, streamed ones when they come.
+    """Returns the sources of the operands; checks inline bytes now, streamed ones when they come.
 
     Args:
-        operands: as sent.
-        array_table: the arrays on the mesh.
-        owner: whose of these may be meant.
+        operands: the operands of the request.
+        array_table: the resident arrays.
+        owner: the client, which may name only its own resident arrays.
         may_stream: whether chunks can follow.
 
     Raises:
-        CallError: what an operand says of itself cannot be, or is not what it brings.
+        CallError: the description of an operand is invalid or does not match its data.
     """
     if len(operands) > MAX_OPERANDS:
         check_counts(kernel_pb2.KernelCall(), len(operands))
@@ -51,16 +51,16 @@ def check_operands(
 def check_types(
     types: Sequence[array_pb2.ArrayType], handles: Sequence[bytes], array_table: ResidentArrayTable, owner: str
 ) -> tuple[OperandSource, ...]:
-    """The operands of a call without its values.
+    """Returns the sources of the operands of a call that is planned without values.
 
     Args:
-        types: theirs, as sent.
-        handles: of those that are on the mesh, at their indices; empty for the others.
-        array_table: the arrays on the mesh.
-        owner: whose of these may be meant.
+        types: the types of the operands.
+        handles: the handles of resident arrays, at the indices of their operands; empty for the others.
+        array_table: the resident arrays.
+        owner: the client, which may name only its own resident arrays.
 
     Raises:
-        CallError: what an operand says of itself cannot be.
+        CallError: the description of an operand is invalid.
     """
     kinds = decode_operand_types(types)
     if len(handles) > len(kinds):
@@ -69,19 +69,19 @@ def check_types(
             f"{len(handles)} handles came for {len(kinds)} operands; give at most one for each",
             field="handles",
         )
-    given = [OperandSource(kind) for kind in kinds]
+    sources = [OperandSource(kind) for kind in kinds]
     for i, handle in enumerate(handles):
         if handle:
             resident = kernel_service_pb2.ResidentArray(handle=handle)
             operand = kernel_service_pb2.Operand(type=types[i] if kinds[i] else None, resident=resident)
-            given[i] = _resident(operand, f"operand {i}", array_table, owner)
-    return tuple(given)
+            sources[i] = _resident(operand, f"operand {i}", array_table, owner)
+    return tuple(sources)
 
 
 def check_operand(
     operand: kernel_service_pb2.Operand, field: str, array_table: ResidentArrayTable, owner: str, *, may_stream: bool
 ) -> OperandSource:
-    """One operand as it was given; see `check_operands`."""
+    """Returns the source of one operand; see `check_operands`."""
     source = operand.WhichOneof("source")
     if source == "resident":
         return _resident(operand, field, array_table, owner)
@@ -100,7 +100,7 @@ def check_operand(
         if array.dtype in _ALLOWED_BYTES:
             raise CallError(
                 Reason.INVALID_OPERAND,
-                f"{field} of type {array.dtype.name} lies in a segment, where its bytes could change after they were "
+                f"{field} of type {array.dtype.name} is in a segment, where its bytes could change after they were "
                 "checked; send it inline or as a stream",
                 field=field,
             )
@@ -123,15 +123,15 @@ def _resident(
     if operand.HasField("type") and decode_array_type(operand.type, field) != resident.type:
         raise CallError(
             Reason.INVALID_OPERAND,
-            f"{field} is said to be {shorten(str(decode_array_type(operand.type, field)))}, and the array on the mesh "
-            f"is {shorten(str(resident.type))}; leave the type out, or set it right",
+            f"{field} is declared as {shorten(str(decode_array_type(operand.type, field)))}, and the array on the mesh "
+            f"is {shorten(str(resident.type))}; omit the type, or correct it",
             field=field,
         )
     return OperandSource(resident.type, resident=resident)
 
 
 def check_inline(array: ArrayType, data: bytes, field: str) -> None:
-    """Raises unless the bytes are what the type needs."""
+    """Raises CallError unless the number of bytes and their values fit the type."""
     if len(data) != array.nbytes:
         raise CallError(
             Reason.SIZE_MISMATCH,
@@ -144,7 +144,7 @@ def check_inline(array: ArrayType, data: bytes, field: str) -> None:
 
 
 def check_bytes(array: ArrayType, data: np.ndarray, field: str) -> None:
-    """Raises if any byte is none that the element type allows; most types allow all."""
+    """Raises CallError if the element type does not allow a byte; most types allow all."""
     allowed = _ALLOWED_BYTES.get(array.dtype)
     if allowed is None or not data.size:
         return
@@ -159,10 +159,10 @@ def check_bytes(array: ArrayType, data: np.ndarray, field: str) -> None:
 
 
 def read_header(messages: Iterator[Chunk | Any]) -> Any:
-    """The header that a stream begins with.
+    """Returns the header of a stream.
 
     Raises:
-        CallError: it begins with something else.
+        CallError: the stream begins with another message.
     """
     first = next(messages, None)
     if first is None or isinstance(first, Chunk) or first.WhichOneof("message") != "header":
@@ -171,13 +171,13 @@ def read_header(messages: Iterator[Chunk | Any]) -> Any:
 
 
 class OperandReader:
-    """Brings a call's operands to their places: into its region, or into the command where they are tiny.
+    """Reads a call's operands into its buffers: a region, or the command itself if they are tiny.
 
     Args:
-        operands: as given.
-        buffers: where they go.
-        call: whose they are.
-        max_chunk_bytes: the most data bytes in one chunk.
+        operands: the sources of the operands.
+        buffers: the buffers of the call.
+        call: the server call.
+        max_chunk_bytes: the limit of data bytes in one chunk.
     """
 
     def __init__(
@@ -189,13 +189,13 @@ class OperandReader:
         self._max_chunk_bytes = max_chunk_bytes
 
     def take_inline(self, operands: Sequence[kernel_service_pb2.Operand]) -> None:
-        """Brings in the operands that came in the header."""
+        """Reads the operands that the header contains."""
         for i, operand in enumerate(operands):
             if operand.WhichOneof("source") == "inline":
                 self._put(i, 0, np.frombuffer(operand.inline.data, np.uint8))
 
     def take_chunks(self, operands: Sequence[kernel_service_pb2.Operand], messages: Iterator[Chunk | Message]) -> None:
-        """Brings in the operands that come as chunks: in ascending order, each whole before the next."""
+        """Reads the operands that come as chunks, in ascending order, each complete before the next."""
         for i, operand in enumerate(operands):
             array = self._operands[i].type
             if operand.WhichOneof("source") != "streamed" or array is None:
@@ -216,14 +216,14 @@ class OperandReader:
             )
 
     def _put(self, index: int, position: int, data: np.ndarray) -> None:
-        """Puts bytes of an operand, which come in ascending order, where they belong."""
-        place = self._buffers.operands[index]
-        if not place.HasField("span"):
-            place.inline += data.tobytes()
+        """Writes bytes of an operand, which come in ascending order, to its buffer."""
+        operand = self._buffers.operands[index]
+        if not operand.HasField("span"):
+            operand.inline += data.tobytes()
             return
         region = self._buffers.region
         assert region is not None
-        begin = place.span.offset + position
+        begin = operand.span.offset + position
         region.reserve(begin + data.size, lambda: self._call.check("receiving the operands"))
         np.copyto(region.view(begin, data.size), data)
 
@@ -231,7 +231,7 @@ class OperandReader:
 def _expect(
     message: Chunk | Message | None, index: int, received: int, array: ArrayType, max_chunk_bytes: int
 ) -> np.ndarray:
-    """The bytes of the chunk that is due."""
+    """Returns the data of the next chunk."""
     if message is None:
         raise CallError(
             Reason.SIZE_MISMATCH,

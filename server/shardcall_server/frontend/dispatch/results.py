@@ -1,4 +1,4 @@
-"""Results on their way to the caller: in a message, in chunks, in the caller's segment, or kept on the mesh."""
+"""Delivery of results: in a message, in chunks, in the caller's segment, or as resident arrays."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from shardcall_worker.v1 import link_pb2
 
 @dataclass(frozen=True)
 class Results:
-    """What a command will have made.
+    """The results of a command.
 
     Attributes:
-        types: of the results.
-        buffers: where they go.
+        types: the types of the results.
+        buffers: the buffers that they are gathered to.
     """
 
     types: Sequence[ArrayType]
@@ -34,12 +34,12 @@ class Results:
 
     @property
     def travelling_bytes(self) -> int:
-        """The bytes of them that go in messages."""
+        """Bytes of results that are sent in messages."""
         in_messages = not self.buffers.segment_id and not any(to.HasField("array_id") for to in self.buffers.results)
         return sum(kind.nbytes for kind in self.types) if in_messages else 0
 
     def inline(self, executed: link_pb2.Executed) -> list[kernel_service_pb2.Result]:
-        """The results as parts of one message."""
+        """Returns the results as parts of one message."""
         if self.buffers.segment_id:
             return self.announced()
         return [
@@ -51,7 +51,7 @@ class Results:
         ]
 
     def announced(self) -> list[kernel_service_pb2.Result]:
-        """The results without their bytes: they are in the segment, or come as chunks."""
+        """Returns the results without their bytes, which are in the segment or follow as chunks."""
         if not self.buffers.segment_id:
             streamed = kernel_service_pb2.StreamedTensor()
             return [kernel_service_pb2.Result(type=encode_array_type(kind), streamed=streamed) for kind in self.types]
@@ -64,7 +64,7 @@ class Results:
         ]
 
     def chunks(self, carrier: CarrierClass, running: Running, chunk_bytes: int) -> Iterator[bytes]:
-        """Yields the bytes of the messages that hold the results, as soon as those are in place."""
+        """Yields messages with chunks of the results, each serialized, as soon as its bytes are gathered."""
         if self.buffers.segment_id:
             return
         before = 0
@@ -96,7 +96,7 @@ def _pieces(encode: Any, data: np.ndarray, chunk_bytes: int) -> Iterator[bytes]:
 def reserved(
     array_table: ResidentArrayTable, lease_id: bytes, plan: kernel_pb2.Plan, owner: str, *, keep: bool
 ) -> Iterator[list[Reservation]]:
-    """Room for the results that are to stay: one reservation each; those not committed in the body are cancelled."""
+    """Reserves device memory for resident results; reservations that the body does not commit are cancelled."""
     if not keep:
         yield []
         return
@@ -110,9 +110,9 @@ def reserved(
 def commit(
     running: Running, reservations: Sequence[Reservation], plan: kernel_pb2.Plan
 ) -> list[kernel_service_pb2.Result]:
-    """Waits for results that stay, and tells what they are called."""
+    """Waits for resident results and returns them with their handles."""
     kinds = decode_operand_types([result.type for result in plan.results])
-    with running.forgotten_unless_done([reservation.array_id for reservation in reservations]):
+    with running.deleted_unless_done([reservation.array_id for reservation in reservations]):
         running.finish()
         kept: list[ResidentArray] = [
             reservation.commit(running.epoch, kind, plan.mesh, placement, placed_bytes(placement, plan))
@@ -128,7 +128,7 @@ def commit(
 
 
 def placed_bytes(placement: kernel_pb2.ArrayPlacement, plan: kernel_pb2.Plan) -> int:
-    """The bytes that an array takes on the devices, copies on several of them counted."""
+    """Returns the bytes that an array takes on the devices, counting copies on several of them."""
     (kind,) = decode_operand_types([placement.type])
     assert kind is not None
     return ArrayType(tuple(placement.block_shape), kind.dtype).nbytes * len(plan.mesh.device_ids)

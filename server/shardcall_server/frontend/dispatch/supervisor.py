@@ -1,4 +1,4 @@
-"""Keeps a mesh running: starts it, notices its end, starts the next."""
+"""Supervisor of the mesh: starts it, and starts it again when it ends."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from shardcall_server.frontend.workers.worker import Worker, WorkerSource
 from shardcall_worker.v1 import link_pb2
 
 _BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
-_MAX_FAILED_STARTS = 3  # a mesh that never came up is set up wrongly
-_WARM_SHARE = 0.5  # of the time that a start may take, for what makes the first calls quick
+_MAX_FAILED_STARTS = 3  # a mesh that never became ready is misconfigured
+_WARM_UP_SHARE = 0.5  # of the time limit of a start
 
 _STARTING = "waiting for the mesh to start"
 
-Warm = Callable[[MeshSession, ProgramCache], None]
-"""Makes the first calls of a new session quick; it runs on a thread of its own before the mesh is announced."""
+WarmUp = Callable[[MeshSession, ProgramCache], None]
+"""Compiles programs of a new session ahead of calls, on a thread of its own, before the mesh is announced."""
 
 
 class HostsWatcher(Protocol):
-    """Tells of the hosts that a mesh is made of."""
+    """The state of the hosts of a mesh."""
 
     def states(self) -> list[server_info_service_pb2.HostState]:
-        """The hosts of the mesh."""
+        """Returns the hosts of the mesh."""
 
     def missing(self) -> str:
-        """Who is missing, in words; empty where nobody is."""
+        """Returns the names of missing hosts, as text; empty if none is missing."""
 
     def check_devices(self, ready: link_pb2.Ready) -> str | None:
-        """Notes how many devices each process has; returns what is wrong with them."""
+        """Records the number of devices of each process; returns the reason for a refusal, if any."""
 
 
 @dataclass(frozen=True)
 class ReadyMesh:
-    """A mesh that answers: its session, what it said of itself, and the programs it holds."""
+    """A mesh that answers: its session, its `Ready` message and its programs."""
 
     session: MeshSession
     ready: link_pb2.Ready
@@ -59,55 +59,57 @@ class ReadyMesh:
         return {kernel.name: kernel for kernel in self.ready.kernels}
 
 
+@dataclass(frozen=True)
+class SupervisorConfig:
+    """Configuration of a `MeshSupervisor`.
+
+    Attributes:
+        open_session: starts a session with workers.
+        make_programs: creates the program cache of a new session.
+        on_change: called with True when the mesh answers and with False when it has ended.
+        on_session_end: called with the epoch of a session that has ended.
+        limits: the time limits of workers.
+        warm_up: called before the mesh is announced.
+        hosts: the hosts of the mesh; None for a mesh without several hosts.
+    """
+
+    open_session: Callable[[Sequence[Worker]], MeshSession]
+    make_programs: Callable[[MeshSession], ProgramCache]
+    on_change: Callable[[bool], None]
+    on_session_end: Callable[[int], None]
+    limits: WatchLimits
+    warm_up: WarmUp | None = None
+    hosts: HostsWatcher | None = None
+
+
 class MeshSupervisor:
     """Starts the mesh and starts it again whenever it ends.
 
     Args:
-        workers: where worker processes come from.
-        open_session: brings up the mesh in them.
-        make_programs: makes the program cache of a new session.
-        on_change: told True when the mesh answers, False when it has ended.
-        on_end: told the epoch of a session that has ended.
-        limits: for how long a worker may do what.
-        warm: what is done before the mesh is announced; None for nothing.
-        hosts: tells of the mesh's hosts; None where it is not made of several.
+        workers: the source of worker processes.
+        config: callbacks and limits.
     """
 
-    def __init__(
-        self,
-        workers: WorkerSource,
-        open_session: Callable[[Sequence[Worker]], MeshSession],
-        make_programs: Callable[[MeshSession], ProgramCache],
-        on_change: Callable[[bool], None],
-        on_end: Callable[[int], None],
-        limits: WatchLimits,
-        warm: Warm | None = None,
-        hosts: HostsWatcher | None = None,
-    ) -> None:
-        self._hosts = hosts
+    def __init__(self, workers: WorkerSource, config: SupervisorConfig) -> None:
         self._workers = workers
-        self._open_session = open_session
-        self._make_programs = make_programs
-        self._on_change = on_change
-        self._on_end = on_end
-        self._limits = limits
-        self._warm = warm
+        self._config = config
+        self._hosts = config.hosts
         self._lock = threading.Lock()
         self._mesh: Future[ReadyMesh] = self._next_mesh()
-        self._waiting: set[Future[None]] = set()  # of calls, until there is that mesh
+        self._waiting: set[Future[None]] = set()  # one for each call that waits for that mesh
         self._last: ReadyMesh | None = None
         self.session: MeshSession | None = None
-        """The present session, whether it answers yet or not."""
+        """The current session, ready or not."""
         self._mesh_history = MeshHistory()
         self._stopping = threading.Event()
         self._failures = 0
         self._never_ready = True
-        self._watchdog = Watchdog(limits, self._keep_spare)
+        self._watchdog = Watchdog(config.limits, self._tick)
         self._thread = threading.Thread(target=self._supervise, name="mesh-supervisor", daemon=True)
         self._thread.start()
 
     def state(self) -> server_info_service_pb2.MeshState:
-        """Whether the mesh answers, and what became of the one before."""
+        """Returns the state of the mesh and of its hosts."""
         state = self._mesh_history.state(self._workers.spare_ready)
         if self._hosts is not None:
             state.hosts.extend(self._hosts.states())
@@ -115,11 +117,11 @@ class MeshSupervisor:
         return state
 
     def exit_counts(self) -> Mapping[str, int]:
-        """How often the mesh ended, by kind."""
+        """Returns the number of exits of the mesh by kind."""
         return {kind.value: count for kind, count in self._mesh_history.exit_counts.items()}
 
     def mesh(self, call: ServerCall) -> ReadyMesh:
-        """The mesh, once it answers.
+        """Returns the mesh, once it answers.
 
         Raises:
             CallError: the last start failed, or the call's deadline passed first.
@@ -135,14 +137,14 @@ class MeshSupervisor:
             if self._failures and not missing:
                 raise CallError(
                     Reason.MESH_NOT_READY,
-                    "the mesh could not be started and is tried again; repeat the call later, and see the "
+                    "the mesh could not be started and is started again; repeat the call later, and see the "
                     "server's log for the reason",
                 )
             self._wait(call, current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
         return current.result()
 
     def last_mesh(self, call: ServerCall) -> ReadyMesh:
-        """The last mesh that answered, whether it does still or not; before there was any, the first.
+        """Returns the last mesh that answered, even if it has ended; waits for the first one if there was none.
 
         Raises:
             CallError: as `mesh`.
@@ -150,15 +152,15 @@ class MeshSupervisor:
         return self._last or self.mesh(call)
 
     def wait_ready(self, timeout_s: float) -> ReadyMesh:
-        """The first mesh, for the start of the server.
+        """Returns the first mesh, for the start of the server.
 
         Raises:
-            CallError: it ended instead, or did not answer in time.
+            CallError: the mesh ended or did not answer in time.
         """
         return self._mesh.result(timeout_s)
 
     def stop(self, timeout_s: float) -> None:
-        """Ends the mesh for good, after what it has launched."""
+        """Stops the mesh for good, after the commands that it has launched."""
         self._stopping.set()
         with self._lock:
             session = self.session
@@ -170,11 +172,11 @@ class MeshSupervisor:
 
     def _next_mesh(self) -> Future[ReadyMesh]:
         made: Future[ReadyMesh] = Future()
-        made.add_done_callback(self._tell_waiting)
+        made.add_done_callback(self._wake_waiting)
         return made
 
     def _wait(self, call: ServerCall, current: Future[ReadyMesh], doing: str) -> None:
-        """Waits for a mesh that may not come for days; of a call that has left meanwhile nothing stays."""
+        """Waits for a mesh, possibly for days; a call that leaves meanwhile leaves no reference behind."""
         ours: Future[None] = Future()
         with self._lock:
             if current.done():
@@ -186,13 +188,13 @@ class MeshSupervisor:
             with self._lock:
                 self._waiting.discard(ours)
 
-    def _tell_waiting(self, _: Future[ReadyMesh]) -> None:
-        """Runs under the lock, under which every mesh is announced."""
+    def _wake_waiting(self, _: Future[ReadyMesh]) -> None:
+        """Wakes waiting calls; called with the lock held, as every mesh is announced."""
         for one in self._waiting:
             one.set_result(None)
         self._waiting.clear()
 
-    def _keep_spare(self, passed_s: float) -> None:
+    def _tick(self, passed_s: float) -> None:
         self._workers.tick(passed_s)
         if self._mesh_history.is_ready:
             self._workers.start_spares()
@@ -213,16 +215,15 @@ class MeshSupervisor:
             self._stopping.wait(_BACK_OFF_S[min(faults, len(_BACK_OFF_S) - 1)])
 
     def _run_session(self) -> BaseException | None:
-        """Runs one session to its end; returns why it never became ready, if it did not.
+        """Runs one session to its end; returns the error if it did not become ready.
 
-        Nothing that goes wrong may end the supervisor's thread: no descriptors left, say, or a message of the
-        worker's that is none.
+        No error may end the supervisor's thread, such as a lack of descriptors or a malformed message of a worker.
         """
         log = structlog.get_logger()
         try:
             workers, stood_by = self._workers.acquire()
             try:
-                session = self._open_session(workers)
+                session = self._config.open_session(workers)
             except BaseException:
                 for worker in workers:
                     worker.terminate()
@@ -236,9 +237,9 @@ class MeshSupervisor:
             try:
                 reason = session.run()
             finally:
-                self._on_end(session.epoch)
+                self._config.on_session_end(session.epoch)
         except Exception as error:
-            if not self._stopping.is_set():  # then no worker is to be had
+            if not self._stopping.is_set():  # else the source of workers is closed
                 log.exception("the mesh failed and is started again")
             self._ended(ExitReason(f"the mesh failed with {type(error).__name__}; the server's log has the details"))
             return error
@@ -246,18 +247,18 @@ class MeshSupervisor:
             of_one = {"pid": session.pid} if self._hosts is None else {}
             log.warning("the mesh ended and is started again", reason=reason.text, **of_one)
         self._ended(reason)
-        # A spare that was lost when it was needed says nothing about the next, which is a new one.
+        # The loss of a spare says nothing about the next worker, which is a new process.
         return None if stood_by else session.ready.exception()
 
     def _ended(self, reason: ExitReason) -> None:
         with self._lock:
             self._mesh_history.record_exit(reason)
-            self._on_change(False)
+            self._config.on_change(False)
 
     def _try_to_make_ready(self, session: MeshSession, ready: Future[link_pb2.Ready]) -> None:
         try:
             self._make_ready(session, ready)
-        except Exception as error:  # noqa: BLE001  # a mesh that nobody is told of would keep every call waiting
+        except Exception as error:  # noqa: BLE001  # a mesh that is never announced would keep every call waiting
             structlog.get_logger().exception("the mesh could not be made ready")
             session.stop(StopRequest(f"it could not be made ready: {error!r}"))
 
@@ -267,25 +268,25 @@ class MeshSupervisor:
         if self._hosts is not None and (wrong := self._hosts.check_devices(ready.result())) is not None:
             session.stop(StopRequest(wrong))
             return
-        mesh = ReadyMesh(session, ready.result(), self._make_programs(session))
-        if self._warm is None:
+        mesh = ReadyMesh(session, ready.result(), self._config.make_programs(session))
+        if (warm_up := self._config.warm_up) is None:
             self._announce(mesh)
             return
-        patience = threading.Timer(self._limits.start_s * _WARM_SHARE, self._announce, [mesh])
-        patience.daemon = True
-        patience.start()
-        threading.Thread(target=self._warm_up, args=[self._warm, mesh, patience], name="warm", daemon=True).start()
+        timer = threading.Timer(self._config.limits.start_s * _WARM_UP_SHARE, self._announce, [mesh])
+        timer.daemon = True
+        timer.start()
+        threading.Thread(target=self._warm_up, args=[warm_up, mesh, timer], name="warm-up", daemon=True).start()
 
-    def _warm_up(self, warm: Warm, mesh: ReadyMesh, patience: threading.Timer) -> None:
+    def _warm_up(self, warm_up: WarmUp, mesh: ReadyMesh, timer: threading.Timer) -> None:
         try:
-            warm(mesh.session, mesh.programs)
-        except Exception as error:  # noqa: BLE001  # a mesh that begins cold serves too
-            structlog.get_logger().warning("the mesh begins cold", reason=repr(error))
-        patience.cancel()
+            warm_up(mesh.session, mesh.programs)
+        except Exception as error:  # noqa: BLE001  # the mesh serves without warm-up too
+            structlog.get_logger().warning("the warm-up failed", reason=repr(error))
+        timer.cancel()
         self._announce(mesh)
 
     def _announce(self, mesh: ReadyMesh) -> None:
-        """Lets calls have the mesh, unless it ended meanwhile or they have it already."""
+        """Gives the mesh to waiting calls, unless it has ended or was announced already."""
         with self._lock:
             if mesh.session.ended or self._mesh_history.is_ready or mesh.session is not self.session:
                 return
@@ -293,4 +294,4 @@ class MeshSupervisor:
             self._mesh_history.record_ready()
             self._last = mesh
             self._mesh.set_result(mesh)
-            self._on_change(True)
+            self._config.on_change(True)

@@ -48,21 +48,21 @@ def check_no_transfers(program: kernel_pb2.Plan, operands: Sequence[OperandSourc
 
 
 def _transfers(program: kernel_pb2.Plan, operands: Sequence[OperandSource], ready: link_pb2.Ready) -> list[Transfer]:
-    found = []
-    for index, (given, taken) in enumerate(zip(operands, program.operands, strict=False)):
-        resident = given.resident
+    transfers = []
+    for index, (operand, required) in enumerate(zip(operands, program.operands, strict=False)):
+        resident = operand.resident
         # Equal messages are the usual case, and comparing them costs a hundredth of the rest.
-        if resident is None or (resident.mesh == program.mesh and resident.placement == taken):
+        if resident is None or (resident.mesh == program.mesh and resident.placement == required):
             continue
-        placed, wanted = plan.placement(resident.placement), plan.placement(taken)
+        placed, wanted = plan.placement(resident.placement), plan.placement(required)
         assert placed is not None
         assert wanted is not None
         over, to = mesh.from_proto(resident.mesh), mesh.from_proto(program.mesh)
         hosts = len({device.process_index for device in ready.devices}) > 1
         transfer = resharding.find_transfer(index, over, placed, to, wanted, between_hosts=hosts)
         if transfer is not None:
-            found.append(transfer)
-    return found
+            transfers.append(transfer)
+    return transfers
 
 
 def _shown(over: mesh.Mesh, spec: object) -> str:

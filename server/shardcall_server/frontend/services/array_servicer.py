@@ -206,7 +206,7 @@ class ArrayServicer:
             except SessionEndedError:
                 again = True
                 continue
-            with running.forgotten_unless_done([reservation.array_id]):
+            with running.deleted_unless_done([reservation.array_id]):
                 put = running.finish().array_put
                 nbytes = ArrayType(tuple(put.placement.block_shape), kind.dtype).nbytes * len(put.mesh.device_ids)
                 return reservation.commit(running.epoch, kind, put.mesh, put.placement, nbytes)

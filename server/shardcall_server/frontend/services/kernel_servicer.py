@@ -76,7 +76,7 @@ class KernelServicer:
         """Tells what a call would do."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
         prepared = self._execution.prepare(call, request.call, operands)
-        return kernel_service_pb2.PlanResponse(plan=prepared.plan, cache=prepared.found.answer, timing=call.finish())
+        return kernel_service_pb2.PlanResponse(plan=prepared.plan, cache=prepared.entry.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
         self, request: kernel_service_pb2.CompileRequest, call: ServerCall
@@ -90,7 +90,7 @@ class KernelServicer:
             text = self._execution.compiled_text(call, prepared, limit_bytes)
         return kernel_service_pb2.CompileResponse(
             plan=prepared.plan,
-            cache=prepared.found.answer,
+            cache=prepared.entry.answer,
             timing=call.finish(),
             compiled_text=text,
         )
@@ -110,14 +110,14 @@ class KernelServicer:
         self._refuse_large("operands", sum(operand.travelling_bytes for operand in operands))
         refuse, keeps = request.refuse_transfers, request.keep_results
         prepared = self._execution.prepare(call, request.call, operands, refuse_transfers=refuse, keeps=keeps)
-        plan = prepared.found.plan
+        plan = prepared.entry.plan
         with self._running(call, request, prepared) as (results, kept):
             self._refuse_large("results", results.travelling_bytes)
             with call.phase("receive"):
                 self._operand_reader(call, operands, results.buffers).take_inline(request.operands)
             running = self._execution.start(call, prepared, results.buffers)
             sent = commit(running, kept, plan) if kept else results.inline(running.finish().executed)
-        answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.found.answer, timing=call.finish())
+        answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.entry.answer, timing=call.finish())
         return answer.SerializeToString() + prepared.plan_field
 
     def ExecuteStream(  # noqa: N802
@@ -151,8 +151,8 @@ class KernelServicer:
             running = self._execution.start(call, prepared, results.buffers, report_gathered=True)
             # What goes wrong in the kernel is said instead of the header.
             running.wait_for(1)
-            sent = commit(running, kept, prepared.found.plan) if kept else results.announced()
-            answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=prepared.plan, cache=prepared.found.answer)
+            sent = commit(running, kept, prepared.entry.plan) if kept else results.announced()
+            answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=prepared.plan, cache=prepared.entry.answer)
             with call.phase("send"):
                 yield kernel_service_pb2.ExecuteStreamResponse(header=answer)
                 if not kept:
@@ -168,7 +168,7 @@ class KernelServicer:
     ) -> Iterator[tuple[Results, list[Reservation]]]:
         """Makes room for a call's operands and results while its body takes them in and hands them back."""
         self._execution.admit(call, prepared)
-        plan, types = prepared.found.plan, prepared.found.program.results
+        plan, types = prepared.entry.plan, prepared.entry.program.results
         space = request.result_space if request.HasField("result_space") else None
         with (
             reserved(self._array_table, request.lease_id, plan, call.principal_name, keep=request.keep_results) as kept,

@@ -117,7 +117,7 @@ class Running:
         return self._session.epoch
 
     @contextmanager
-    def forgotten_unless_done(self, array_ids: Sequence[int]) -> Iterator[None]:
+    def deleted_unless_done(self, array_ids: Sequence[int]) -> Iterator[None]:
         """Deletes the arrays that the command keeps on the mesh if the body fails: no client knows their handles."""
         try:
             yield
