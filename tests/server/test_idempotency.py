@@ -74,7 +74,7 @@ def test_chunks_are_compared_by_their_bytes_and_not_by_how_they_were_divided():
 def test_other_chunks_by_the_same_id_are_refused(pieces):
     idempotency = IdempotencyTable()
     streamed(idempotency, b"ab", b"cd")
-    with pytest.raises(CallError, match=r"a call with other chunks came by .*'a'") as caught:
+    with pytest.raises(CallError, match=r"a call with other chunks had .*'a'") as caught:
         streamed(idempotency, *pieces)
     assert caught.value.reason is Reason.REQUEST_ID_REUSED
     assert streamed(idempotency, b"abcd") == b"abcd"
