@@ -218,7 +218,7 @@ class ProgramSettings(BaseModel):
         description="Maximum bytes of compiled programs in cache_dir; the least recently used are removed first.",
     )
     warm_up_file: str = Field(
-        "", description="TOML file of calls whose programs are prepared before the server is ready; see the README."
+        "", description="JSON file of calls whose programs are compiled before the server is ready; see the README."
     )
     warm_up_s: float = Field(
         10.0,

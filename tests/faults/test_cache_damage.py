@@ -136,7 +136,7 @@ def litter(folder: Folder, turn: int) -> None:
 
 
 def damage_the_index(folder: Folder, turn: int) -> None:
-    index = folder.programs.parent / "hot.json"
+    index = folder.programs.parent / "call_history.json"
     index.write_bytes((b"{", b"", b'{"format": 7}', os.urandom(100))[turn % 4])
     lose(folder, 0)
 

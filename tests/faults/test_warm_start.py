@@ -24,19 +24,27 @@ from shardcall import P
 
 MESH = sc.Mesh(x=8)
 WARM = ("--warm-up-s", "100")
-KEYS = """
-[[call]]
-kernel = "diff"
-operands = ["float64[64,32]"]
-mesh = { x = 8 }
-in_specs = ['P("x", None)']
-parameters = { axis = 0 }
+AXIS = {"axis": {"int_value": 0}}
+INT8 = {"element_type": "ELEMENT_TYPE_INT8", "shape": [8]}
+CALLS = (
+    {
+        "call": {
+            "kernel": "diff",
+            "mesh": {"axes": [{"name": "x", "size": 8}]},
+            "in_specs": [{"spec": {"entries": [{"axis_names": ["x"]}, {}]}}],
+            "parameters": AXIS,
+        },
+        "operands": [{"element_type": "ELEMENT_TYPE_FLOAT64", "shape": [64, 32]}],
+    },
+    {
+        "call": {"kernel": "cumsum", "parameters": AXIS},
+        "operands": [{"element_type": "ELEMENT_TYPE_FLOAT32", "shape": [40, 8]}],
+    },
+)
 
-[[call]]
-kernel = "cumsum"
-operands = ["float32[40,8]"]
-parameters = { axis = 0 }
-"""
+
+def manifest(*more: object) -> str:
+    return json.dumps({"format": 1, "calls": [*CALLS, *more]})
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ def test_a_warm_start_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_p
     assert all(result.cache_hit for result in hot.results)
     assert cold.bytes == loaded.bytes == hot.bytes
     assert "loaded from disk" in str(loaded.results[0].plan)
-    (ready,) = [line for line in hot.log if line["event"] == "programs made ready"]
+    (ready,) = [line for line in hot.log if line["event"] == "programs compiled ahead"]
     assert (ready["count"], ready["from_disk"], ready["left"]) == (len(calls), len(calls), 0)
     for line in loaded.log + hot.log:  # nor does XLA find anything to say
         assert line["level"] == "info", line
@@ -119,7 +127,7 @@ def test_a_mesh_that_restarts_makes_ready_again_what_was_hot_and_keeps_it_from_o
         killed = set(server.worker_pids())
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        until(lambda: "programs made ready" in log.read_text())
+        until(lambda: "programs compiled ahead" in log.read_text())
         after = [call(client) for call in calls]
     assert all(result.cache_hit for result in after)
     assert [result.array.tobytes() for result in after] == before
@@ -205,8 +213,8 @@ def test_anothers_folder_is_refused(tmp_path):
 
 
 def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess], tmp_path):
-    file = tmp_path / "keys.toml"
-    file.write_text(KEYS)
+    file = tmp_path / "calls.json"
+    file.write_text(manifest())
     server = own_server("--cache-dir", "", "--warm-up-file", str(file), *WARM)
     with sc.connect(server.address) as client:
         assert client.plan("diff", sc.Array((64, 32), "float64"), axis=0, mesh=MESH, spec=P("x", None)).cache_hit
@@ -217,17 +225,21 @@ def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ('[[call]]\nkernel = "diff"', "call 3 (diff): operands is missing"),
+        ({"call": {"kernel": "diff"}}, "call 3 has no 'operands'"),
         (
-            '[[call]]\nkernel = "dif"\noperands = ["int8[8]"]',
+            {"call": {"kernel": "dif"}, "operands": [INT8]},
             "call 3 (dif): there is no kernel 'dif'; did you mean 'diff'?",
         ),
-        ('[[call]]\nkernel = "diff"\noperands = ["int8[8]"]\nparameters = { axis = 5 }', "call 3 (diff): axis"),
+        (
+            {"call": {"kernel": "diff", "parameters": {"axis": {"int_value": 5}}}, "operands": [INT8]},
+            "call 3 (diff): axis",
+        ),
     ],
 )
 def test_a_file_with_a_mistake_names_it(tmp_path, wrong, says):
-    file = tmp_path / "keys.toml"
-    file.write_text(f"{KEYS}\n{wrong}\n")
+    file = tmp_path / "calls.json"
+    file.write_text(manifest(wrong))
     said = refusal("--devices", "8", "--cache-dir", "", *WARM, "--warm-up-file", str(file))
-    assert f"{file}, {says}" in said
+    assert str(file) in said
+    assert says in said
     assert "Traceback" not in said

@@ -25,22 +25,22 @@ def call(kernel: str) -> AbstractCall:
     return AbstractCall(kernel_pb2.KernelCall(kernel=kernel, parameters=parameters), OPERANDS)
 
 
-def use(hot: CallHistory, kernel: str, times: int = 1) -> CallKey:
+def use(history: CallHistory, kernel: str, times: int = 1) -> CallKey:
     for _ in range(times):
-        hot.add(call(kernel))
+        history.add(call(kernel))
     return call(kernel).key
 
 
 def opened(folder: Path) -> CallHistory:
-    hot = CallHistory(str(folder))
-    hot.devices = DEVICES
-    return hot
+    history = CallHistory(str(folder))
+    history.devices = DEVICES
+    return history
 
 
-def hottest(folder: Path) -> list[str]:
-    hot = opened(folder)
-    kernels = [item.call.kernel for _, item in hot.hottest()]
-    hot.close()
+def most_frequent(folder: Path) -> list[str]:
+    history = opened(folder)
+    kernels = [counted.call.call.kernel for counted in history.most_frequent()]
+    history.close()
     return kernels
 
 
@@ -50,66 +50,65 @@ def folder(tmp_path) -> Path:
 
 
 def test_the_next_server_knows_them_the_most_frequent_first(folder):
-    hot = opened(folder)
+    history = opened(folder)
     for kernel, times in (("diff", 2), ("matmul", 7), ("roll", 4)):
-        use(hot, kernel, times)
-    hot.close()
+        use(history, kernel, times)
+    history.close()
     following = opened(folder)
-    assert [(item.call, item.operands) for _, item in following.hottest()] == [
-        (call(kernel).call, OPERANDS) for kernel in ("matmul", "roll", "diff")
-    ]
-    assert next(digest for digest, _ in following.hottest()) == call("matmul").key
+    expected = [call(kernel) for kernel in ("matmul", "roll", "diff")]
+    assert [(c.call.call, c.call.operands) for c in following.most_frequent()] == [(c.call, OPERANDS) for c in expected]
+    assert [c.call.key for c in following.most_frequent()] == [c.key for c in expected]
     use(following, "diff", 3)  # half of the earlier counts, and these
     following.close()
-    assert hottest(folder) == ["diff", "matmul", "roll"]
+    assert most_frequent(folder) == ["diff", "matmul", "roll"]
 
 
 def test_only_those_of_the_same_devices_are_told(folder):
-    hot = opened(folder)
-    use(hot, "diff")
-    hot.devices = "cpu 1"
-    use(hot, "roll")
-    hot.close()
-    assert hottest(folder) == ["diff"]
+    history = opened(folder)
+    use(history, "diff")
+    history.devices = "cpu 1"
+    use(history, "roll")
+    history.close()
+    assert most_frequent(folder) == ["diff"]
 
 
 def test_only_this_user_may_read_the_file(folder):
-    hot = opened(folder)
-    use(hot, "diff")
-    hot.close()
+    history = opened(folder)
+    use(history, "diff")
+    history.close()
     assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
 
 
-def test_what_a_client_asked_for_and_was_refused_is_not_hot(folder):
-    hot = opened(folder)
+def test_a_call_that_was_refused_is_not_counted(folder):
+    history = opened(folder)
     for kernel, error in (("diff", None), ("nonesuch", ValueError())):
         found: Future = Future()
-        hot.add_when_compiled(call(kernel), found)
+        history.add_when_compiled(call(kernel), found)
         found.set_exception(error) if error else found.set_result(None)
-    hot.close()
-    assert hottest(folder) == ["diff"]
+    history.close()
+    assert most_frequent(folder) == ["diff"]
 
 
 def test_those_not_used_for_longest_are_left_out_where_there_are_many(folder, monkeypatch):
     monkeypatch.setattr(module, "_MAX_CALLS", 2)
-    hot = opened(folder)
+    history = opened(folder)
     for kernel in ("diff", "roll", "diff", "matmul"):
-        use(hot, kernel)
-    hot.close()
-    assert hottest(folder) == ["diff", "matmul"]
+        use(history, kernel)
+    history.close()
+    assert most_frequent(folder) == ["diff", "matmul"]
 
 
-def test_servers_that_share_a_folder_add_to_it_and_what_one_forgot_is_gone(folder):
+def test_servers_that_share_a_folder_add_to_it_and_what_one_removed_is_gone(folder):
     one, other = opened(folder), opened(folder)
     digest = use(one, "diff")
     one.close()
     use(other, "roll")
     other.close()
-    assert sorted(hottest(folder)) == ["diff", "roll"]
+    assert sorted(most_frequent(folder)) == ["diff", "roll"]
     third = opened(folder)
-    third.forget(digest)
+    third.remove(digest)
     third.close()
-    assert hottest(folder) == ["roll"]
+    assert most_frequent(folder) == ["roll"]
 
 
 @pytest.mark.parametrize(
@@ -121,40 +120,45 @@ def test_servers_that_share_a_folder_add_to_it_and_what_one_forgot_is_gone(folde
         b"\xff\xfe",
         b'{"format": 99, "calls": []}',
         b'{"format": 1, "calls": [{"call": "*"}]}',
-        b'{"format": 1, "calls": [{"call": "", "operands": [], "count": "NaN", "used": 0, "devices": ""}]}',
-        b'{"format": 1, "calls": [{"call": "AAAA", "operands": [], "count": 1, "used": 0, "devices": ""}]}',
+        b'{"format": 1, "calls": [{"call": {}, "operands": [], "count": "NaN"}]}',
+        b'{"format": 1, "calls": [{"call": {}, "operands": [], "count": 1e999}]}',
+        b'{"format": 1, "calls": [{"call": {"kernell": "diff"}, "operands": []}]}',
+        b'{"format": 1, "calls": [{"call": {"kernel": "diff"}, "operands": [{"shape": [%s]}]}]}' % (b"9" * 400),
+        b'{"format": 1, "calls": [{"call": {"kernel": "diff"}}]}',
         b'{"format": 1, "calls": 7}',
         b"[" * 100_000,
     ],
 )
 def test_a_damaged_file_costs_one_warning_and_is_written_anew(folder, content):
     folder.mkdir(mode=0o700)
-    (folder / "hot.json").write_bytes(content)
+    (folder / "call_history.json").write_bytes(content)
     with capture_logs() as logs:
-        hot = opened(folder)
-        assert hot.hottest() == []
-        use(hot, "diff")
-        hot.close()
-    assert [log["event"] for log in logs] == ["what was called before is not known, and made ready when it is called"]
-    assert hottest(folder) == ["diff"]
+        history = opened(folder)
+        assert history.most_frequent() == []
+        use(history, "diff")
+        history.close()
+    assert [log["event"] for log in logs] == [
+        "the call history is not used, and programs are compiled when they are called"
+    ]
+    assert most_frequent(folder) == ["diff"]
 
 
 def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(folder):
     folder.mkdir()
     folder.chmod(0o777)
-    (folder / "hot.json").write_text('{"format": 1, "calls": []}')
+    (folder / "call_history.json").write_text('{"format": 1, "calls": []}')
     with capture_logs() as logs:
-        hot = opened(folder)
-        use(hot, "diff")
-        hot.close()
+        history = opened(folder)
+        use(history, "diff")
+        history.close()
     assert len(logs) == 1
-    assert json.loads((folder / "hot.json").read_text())["calls"] == []
+    assert json.loads((folder / "call_history.json").read_text())["calls"] == []
 
 
-def test_a_server_without_a_folder_remembers_while_it_runs(tmp_path):
+def test_a_server_without_a_folder_counts_while_it_runs(tmp_path):
     os.chdir(tmp_path)
-    hot = CallHistory("")
-    use(hot, "diff", 2)
-    assert [item.count for _, item in hot.hottest()] == [2]
-    hot.close()
+    history = CallHistory("")
+    use(history, "diff", 2)
+    assert [counted.count for counted in history.most_frequent()] == [2]
+    history.close()
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,8 @@
-"""Programs made ready on a mesh that answers when it is told to."""
+"""Programs compiled ahead on a mesh that answers when the test says so."""
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import Future
 
@@ -60,34 +61,42 @@ def done(outcome) -> Future[CacheEntry]:
     return future
 
 
+def manifest(tmp_path, *kernels: str) -> str:
+    file = tmp_path / "calls.json"
+    operand = {"element_type": "ELEMENT_TYPE_INT8", "shape": [8]}
+    calls = [{"call": {"kernel": kernel}, "operands": [operand]} for kernel in kernels]
+    file.write_text(json.dumps({"format": 1, "calls": calls}))
+    return str(file)
+
+
 def warmer(tmp_path, **settings) -> WarmUp:
     return WarmUp(Settings(cache_dir=str(tmp_path / "cache"), **{"warm_up_s": 60.0, **settings}))
 
 
 @pytest.fixture
-def hot(tmp_path):
+def used(tmp_path):
     """A warmer of a server that was called before: of "a" most, of "e" least."""
     made = warmer(tmp_path)
-    made.hot.devices = "cpu 8"
+    made.call_history.devices = "cpu 8"
     for times, kernel in enumerate("edcba", 1):
         for _ in range(times):
-            made.hot.add(AbstractCall(kernel_pb2.KernelCall(kernel=kernel), OPERANDS))
+            made.call_history.add(AbstractCall(kernel_pb2.KernelCall(kernel=kernel), OPERANDS))
     yield made
     made.close()
 
 
-def test_the_first_mesh_is_ready_when_all_that_was_hot_is(hot):
+def test_the_first_mesh_is_ready_when_all_frequent_programs_are(used):
     mesh = Mesh(lambda call: done(FOUND))
     with capture_logs() as logs:
-        hot.prepare(mesh, mesh)
+        used.prepare(mesh, mesh)
     assert mesh.asked == list("abcde")
     assert (logs[0]["count"], logs[0]["from_disk"], logs[0]["left"]) == (5, 5, 0)
 
 
-def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(hot):
+def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(used):
     answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
-    thread = threading.Thread(target=hot.prepare, args=[mesh, mesh])
+    thread = threading.Thread(target=used.prepare, args=[mesh, mesh])
     thread.start()
     assert mesh.wait_for(2) == ["a", "b"]
     answers[1].set_result(FOUND)
@@ -100,8 +109,8 @@ def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(hot):
     assert not thread.is_alive()
 
 
-def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(tmp_path, hot):
-    hot.close()
+def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(tmp_path, used):
+    used.close()
     slow = warmer(tmp_path, warm_up_s=0.05)
     answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
@@ -112,27 +121,27 @@ def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(
     slow.close()
 
 
-def test_a_mesh_that_restarts_serves_at_once(hot):
+def test_a_mesh_that_restarts_serves_at_once(used):
     first = Mesh(lambda call: done(FOUND))
-    hot.prepare(first, first)
+    used.prepare(first, first)
     answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
-    hot.prepare(mesh, mesh)  # returns, though nothing is made
+    used.prepare(mesh, mesh)  # returns, though nothing is made
     assert mesh.wait_for(2) == ["a", "b"]
     for made in range(1, 6):
         mesh.wait_for(made)
         answers[made - 1].set_result(FOUND)
 
 
-def test_what_ended_a_mesh_is_not_made_ready_on_the_next(hot):
+def test_what_ended_a_mesh_is_not_made_ready_on_the_next(used):
     def fatal(call):
         mesh.ended = call.kernel == "a"
         return done(mesh_restarted()) if mesh.ended else done(FOUND)
 
     mesh = Mesh(fatal)
-    hot.prepare(mesh, mesh)
+    used.prepare(mesh, mesh)
     assert mesh.asked[0] == "a"
-    assert [item.call.kernel for _, item in hot.hot.hottest()] == list("bcde")
+    assert [counted.call.call.kernel for counted in used.call_history.most_frequent()] == list("bcde")
 
 
 def test_nothing_is_made_ready_where_no_time_is_given_or_nothing_was_called(tmp_path):
@@ -144,23 +153,21 @@ def test_nothing_is_made_ready_where_no_time_is_given_or_nothing_was_called(tmp_
 
 
 def test_a_call_of_a_file_that_its_kernel_refuses_is_told_and_the_rest_is_made(tmp_path):
-    file = tmp_path / "keys.toml"
-    file.write_text("".join(f'[[call]]\nkernel = "{kernel}"\noperands = ["int8[8]"]\n' for kernel in ("dif", "diff")))
+    file = manifest(tmp_path, "dif", "diff")
     refused = CallError(Reason.KERNEL_NOT_FOUND, "there is no kernel 'dif'")
     mesh = Mesh(lambda call: done(refused if call.kernel == "dif" else FOUND))
-    named = warmer(tmp_path, warm_up_file=str(file))
+    named = warmer(tmp_path, warm_up_file=file)
     named.prepare(mesh, mesh)
     assert mesh.asked == ["dif", "diff"]
-    with pytest.raises(SettingsError, match=r"keys.toml, call 1 \(dif\): there is no kernel 'dif'"):
+    with pytest.raises(SettingsError, match=r"calls.json, call 1 \(dif\): there is no kernel 'dif'"):
         named.check()
     named.close()
 
 
 def test_a_call_of_a_file_that_could_not_be_made_just_now_does_not_keep_the_server_from_starting(tmp_path):
-    file = tmp_path / "keys.toml"
-    file.write_text('[[call]]\nkernel = "diff"\noperands = ["int8[8]"]\n')
+    file = manifest(tmp_path, "diff")
     mesh = Mesh(lambda call: done(CallError(Reason.OUT_OF_DEVICE_MEMORY, "no room")))
-    named = warmer(tmp_path, warm_up_file=str(file))
+    named = warmer(tmp_path, warm_up_file=file)
     with capture_logs() as logs:
         named.prepare(mesh, mesh)
     named.check()
@@ -169,12 +176,11 @@ def test_a_call_of_a_file_that_could_not_be_made_just_now_does_not_keep_the_serv
 
 
 def test_a_call_of_a_file_without_a_mesh_is_made_for_the_servers_own(tmp_path):
-    file = tmp_path / "keys.toml"
-    file.write_text('[[call]]\nkernel = "diff"\noperands = ["int8[8]"]\n')
+    file = manifest(tmp_path, "diff")
     seen: list[kernel_pb2.KernelCall] = []
     mesh = Mesh(lambda call: seen.append(call) or done(FOUND))
     for settings in ({}, {"mesh": "a=4,b=2"}):
-        named = warmer(tmp_path, warm_up_file=str(file), **settings)
+        named = warmer(tmp_path, warm_up_file=file, **settings)
         named.prepare(mesh, mesh)
         named.close()
     assert [[(axis.name, axis.size) for axis in call.mesh.axes] for call in seen] == [[("x", 8)], [("a", 4), ("b", 2)]]

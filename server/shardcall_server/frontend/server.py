@@ -95,7 +95,7 @@ class FrontEnd:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._warmer = WarmUp(settings)
+        self._warm_up = WarmUp(settings)
         self._tokens = open_tokens(settings)
         self._health = health.HealthServicer()
         self._telemetry = Telemetry(settings)
@@ -134,12 +134,12 @@ class FrontEnd:
         self._supervisor = MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
             SupervisorConfig(
-                open_session=partial(_open_session, settings, Quarantine(), self._warmer.program_dir),
+                open_session=partial(_open_session, settings, Quarantine(), self._warm_up.program_dir),
                 make_programs=self._program_cache,
                 on_change=self._announce,
                 on_session_end=self._end_epoch,
                 limits=_watch_limits(settings),
-                warm_up=self._warmer.prepare,
+                warm_up=self._warm_up.prepare,
                 hosts=self._hosts,
             ),
         )
@@ -210,7 +210,7 @@ class FrontEnd:
         limits = ProgramLimits(
             settings.max_cached_programs, settings.max_cached_bytes, settings.max_call_bytes, settings.max_device_bytes
         )
-        self._programs = ProgramCache(session, limits, self._telemetry.programs, self._warmer.hot)
+        self._programs = ProgramCache(session, limits, self._telemetry.programs, self._warm_up.call_history)
         if self._autotuner is not None:
             self._programs.compiler.policy = SessionTuner(self._programs.compiler, self._autotuner)
         self._known_answers.begin(session)
@@ -249,9 +249,9 @@ class FrontEnd:
         """Where hosts join; empty where the mesh is made of none."""
         return self._host_server.address if self._host_server is not None else ""
 
-    def check_warm(self) -> None:
-        """Raises SettingsError if a call of the file that the setting ``warm`` names was refused."""
-        self._warmer.check()
+    def check_warm_up(self) -> None:
+        """Raises SettingsError if a call of ``warm_up_file`` was refused."""
+        self._warm_up.check()
 
     def introduce(self, arguments: str) -> None:
         """Reports a token that was made at this start, and shows it on a terminal."""
@@ -293,7 +293,7 @@ class FrontEnd:
         for optional in (self._host_server, self._tokens, self._autotuner):
             if optional is not None:
                 optional.close()
-        for part in (self._floods, self._known_answers, self._warmer, self._host_resources, self._telemetry):
+        for part in (self._floods, self._known_answers, self._warm_up, self._host_resources, self._telemetry):
             part.close()
 
 

@@ -69,7 +69,7 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
         return 0
     try:
         settings.check_mesh(len(ready.devices))
-        front_end.check_warm()
+        front_end.check_warm_up()
     except ValueError as error:
         front_end.stop()
         raise SettingsError(str(error)) from None

@@ -1,8 +1,7 @@
-"""The calls that came lately, and how often: what the next start of the mesh makes ready first."""
+"""The calls that came lately and their counts, which decide what the next start of the mesh compiles first."""
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import threading
@@ -11,11 +10,12 @@ from collections import OrderedDict
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf import json_format
 
 from shardcall._src.wire import private_files
 from shardcall._src.wire.private_files import PrivateFileError
@@ -25,72 +25,80 @@ from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall, CallKey
 from shardcall_server.link.wire import check_counts
 
-_FILE_NAME = "hot.json"
+FILE_NAME = "call_history.json"
+MAX_FILE_BYTES = 8 << 20
 _FORMAT = 1
 _MAX_CALLS = 256
+_MAX_CALLS_OF_FILE = 1024
 _MAX_CALL_BYTES = 8192
-_MAX_FILE_BYTES = 8 << 20
 _WRITE_EVERY_S = 60.0
 _BETWEEN_WRITES_S = 2.0  # where calls are new
-_FADING = 0.5  # what a start leaves of the counts of those before
+_FADING = 0.5  # the weight of counts from before a start
 
 
 @dataclass
 class CountedCall:
-    """A call without its values.
+    """A call and its use.
 
     Attributes:
-        call: with nothing about its mesh left open.
-        operands: the types of its operands.
-        count: how often it came; earlier starts of the server count less.
-        used: when it came last, as a Unix time.
-        devices: what mesh it ran on, such as "cpu 8".
+        call: the call, completed.
+        count: the number of times that it came; those before the server's start count less.
+        used: its last use, as a Unix time.
+        devices: the platform and number of devices that it ran on, such as "cpu 8"; empty for any.
     """
 
-    call: kernel_pb2.KernelCall
-    operands: tuple[array_pb2.ArrayType, ...]
+    call: AbstractCall
     count: float = 0.0
     used: float = 0.0
     devices: str = ""
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """The call in the JSON form of its messages."""
+        call, *operands = (
+            json_format.MessageToDict(message, preserving_proto_field_name=True)
+            for message in (self.call.call, *self.call.operands)
+        )
+        return {"call": call, "operands": operands}
 
 
 class CallHistory:
     """The calls used lately, the most recent ones of all servers that share a directory.
 
-    A file that is damaged or cannot be written costs only that the next start makes less ready.
+    If the file is damaged or cannot be written, the next start only compiles fewer programs ahead.
 
     Args:
-        directory: where the file is; empty for none: then worker restarts know the calls, and no later start does.
+        directory: the folder of the file; empty for none: then restarts of the mesh know the calls, and no later start
+            of the server does.
     """
 
     def __init__(self, directory: str) -> None:
-        self._file = Path(directory, _FILE_NAME) if directory else None
+        self._file = Path(directory, FILE_NAME) if directory else None
         self._lock = threading.Lock()
         self._calls: OrderedDict[CallKey, CountedCall] = OrderedDict()  # the one used last is the last
-        self._forgotten: set[CallKey] = set()
+        self._removed: set[CallKey] = set()
         self._warned = False
-        self._ending = threading.Event()
+        self._closing = threading.Event()
         self._has_new = threading.Event()
         self._has_changed = False
         self.devices = ""
-        """The mesh that calls run on now, such as "cpu 8"."""
+        """The platform and number of devices of the present mesh."""
         try:
             self._calls = self._read(_FADING)
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:
-            self._warn("what was called before is not known, and made ready when it is called", error)
-        self._writer = threading.Thread(target=self._write_now_and_then, name="hot-calls", daemon=True)
+            self._warn("the call history is not used, and programs are compiled when they are called", error)
+        self._writer = threading.Thread(target=self._write_at_intervals, name="call-history", daemon=True)
         self._writer.start()
 
     def add(self, call: AbstractCall) -> None:
-        """Counts a call whose program was found or made."""
+        """Counts a call whose program was cached or compiled."""
         if self.touch(call.key) or call.call.ByteSize() > _MAX_CALL_BYTES:
             return
-        counted = CountedCall(call.call, tuple(call.operands), 1.0, time.time(), self.devices)
         with self._lock:
-            self._calls.setdefault(call.key, counted)
-            self._forgotten.discard(call.key)
+            self._calls.setdefault(call.key, CountedCall(call, 1.0, time.time(), self.devices))
+            self._removed.discard(call.key)
             while len(self._calls) > _MAX_CALLS:
                 self._calls.popitem(last=False)
             self._has_changed = True
@@ -103,106 +111,113 @@ class CallHistory:
         elif not self.touch(call.key):
             entry.add_done_callback(lambda done: None if done.exception() else self.add(call))
 
-    def touch(self, digest: CallKey) -> bool:
-        """Counts a call that is known, and tells whether it is."""
+    def touch(self, key: CallKey) -> bool:
+        """Counts a call that is in the history; returns whether it is."""
         with self._lock:
-            known = self._calls.get(digest)
-            if known is None:
+            counted = self._calls.get(key)
+            if counted is None:
                 return False
-            known.count += 1.0
-            known.used, known.devices = time.time(), self.devices
-            self._calls.move_to_end(digest)
+            counted.count += 1.0
+            counted.used, counted.devices = time.time(), self.devices
+            self._calls.move_to_end(key)
             self._has_changed = True
         return True
 
-    def forget(self, digest: CallKey) -> None:
-        """Leaves a call out, until it comes again."""
+    def remove(self, key: CallKey) -> None:
+        """Leaves out a call until it comes again."""
         with self._lock:
-            self._calls.pop(digest, None)
-            self._forgotten.add(digest)
+            self._calls.pop(key, None)
+            self._removed.add(key)
             self._has_changed = True
         self._has_new.set()
 
-    def hottest(self) -> list[tuple[CallKey, CountedCall]]:
-        """The calls of the present mesh by their digests, those first that came most often."""
+    def most_frequent(self) -> list[CountedCall]:
+        """Returns the calls of the present devices, the most frequent first."""
         with self._lock:
-            here = [(digest, call) for digest, call in self._calls.items() if call.devices == self.devices]
-        return sorted(here, key=lambda item: (-item[1].count, -item[1].used))
+            here = [counted for counted in self._calls.values() if counted.devices == self.devices]
+        return sorted(here, key=lambda counted: (-counted.count, -counted.used))
 
     def close(self) -> None:
-        """Writes what is not written yet."""
-        self._ending.set()
+        """Writes the file once more."""
+        self._closing.set()
         self._has_new.set()
         self._writer.join()
 
-    def _write_now_and_then(self) -> None:
-        while not self._ending.is_set():
+    def _write_at_intervals(self) -> None:
+        while not self._closing.is_set():
             self._has_new.wait(_WRITE_EVERY_S)
             self._has_new.clear()
             self._write()
-            self._ending.wait(_BETWEEN_WRITES_S)
+            self._closing.wait(_BETWEEN_WRITES_S)
         self._write()
 
     def _write(self) -> None:
         if self._file is None or not self._has_changed:
             return
-        others: OrderedDict[CallKey, CountedCall] = OrderedDict()
-        with suppress(OSError, ValueError):  # what other servers have added; a damaged file is written over
-            others = self._read(1.0)
+        calls: dict[CallKey, CountedCall] = {}
+        with suppress(OSError, ValueError):  # the calls of other servers; a damaged file is written over
+            calls = dict(self._read(1.0))
         with self._lock:
             self._has_changed = False
-            kept = {**{d: call for d, call in others.items() if d not in self._forgotten}, **self._calls}
-            known = sorted(kept.values(), key=lambda call: call.used)[-_MAX_CALLS:]
-            text = json.dumps({"format": _FORMAT, "calls": [_encode(call) for call in known]})
+            calls = {**{key: call for key, call in calls.items() if key not in self._removed}, **self._calls}
+        latest = sorted(calls.values(), key=lambda counted: counted.used)[-_MAX_CALLS:]
+        items = [{**c.content, "count": c.count, "used": c.used, "devices": c.devices} for c in latest]
         try:
-            private_files.write_file(self._file, text.encode())
+            private_files.write_file(self._file, json.dumps({"format": _FORMAT, "calls": items}).encode())
         except (OSError, PrivateFileError) as error:
-            self._warn("the calls that came lately will not be known to the next start", error)
+            self._warn("the call history cannot be written, and the next start will not know it", error)
 
     def _read(self, fading: float) -> OrderedDict[CallKey, CountedCall]:
         if self._file is None:
             return OrderedDict()
-        text = private_files.read_file(self._file, _MAX_FILE_BYTES, is_secret=False)
-        try:
-            stored = json.loads(text)
-            if stored["format"] != _FORMAT:
-                raise ValueError(f"its format is {stored['format']!r} and this server's is {_FORMAT}")
-            calls = sorted((_decode(item) for item in stored["calls"][:_MAX_CALLS]), key=lambda call: call.used)
-        except (ValueError, TypeError, KeyError, AttributeError, DecodeError, CallError, RecursionError) as error:
-            raise ValueError(f"{_FILE_NAME} is damaged or another program's: {error!r}") from None
-        for call in calls:
-            call.count *= fading
-        return OrderedDict((AbstractCall(call.call, call.operands).key, call) for call in calls)
+        calls = decode_calls(private_files.read_file(self._file, MAX_FILE_BYTES, is_secret=False))[:_MAX_CALLS]
+        for counted in calls:
+            counted.count *= fading
+        return OrderedDict((counted.call.key, counted) for counted in sorted(calls, key=lambda counted: counted.used))
 
-    def _warn(self, what: str, error: Exception) -> None:
+    def _warn(self, event: str, error: Exception) -> None:
         if not self._warned:
             self._warned = True
-            structlog.get_logger().warning(what, reason=str(error))
+            structlog.get_logger().warning(event, reason=str(error))
 
 
-def _encode(call: CountedCall) -> dict[str, Any]:
-    return {
-        "call": _text(call.call.SerializeToString(deterministic=True)),
-        "operands": [_text(operand.SerializeToString(deterministic=True)) for operand in call.operands],
-        "count": call.count,
-        "used": call.used,
-        "devices": call.devices,
-    }
+def decode_calls(text: bytes) -> list[CountedCall]:
+    """Returns the calls of a history, or of a file in the same form: counts, times and devices may be missing there.
+
+    Raises:
+        ValueError: names the call that is wrong.
+    """
+    label = "the file"
+    try:
+        content = json.loads(text)
+        if content["format"] != _FORMAT:
+            raise ValueError(f"its format is {content['format']!r} and this server's is {_FORMAT}")
+        calls = []
+        for number, item in enumerate(content["calls"], 1):
+            label = f"call {number}"
+            if number > _MAX_CALLS_OF_FILE:
+                raise ValueError(f"at most {_MAX_CALLS_OF_FILE} calls are allowed")
+            calls.append(_decode(item))
+    except KeyError as error:
+        raise ValueError(f"{label} has no {error}") from None
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        json_format.Error,
+        CallError,
+    ) as error:
+        raise ValueError(f"{label} cannot be read: {error}") from None
+    return calls
 
 
-def _decode(stored: Any) -> CountedCall:
-    call = kernel_pb2.KernelCall.FromString(_bytes(stored["call"]))
-    operands = tuple(array_pb2.ArrayType.FromString(_bytes(operand)) for operand in stored["operands"])
+def _decode(item: Any) -> CountedCall:
+    call = json_format.ParseDict(item["call"], kernel_pb2.KernelCall())
+    operands = tuple(json_format.ParseDict(operand, array_pb2.ArrayType()) for operand in item["operands"])
     check_counts(call, len(operands))
-    count, used = float(stored["count"]), float(stored["used"])
+    count, used = float(item.get("count", 0)), float(item.get("used", 0))
     if not (0 <= count < math.inf and 0 <= used < math.inf):
-        raise ValueError("a number is no number")
-    return CountedCall(call, operands, count, min(used, time.time()), str(stored["devices"]))
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text, validate=True)
+        raise ValueError("count or used is negative or not finite")
+    return CountedCall(AbstractCall(call, operands), count, min(used, time.time()), str(item.get("devices", "")))
