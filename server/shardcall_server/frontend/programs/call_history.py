@@ -209,7 +209,7 @@ def decode_calls(text: bytes) -> list[CountedCall]:
         json_format.Error,
         CallError,
     ) as error:
-        raise ValueError(f"{label} cannot be read: {error}") from None
+        raise ValueError(f"{label} cannot be read: {' '.join(str(error).split())}") from None
     return calls
 
 
