@@ -239,7 +239,7 @@ def test_three_deaths_of_one_key_refuse_it_and_no_other():
     assert caught.value.reason is Reason.PROGRAM_REFUSED
 
 
-def test_blame_is_bounded_and_keeps_what_is_asked_for():
+def test_the_quarantine_is_bounded_and_keeps_recent_programs():
     quarantine = Quarantine()
     for _ in range(3):
         quarantine.count("bad")

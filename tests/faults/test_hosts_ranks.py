@@ -1,4 +1,4 @@
-"""Places of a mesh: who is missing, who may take whose, and what outlasts whom."""
+"""Ranks of a mesh: missing hosts, hosts that take over a rank, and state that outlives a host."""
 
 from __future__ import annotations
 
