@@ -15,9 +15,9 @@ import numpy.typing as npt
 from shardcall._src.calls import result
 from shardcall._src.calls.array_methods import ArrayMethods
 from shardcall._src.calls.call_memo import CallMemo
-from shardcall._src.calls.calls import AUTO, Call, prepare
+from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.profile import Profile
-from shardcall._src.calls.residents import Residents
+from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.operands import OperandLike
@@ -25,9 +25,9 @@ from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.rpc.transport import Transport
+from shardcall._src.transfer.call_runner import CallRunner
 from shardcall._src.transfer.download import Answer
-from shardcall._src.transfer.execution import Execution
-from shardcall._src.transfer.sharing import Sharing
+from shardcall._src.transfer.shared_memory_client import SharedMemory
 from shardcall._src.transfer.upload import Value
 from shardcall._src.types import kernels, server_info, usage
 from shardcall._src.types.arrays import Array, NDArray
@@ -53,19 +53,19 @@ class Client(KernelMethods[Result], ArrayMethods):
     Every method raises a `shardcall.ShardcallError` of the class that fits.
     """
 
-    def __init__(self, transport: Transport, info: ServerInfo, sharing: Sharing | None = None) -> None:
+    def __init__(self, transport: Transport, info: ServerInfo, shared_memory: SharedMemory | None = None) -> None:
         transport.keep_to(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
         self._info = info
-        self._sharing = sharing
-        self._execution = Execution(transport, info.limits, sharing)
-        self._residents = Residents(transport, info.limits, sharing, info.epoch)
+        self._shared_memory = shared_memory
+        self._runner = CallRunner(transport, info.limits, shared_memory)
+        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, info.epoch)
         self._memo = CallMemo()
         self._on_close: Callable[[], object] | None = None
 
     @property
     def address(self) -> str:
-        """Where the server is."""
+        """The address of the server."""
         return self._transport.address
 
     def call(
@@ -84,19 +84,16 @@ class Client(KernelMethods[Result], ArrayMethods):
         """Runs any kernel of the server.
 
         Args:
-            name: the kernel, as `kernels` tells it.
-            operands: whatever NumPy takes, and arrays on the mesh, in the kernel's order; None leaves an optional one
-                out.
-            mesh: the devices to run on; None for those of the first operand that is on the mesh, else as the server
-                chooses.
-            in_specs: one per operand; those missing at the end, and None, are as the operand lies on the mesh, else
-                as the kernel chooses.
-            out_specs: one per result, likewise.
-            strategy: how the kernel does its work; ``"auto"`` leaves it to the kernel.
-            keep: leave the results on the mesh: each is then a `RemoteArray`.
-            timeout: seconds for the whole call, upload and compilation included; None for the server's maximum.
-            parameters: the kernel's static parameters; for kernels that have a method of their own also the
-                names that it gives to operands and specs.
+            name: the name of the kernel, such as `kernels` lists.
+            operands: array-likes, and arrays on the mesh, in the kernel's order; None leaves out an optional one.
+            mesh: the devices to run on; None for those of the first operand on the mesh, else the server's choice.
+            in_specs: the sharding of each operand; None, or a shorter list, for its own on the mesh, else the kernel's
+                choice.
+            out_specs: the sharding of each result; None, or a shorter list, for the kernel's choice.
+            strategy: the name of a strategy; ``"auto"`` leaves the choice to the server.
+            keep: leave the results on the mesh, each as a `RemoteArray`.
+            timeout: seconds for the complete call, upload and compilation included; None for the server's maximum.
+            parameters: the kernel's static parameters; for kernels with a method also its operands and specs by name.
 
         Raises:
             ShardcallError: of the class that fits.
@@ -125,7 +122,7 @@ class Client(KernelMethods[Result], ArrayMethods):
         timeout: float | None = DEFAULT_TIMEOUT_S,
         **parameters: ParameterLike | OperandLike | SpecLike | Array,
     ) -> Plan:
-        """Tells what a call would do, without its values.
+        """Returns the plan of a call, without running it.
 
         Arguments are those of `call`; a `shardcall.Array` stands for an array of its type.
         """
@@ -140,7 +137,7 @@ class Client(KernelMethods[Result], ArrayMethods):
             memo=self._memo,
         )
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages(), handles=call.handles)
-        with self._residents.using(call.operands, call.names):
+        with self._remote_arrays.using(call.operands, call.names):
             response = self._transport.unary(
                 self._transport.stubs.kernels.Plan,
                 request,
@@ -165,12 +162,12 @@ class Client(KernelMethods[Result], ArrayMethods):
     ) -> CompiledKernel:
         """Compiles a call ahead of time.
 
-        Arguments are those of `call`. A `shardcall.Array` stands for each array that the kernel's callers will
-        give; operands given with their values, such as ``prepend=0.0``, are bound.
+        Arguments are those of `call`. A `shardcall.Array` stands for each array that callers of the compiled kernel
+        pass; operands with values, such as ``prepend=0.0``, are bound.
 
-        As with ``jax.stages.Compiled``, an array on the mesh whose placement is not the one compiled for is refused
-        with a `ShardingError`; a bound one is refused at once. With ``reshard=True`` calls move it instead, and
-        ``compiled(x, reshard=True)`` allows that to a single call.
+        As with ``jax.stages.Compiled``, an array on the mesh whose placement differs from the compiled one raises a
+        `ShardingError`, a bound one immediately. With ``reshard=True`` calls move it instead; so does a single call
+        ``compiled(x, reshard=True)``.
         """
         call = prepare(
             name,
@@ -187,7 +184,7 @@ class Client(KernelMethods[Result], ArrayMethods):
             request = kernel_service_pb2.CompileRequest(
                 call=call.message, operands=call.type_messages(), include_text=text, handles=call.handles
             )
-            with self._residents.using(call.operands, call.names):
+            with self._remote_arrays.using(call.operands, call.names):
                 return self._transport.unary(
                     self._transport.stubs.kernels.Compile,
                     request,
@@ -199,34 +196,36 @@ class Client(KernelMethods[Result], ArrayMethods):
         with self._transport.meters.start() as meter:
             meter.compile()
             response = compiled(timeout, text=False)
-        known = plan.from_proto(response.plan, response.cache)
-        sizes = [placement.type.nbytes for placement in known.results]
+        compiled_plan = plan.from_proto(response.plan, response.cache)
+        sizes = [placement.type.nbytes for placement in compiled_plan.results]
 
-        def run(running: Call, values: tuple[Value, ...], timeout: float | None, keep: bool, reshard: bool) -> Result:
-            return self._run(running, values, timeout, keep=keep, result_sizes=sizes, refuse_transfers=not reshard)
+        def run(
+            bound: CallRequest, values: tuple[Value, ...], timeout: float | None, keep: bool, reshard: bool
+        ) -> Result:
+            return self._run(bound, values, timeout, keep=keep, result_sizes=sizes, refuse_transfers=not reshard)
 
         return CompiledKernel(
-            call, known, lambda timeout: compiled(timeout, text=True).compiled_text, run, reshard=reshard
+            call, compiled_plan, lambda timeout: compiled(timeout, text=True).compiled_text, run, reshard=reshard
         )
 
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
-        """Tells which kernels the server has; ``print`` shows a table."""
+        """Returns the descriptions of the server's kernels; ``print`` shows them in 80 columns."""
         request = kernel_service_pb2.ListKernelsRequest()
         response = self._transport.unary(self._transport.stubs.kernels.ListKernels, request, self._deadline(timeout))
         return KernelTable(map(kernels.from_proto, response.kernels))
 
     def kernel(self, name: str, *, timeout: float | None = 10.0) -> KernelDescription:
-        """Tells all about one kernel."""
+        """Returns the description of a kernel."""
         request = kernel_service_pb2.DescribeKernelRequest(kernel=name)
         response = self._transport.unary(self._transport.stubs.kernels.DescribeKernel, request, self._deadline(timeout))
         return kernels.from_proto(response.kernel)
 
     def server_info(self, *, timeout: float | None = 10.0) -> ServerInfo:
-        """Tells what the server is and what it allows."""
+        """Returns the server's version, devices and limits."""
         return ask_server_info(self._transport, self._deadline(timeout))
 
     def usage(self, *, timeout: float | None = 10.0) -> Usage:
-        """Tells what the server holds at this moment."""
+        """Returns the server's present use of memory, programs and arrays."""
         request = server_info_service_pb2.GetUsageRequest()
         return usage.from_proto(
             self._transport.unary(self._transport.stubs.server.GetUsage, request, self._deadline(timeout))
@@ -235,55 +234,55 @@ class Client(KernelMethods[Result], ArrayMethods):
     def profile(
         self, directory: str | os.PathLike[str], *, max_seconds: float = 0.0, timeout: float | None = DEFAULT_TIMEOUT_S
     ) -> Profile:
-        """Records what the server's devices do during a ``with`` block, with JAX's profiler.
+        """Records the server's devices during a ``with`` block, with JAX's profiler.
 
             with client.profile("traces") as profile:
                 client.matmul(a, b)
             print(profile.path)                          # TensorBoard and XProf read traces/
 
-        The calls of all clients are recorded, so it takes a token of scope ``admin``. One profile is recorded at a
-        time.
+        The calls of all clients are recorded, which requires a token of scope ``admin``. A server records one profile
+        at a time.
 
         Args:
-            directory: where the files go, each profile in a fresh folder ``plugins/profile/<time>`` below it.
-            max_seconds: after which the server throws away what nobody has stopped; 0 for 300. For so
-                long a client that is gone keeps others from recording.
+            directory: the folder for the files; each profile is written to a new ``plugins/profile/<time>`` below it.
+            max_seconds: the time after which the server discards a profile that was not stopped; 0 for 300. A client
+                that disappeared keeps others from recording for so long.
             timeout: seconds for starting, and again for stopping and fetching; None for the server's maximum.
 
         Raises:
-            InvalidParameterError: if the directory is no path, or ``max_seconds`` no number.
-            InvalidRequestError: when a profile is being recorded already, or the server threw it away.
-            AccessDeniedError: for a token without the scope ``admin``.
+            InvalidParameterError: if the directory is not a path, or ``max_seconds`` not a number.
+            InvalidRequestError: if a profile is being recorded already, or the server discarded it.
+            AccessDeniedError: if the token does not have the scope ``admin``.
         """
         return Profile(self._transport, directory, max_seconds, lambda: self._deadline(timeout))
 
     def empty(self, shape: int | Iterable[int], dtype: npt.DTypeLike = np.float64) -> NDArray:
-        """Returns an uninitialized array, as ``numpy.empty``, that need not be copied to be an operand.
+        """Returns an uninitialized array, as ``numpy.empty``, that calls use as an operand without a copy.
 
-        It lies in memory shared with the server where that can be had, else it is an ordinary array. It stays valid
-        after `close`. It must be left alone while a call that it is an operand of runs.
+        The array is in memory shared with the server if there is some, else an ordinary array. It stays valid after
+        `close`. It must not be changed while a call that it is an operand of runs.
 
         Args:
             shape: the size of each axis; an integer for one axis.
-            dtype: the element type, as of `shardcall.Array`.
+            dtype: the element type, as for `shardcall.Array`.
 
         Raises:
             InvalidOperandError: for a negative size.
-            OperandTypeError: for an element type that cannot travel.
+            OperandTypeError: for an unsupported element type.
         """
         kind = Array(shape, dtype)
-        if self._sharing is None:
+        if self._shared_memory is None:
             return np.empty(kind.shape, kind.dtype)
-        return self._sharing.empty(kind, self._deadline(SHORT_TIMEOUT_S))
+        return self._shared_memory.empty(kind, self._deadline(SHORT_TIMEOUT_S))
 
     def close(self) -> None:
-        """Deletes this client's arrays from the mesh and ends the connection; may be repeated.
+        """Deletes this client's arrays from the mesh and closes the connection; may be called again.
 
-        Ends the server where `local` started it. Arrays that came back as results, and those of `empty`, stay valid.
+        A server that `local` started is terminated. Results in this process, and arrays of `empty`, stay valid.
         """
-        self._residents.close()
-        if self._sharing is not None:
-            self._sharing.close()
+        self._remote_arrays.close()
+        if self._shared_memory is not None:
+            self._shared_memory.close()
         self._transport.close()
         if self._on_close is not None:
             self._on_close()
@@ -307,7 +306,7 @@ class Client(KernelMethods[Result], ArrayMethods):
 
     def _run(
         self,
-        call: Call,
+        call: CallRequest,
         values: tuple[Value, ...],
         timeout: float | None,
         *,
@@ -316,10 +315,10 @@ class Client(KernelMethods[Result], ArrayMethods):
         refuse_transfers: bool = False,
     ) -> Result:
         until = self._deadline(timeout)
-        lease_id = self._residents.lease_id if keep else b""
+        lease_id = self._remote_arrays.lease_id if keep else b""
 
-        def run() -> Answer:
-            return self._execution.run(
+        def send() -> Answer:
+            return self._runner.run(
                 call.message,
                 values,
                 until,
@@ -328,9 +327,9 @@ class Client(KernelMethods[Result], ArrayMethods):
                 refuse_transfers=refuse_transfers,
             )
 
-        with self._residents.using(values, call.names), self._residents.making() if keep else nullcontext():
-            answer = self._residents.make_room(run, until) if keep else run()
-            arrays = self._residents.kept(self, answer)
+        with self._remote_arrays.using(values, call.names), self._remote_arrays.making() if keep else nullcontext():
+            answer = self._remote_arrays.call_after_deleting(send, until) if keep else send()
+            arrays = self._remote_arrays.kept(self, answer)
         return result.from_answer(answer, arrays, until.elapsed_s())
 
     @cached_property
@@ -347,6 +346,8 @@ class Client(KernelMethods[Result], ArrayMethods):
 
 
 def ask_server_info(transport: Transport, until: Deadline) -> ServerInfo:
-    """Asks a server what it is."""
+    """Returns a server's description of itself."""
     request = server_info_service_pb2.GetServerInfoRequest()
-    return server_info.from_proto(transport.unary(transport.stubs.server.GetServerInfo, request, until, repeats=False))
+    return server_info.from_proto(
+        transport.unary(transport.stubs.server.GetServerInfo, request, until, retryable=False)
+    )

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from shardcall._src.calls.calls import Call
+from shardcall._src.calls.call_request import CallRequest
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
@@ -22,27 +22,33 @@ from shardcall._src.types.arrays import Array, NDArray, type_of
 from shardcall._src.types.errors import InvalidOperandError, OperandTypeError, ShardingError
 from shardcall.v1 import kernel_pb2
 
-Runner = Callable[[Call, tuple[Value, ...], float | None, bool, bool], Result]
+Runner = Callable[[CallRequest, tuple[Value, ...], float | None, bool, bool], Result]
 """Runs a call: its message, its operands, ``timeout``, ``keep``, ``reshard``."""
 
 
 class CompiledKernel:
     """A kernel compiled for operands of fixed types; call it with arrays of exactly those.
 
-    Operands that were given with their values when it was compiled, such as ``prepend=0.0``, are bound: calls
-    take the others only, in the kernel's order.
+    Operands that had values when it was compiled, such as ``prepend=0.0``, are bound: calls take the others only, in
+    the kernel's order.
 
     Attributes:
-        plan: what a call does.
+        plan: the plan of every call.
     """
 
     def __init__(
-        self, call: Call, plan: Plan, print_text: Callable[[float | None], str], run: Runner, *, reshard: bool = False
+        self,
+        call: CallRequest,
+        plan: Plan,
+        print_text: Callable[[float | None], str],
+        runner: Runner,
+        *,
+        reshard: bool = False,
     ) -> None:
         self.plan = plan
         self._call = call
         self._print_text = print_text
-        self._run = run
+        self._runner = runner
         self._reshard = reshard
         if not reshard and plan.transfers:
             raise _transfer_refused(call.names[plan.transfers[0].operand], plan.transfers[0], bound=True)
@@ -51,12 +57,12 @@ class CompiledKernel:
 
     @property
     def key(self) -> Mapping[str, str]:
-        """The labelled parts of the key that the program is kept by."""
+        """The labelled parts of the program's key in the server's cache."""
         return self.plan.key
 
     @property
     def cache_hit(self) -> bool:
-        """Whether the program was there when this kernel was compiled."""
+        """True if the program was in the server's cache when this kernel was compiled."""
         return self.plan.cache_hit
 
     @property
@@ -65,7 +71,7 @@ class CompiledKernel:
         return tuple(kind for _, _, kind in self._open)
 
     def as_text(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> str:
-        """Asks the server for the compiled program as the compiler prints it; it may be megabytes.
+        """Returns the compiled program as the compiler prints it, which may be megabytes.
 
         Args:
             timeout: seconds for the answer; None for the server's maximum.
@@ -76,7 +82,7 @@ class CompiledKernel:
         return self._print_text(timeout)
 
     def explain(self) -> str:
-        """Returns the plan, and why the program had to be compiled if it had to, as text."""
+        """Returns the plan as text, with the reason for a compilation if there was one."""
         return str(self.plan)
 
     def __call__(
@@ -93,10 +99,10 @@ class CompiledKernel:
         Args:
             operands: arrays of exactly the types that it was compiled for, without those that are bound.
             keep: leave the results on the mesh.
-            reshard: whether an array on the mesh whose placement is not the one compiled for is moved first, which
-                ``result.plan.transfers`` reports; such an array is refused otherwise. None for what was given to
-                `Client.compile`. Arrays that come with the call are always placed.
-            timeout: seconds for the whole call; None for the server's maximum.
+            reshard: move an array on the mesh whose placement differs from the compiled one, which
+                ``result.plan.transfers`` reports; False refuses it. None for the value passed to `Client.compile`.
+                Arrays of this process are always placed.
+            timeout: seconds for the complete call; None for the server's maximum.
             named: refused; operands go by position.
 
         Returns:
@@ -117,17 +123,17 @@ class CompiledKernel:
             if not may_move and (transfer := self._transfer(index, array)) is not None:
                 raise _transfer_refused(name, transfer)
         on_mesh = any(isinstance(value, RemoteArray) for value in values)
-        return self._run(self._pinned if on_mesh else self._call, tuple(values), timeout, keep, may_move)
+        return self._runner(self._pinned if on_mesh else self._call, tuple(values), timeout, keep, may_move)
 
     def _transfer(self, index: int, array: NDArray | RemoteArray) -> Transfer | None:
-        """What moves an array to where the program takes it; None where nothing does."""
+        """Returns the transfer of an array to the placement that the program takes; None if it is there."""
         taken = self.plan.operands[index] if index < len(self.plan.operands) else None
         if not isinstance(array, RemoteArray) or taken is None:
             return None
         return find_transfer(index, array.mesh, array.placement, self.plan.mesh, taken)
 
     @cached_property
-    def _pinned(self) -> Call:
+    def _pinned(self) -> CallRequest:
         """The call with the mesh and the specs that it was compiled for, which arrays on the mesh do not change."""
         message = kernel_pb2.KernelCall()
         message.CopyFrom(self._call.message)
@@ -137,7 +143,7 @@ class CompiledKernel:
         return replace(self._call, message=message)
 
     def _refusal(self, count: int, named: Iterable[str]) -> InvalidOperandError:
-        """The error that says which operands a call takes, and which it does not since the kernel holds them."""
+        """Returns the error that names the operands of a call, and those that are bound."""
         kinds = list(zip(self._call.names, self._call.types, self._call.operands, strict=True))
         free = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, Array)]
         bound = [f"{name} {kind}" for name, kind, item in kinds if isinstance(item, np.ndarray | RemoteArray)]
@@ -180,17 +186,17 @@ def _checked(field: str, value: OperandLike, expected: Array) -> NDArray | Remot
     if isinstance(value, RemoteArray):
         check_there(value, field)
     array = value if isinstance(value, RemoteArray) else as_operand(value, field)
-    given = type_of(array)
-    if given.shape != expected.shape:
+    actual = type_of(array)
+    if actual.shape != expected.shape:
         raise InvalidOperandError(
-            f"{field} has shape {given.shape} and the kernel was compiled for {expected.shape}; "
+            f"{field} has shape {actual.shape} and the kernel was compiled for {expected.shape}; "
             "compile it for this shape, or use Client.call",
             field=field,
         )
-    if given.dtype != expected.dtype:
+    if actual.dtype != expected.dtype:
         raise OperandTypeError(
-            f"{field} has element type {given.dtype} and the kernel was compiled for {expected.dtype}; "
-            f"give array.astype({expected.dtype.name!r}), or compile it for {given.dtype}",
+            f"{field} has element type {actual.dtype} and the kernel was compiled for {expected.dtype}; "
+            f"give array.astype({expected.dtype.name!r}), or compile it for {actual.dtype}",
             field=field,
         )
     return array

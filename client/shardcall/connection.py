@@ -17,7 +17,7 @@ from shardcall._src.display.progress import Listener
 from shardcall._src.rpc.deadline import deadline
 from shardcall._src.rpc.retries import NO_RETRIES, Retries
 from shardcall._src.rpc.transport import Transport
-from shardcall._src.transfer.sharing import sharing
+from shardcall._src.transfer.shared_memory_client import open_shared_memory
 from shardcall._src.types.errors import ServerUnavailableError, ShardcallError
 from shardcall._src.types.server_info import ServerInfo
 from shardcall._src.wire.variables import report_unknown
@@ -88,7 +88,7 @@ def connect(
         transport.close()
         longest = min(info.limits.max_message_bytes, _LARGEST_MESSAGE_BYTES)
         transport, info = _ask(begin(longest), where, encryption, connect_timeout)
-    return Client(transport, info, sharing(transport, info.limits, where) if shared_memory else None)
+    return Client(transport, info, open_shared_memory(transport, info.limits, where) if shared_memory else None)
 
 
 def _ask(

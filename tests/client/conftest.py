@@ -194,7 +194,7 @@ def memory(tmp_path: Path, abort: Abort) -> Iterator[Any]:
 
 
 @pytest.fixture
-def sharing(memory: Any) -> Iterator[shardcall.Client]:
+def shared_client(memory: Any) -> Iterator[shardcall.Client]:
     """A client of a server that shares memory."""
     with shardcall.connect(memory.server.address) as connected:
         yield connected

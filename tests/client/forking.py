@@ -13,8 +13,8 @@ import pytest
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.display.progress_bars import Bar, _Screen
+from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.rpc.places import Places
 from shardcall._src.transfer.copying import Copier
 from shardcall._src.transfer.result_sizes import ResultSizes
 from shardcall.aio.threads import Threads
@@ -78,16 +78,16 @@ def a_child_awaits_with_threads_of_its_own():
 
 
 def a_child_finds_no_lock_held_and_no_place_taken():
-    places, memo, sizes, screen = Places(1), CallMemo(), ResultSizes(1), _Screen()
+    slots, memo, sizes, screen = CallSlots(1), CallMemo(), ResultSizes(1), _Screen()
     message = kernel_pb2.KernelCall(kernel="diff")
 
     def use():
-        with places.one(Deadline(5.0)):
+        with slots.one(Deadline(5.0)):
             memo.keep("key", message)
             sizes.note(message, [], [8])
             screen.remove(Bar(lambda: None))
 
-    with places.one(Deadline(5.0)), places._lock, memo._lock, sizes._lock, screen._lock:
+    with slots.one(Deadline(5.0)), slots._lock, memo._lock, sizes._lock, screen._lock:
         in_child(use)
     use()
 

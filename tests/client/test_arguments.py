@@ -3,7 +3,7 @@ import pytest
 
 import shardcall
 from shardcall import Array, Mesh, P
-from shardcall._src.calls.calls import prepare
+from shardcall._src.calls.call_request import prepare
 from shardcall._src.types.arguments import bind, caller_name
 
 

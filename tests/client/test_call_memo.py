@@ -8,7 +8,7 @@ import pytest
 import shardcall
 from shardcall import Mesh, P
 from shardcall._src.calls.call_memo import CallMemo, call_key
-from shardcall._src.calls.calls import prepare
+from shardcall._src.calls.call_request import prepare
 from shardcall.v1 import kernel_pb2
 
 X = np.arange(8.0)

@@ -23,7 +23,7 @@ def elsewhere(memory):
         array = other.put([1.0])
         array._where = type(array._where)("elsewhere:1", 1)
         yield array
-        array._where = other._residents._here
+        array._where = other._remote_arrays._here
 
 
 def at_most(memory, abort, count):

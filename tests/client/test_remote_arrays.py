@@ -206,7 +206,7 @@ def test_a_handle_is_enough_for_another_client(memory, client):
 
 
 def test_who_describes_an_array_takes_it_from_no_call_whose_answer_is_on_its_way(client):
-    lease, h = client._residents._lease, client.put([1.0])
+    lease, h = client._remote_arrays._lease, client.put([1.0])
     lease.release([bytes.fromhex(h.handle)])  # as before the answer
     with lease.making():
         client.list()
@@ -224,7 +224,7 @@ def test_a_list_leaves_an_array_alone_whose_answer_is_on_its_way(memory, client,
         assert stored.wait(20)
         assert len(client.list()) == 1
         gc.collect()
-        assert not client._residents._lease.delete_dropped(lambda _: None)
+        assert not client._remote_arrays._lease.delete_dropped(lambda _: None)
         release.set()
         array = made.result(20)
     array = array if method == "put" else array.array
@@ -292,7 +292,7 @@ def test_an_array_whose_object_is_lost_is_deleted_in_the_next_round(memory, quic
 
 def test_the_thread_ends_with_the_last_array_and_begins_with_the_next(memory, quick):
     def thread():
-        return quick._residents._lease._thread
+        return quick._remote_arrays._lease._thread
 
     first = quick.put([1.0])
     old = thread()
@@ -346,15 +346,15 @@ def test_a_result_that_comes_back_though_it_should_stay_is_an_error(server, clie
         other.call("echo", 1.0, keep=True)
 
 
-def test_large_arrays_go_and_come_through_shared_memory(memory, sharing):
+def test_large_arrays_go_and_come_through_shared_memory(memory, shared_client):
     x = np.arange(MIB, dtype=np.float64)
-    h = sharing.put(x)
+    h = shared_client.put(x)
     assert memory.calls[-1].array.WhichOneof("source") == "segment"
     back = h.get()
     assert memory.calls[-1].result_space.size_bytes == x.nbytes
     np.testing.assert_array_equal(back, x)
     memory.segments.clear()
-    np.testing.assert_array_equal(sharing.put(x).get(), x)
+    np.testing.assert_array_equal(shared_client.put(x).get(), x)
 
 
 def test_a_refused_put_is_told(memory, abort, client):

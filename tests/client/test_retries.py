@@ -109,8 +109,8 @@ def test_a_call_that_the_mesh_may_have_ended_of_is_not_repeated(client, failing,
     assert len(came) == 1
 
 
-def test_a_call_of_an_array_on_the_mesh_is_not_repeated_when_the_mesh_restarted(memory, abort, sharing):
-    array, calls = sharing.put(1.0), []
+def test_a_call_of_an_array_on_the_mesh_is_not_repeated_when_the_mesh_restarted(memory, abort, shared_client):
+    array, calls = shared_client.put(1.0), []
 
     def restart(request, context):
         calls.append(request)
@@ -118,10 +118,10 @@ def test_a_call_of_an_array_on_the_mesh_is_not_repeated_when_the_mesh_restarted(
 
     memory.before = restart
     with pytest.raises(shardcall.MeshRestartedError):
-        sharing.call("echo", array)
+        shared_client.call("echo", array)
     assert len(calls) == 1
     with pytest.raises(shardcall.MeshRestartedError):
-        sharing.call("echo", np.zeros(2**20))  # in shared memory: the worker that used it has ended
+        shared_client.call("echo", np.zeros(2**20))  # in shared memory: the worker that used it has ended
     assert len(calls) == 3
 
 
@@ -183,7 +183,7 @@ def test_a_call_that_a_server_cancels_is_a_server_that_goes(client, failing, ope
         client.call("echo", operand)
 
 
-def test_a_call_through_shared_memory_ends_with_its_connection(memory, abort, sharing):
+def test_a_call_through_shared_memory_ends_with_its_connection(memory, abort, shared_client):
     """The server may still be writing there; a refusal says that it is not."""
     calls = []
 
@@ -195,7 +195,7 @@ def test_a_call_through_shared_memory_ends_with_its_connection(memory, abort, sh
 
     memory.before = lose
     with pytest.raises(shardcall.ServerUnavailableError):
-        sharing.call("echo", np.zeros(2**20))
+        shared_client.call("echo", np.zeros(2**20))
     assert len(calls) == 2
 
 

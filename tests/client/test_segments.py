@@ -231,7 +231,7 @@ def test_a_fork_waits_for_who_takes_blocks_and_nobody_has_them_then(source):
         taken = threads.submit(source.reserve, MIB)
         assert len(source.segments) == 0
         assert not taken.done()
-        source.segments.end_fork()
+        source.segments.finish_fork()
         assert taken.result(20) is not None
     assert len(source.segments) == 1
 

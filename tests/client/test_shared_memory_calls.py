@@ -32,9 +32,9 @@ def sources(request):
     return [operand.WhichOneof("source") for operand in request.operands]
 
 
-def test_large_arrays_go_in_and_out_through_shared_memory(memory, sharing):
+def test_large_arrays_go_in_and_out_through_shared_memory(memory, shared_client):
     x = counted(3 * MIB)
-    result = sharing.call("echo", x)
+    result = shared_client.call("echo", x)
     (call,) = memory.calls
     assert sources(call) == ["segment"]
     assert call.result_space.size_bytes >= x.nbytes
@@ -44,15 +44,15 @@ def test_large_arrays_go_in_and_out_through_shared_memory(memory, sharing):
     assert memory.opened == [32 * MIB]
 
 
-def test_small_calls_stay_one_message(memory, sharing):
-    sharing.call("echo", counted(MIB // 4))
+def test_small_calls_stay_one_message(memory, shared_client):
+    shared_client.call("echo", counted(MIB // 4))
     assert sources(memory.calls[0]) == ["inline"]
     assert memory.opened == []
 
 
-def test_what_is_small_rides_along(memory, sharing):
+def test_what_is_small_rides_along(memory, shared_client):
     small, large = counted(1000), counted(2 * MIB)
-    result = sharing.call("echo", small, None, large, 7.0)
+    result = shared_client.call("echo", small, None, large, 7.0)
     assert sources(memory.calls[0]) == ["inline", None, "segment", "inline"]
     for array, sent in zip(result.arrays, (small, large, 7.0), strict=True):
         np.testing.assert_array_equal(array, sent)
@@ -72,62 +72,62 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_is_copied_as_it_is(memory, sharing, layout):
+def test_every_layout_is_copied_as_it_is(memory, shared_client, layout):
     x = LAYOUTS[layout]()
-    result = sharing.call("echo", x).array
+    result = shared_client.call("echo", x).array
     assert sources(memory.calls[0]) == ["segment"]
     np.testing.assert_array_equal(result, x)
     assert result.dtype == x.dtype.newbyteorder("=")
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int4", "uint4"])
-def test_types_whose_bytes_are_checked_are_streamed(memory, sharing, dtype):
+def test_types_whose_bytes_are_checked_are_streamed(memory, shared_client, dtype):
     x = (counted(2 * MIB, "uint8") % 2).astype(shardcall.Array((), dtype).dtype)
     y = counted(2 * MIB)
-    result = sharing.call("echo", x, y)
+    result = shared_client.call("echo", x, y)
     assert sources(memory.calls[0]) == ["streamed", "segment"]
     for array, sent in zip(result.arrays, (x, y), strict=True):
         np.testing.assert_array_equal(array, sent)
-    assert ordinary(sharing.empty(2 * MIB, dtype))
+    assert ordinary(shared_client.empty(2 * MIB, dtype))
 
 
-def test_an_array_made_in_shared_memory_is_not_copied(memory, sharing):
-    x = sharing.empty((512, 512), np.float64)
+def test_an_array_made_in_shared_memory_is_not_copied(memory, shared_client):
+    x = shared_client.empty((512, 512), np.float64)
     x[...] = 5
-    sharing.call("echo", x)
-    sharing.call("echo", x[256:])
+    shared_client.call("echo", x)
+    shared_client.call("echo", x[256:])
     whole, half = (call.operands[0].segment for call in memory.calls)
     assert half.offset - whole.offset == x.nbytes // 2
-    assert sharing.empty((2, 3)).shape == (2, 3)
-    sharing.call("echo", x.T)
+    assert shared_client.empty((2, 3)).shape == (2, 3)
+    shared_client.call("echo", x.T)
     assert memory.calls[2].operands[0].segment.offset != whole.offset
 
 
-def test_a_small_result_keeps_no_shared_memory(memory, sharing):
-    large, small = sharing.call("echo", counted(2 * MIB), counted(64 * 2**10)).arrays
+def test_a_small_result_keeps_no_shared_memory(memory, shared_client):
+    large, small = shared_client.call("echo", counted(2 * MIB), counted(64 * 2**10)).arrays
     assert memory.calls[0].result_space.size_bytes >= large.nbytes + small.nbytes
     assert (ordinary(large), ordinary(small)) == (False, True)
     np.testing.assert_array_equal(small, counted(64 * 2**10))
 
 
-def test_a_result_is_an_operand_without_a_copy(memory, sharing):
-    first = sharing.call("echo", counted(2 * MIB)).array
-    sharing.call("echo", first)
+def test_a_result_is_an_operand_without_a_copy(memory, shared_client):
+    first = shared_client.call("echo", counted(2 * MIB)).array
+    shared_client.call("echo", first)
     space = memory.calls[0].result_space
     assert memory.calls[1].operands[0].segment.offset == space.offset
 
 
-def test_the_size_of_results_is_remembered(memory, sharing):
+def test_the_size_of_results_is_remembered(memory, shared_client):
     x = counted(2 * MIB)
-    sharing.call("echo", x)
-    sharing.call("echo", x)
-    sharing.call("echo", x, axis=1)
+    shared_client.call("echo", x)
+    shared_client.call("echo", x)
+    shared_client.call("echo", x, axis=1)
     spaces = [call.result_space.size_bytes for call in memory.calls]
     assert spaces[1] == x.nbytes
     assert spaces[0] == spaces[2] > x.nbytes
 
 
-def test_results_that_do_not_fit_come_as_a_stream(memory, sharing):
+def test_results_that_do_not_fit_come_as_a_stream(memory, shared_client):
     answer = memory.answer
 
     def shrink(request, chunks, context, *, streamed):
@@ -136,24 +136,24 @@ def test_results_that_do_not_fit_come_as_a_stream(memory, sharing):
 
     memory.answer = shrink
     x = counted(2 * MIB)
-    result = sharing.call("echo", x).array
+    result = shared_client.call("echo", x).array
     assert len(memory.calls) == 2
     assert all(sources(call) == ["segment"] for call in memory.calls)
     np.testing.assert_array_equal(result, x)
     assert ordinary(result)
 
 
-def test_memory_is_used_again_when_results_are_let_go(memory, sharing):
+def test_memory_is_used_again_when_results_are_let_go(memory, shared_client):
     x = counted(10 * MIB)
     for i in range(10):
-        view = sharing.call("echo", x + i).array[100:]
+        view = shared_client.call("echo", x + i).array[100:]
         assert view[0] == 100 + i
         del view
     assert memory.opened == [32 * MIB]
 
 
-def test_results_that_are_held_are_left_alone(memory, sharing):
-    results = [sharing.call("echo", counted(6 * MIB, start=i)).array for i in range(12)]
+def test_results_that_are_held_are_left_alone(memory, shared_client):
+    results = [shared_client.call("echo", counted(6 * MIB, start=i)).array for i in range(12)]
     for i, result in enumerate(results):
         np.testing.assert_array_equal(result, counted(6 * MIB, start=i))
     assert len(memory.opened) > 1
@@ -239,50 +239,50 @@ def test_what_cannot_be_shared_is_streamed_and_not_asked_for_again(memory, abort
     assert len(asked) == 1
 
 
-def test_a_server_that_is_busy_is_asked_again_later(memory, abort, sharing):
+def test_a_server_that_is_busy_is_asked_again_later(memory, abort, shared_client):
     memory.before_opening = lambda request, context: abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "SERVER_BUSY")
-    sharing.call("echo", counted(2 * MIB))
+    shared_client.call("echo", counted(2 * MIB))
     memory.before_opening = lambda request, context: None
-    sharing._sharing._segments._not_before = 0
-    sharing.call("echo", counted(2 * MIB))
+    shared_client._shared_memory._segments._not_before = 0
+    shared_client.call("echo", counted(2 * MIB))
     assert [sources(call) for call in memory.calls] == [["streamed"], ["segment"]]
 
 
-def test_a_segment_that_the_server_forgot_is_given_up_and_the_call_streamed(memory, sharing):
-    sharing.call("echo", counted(2 * MIB))
+def test_a_segment_that_the_server_forgot_is_given_up_and_the_call_streamed(memory, shared_client):
+    shared_client.call("echo", counted(2 * MIB))
     memory.segments.clear()
-    result = sharing.call("echo", counted(2 * MIB)).array
+    result = shared_client.call("echo", counted(2 * MIB)).array
     assert [sources(call) for call in memory.calls] == [["segment"], ["segment"], ["streamed"]]
     np.testing.assert_array_equal(result, counted(2 * MIB))
     memory.ended.get(timeout=20)
-    sharing.call("echo", counted(2 * MIB))
+    shared_client.call("echo", counted(2 * MIB))
     assert sources(memory.calls[-1]) == ["segment"]
 
 
-def test_after_a_refusal_the_memory_is_used_again(memory, abort, sharing):
+def test_after_a_refusal_the_memory_is_used_again(memory, abort, shared_client):
     memory.before = lambda request, context: abort(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_OPERAND")
     for _ in range(20):
         with pytest.raises(shardcall.InvalidOperandError):
-            sharing.call("echo", counted(8 * MIB))
+            shared_client.call("echo", counted(8 * MIB))
     memory.before = lambda request, context: None
-    sharing.call("echo", counted(8 * MIB))
+    shared_client.call("echo", counted(8 * MIB))
     assert memory.opened == [32 * MIB]
 
 
 @pytest.mark.parametrize("reason", ["DEADLINE_EXCEEDED", "MESH_RESTARTED", "OUT_OF_DEVICE_MEMORY"])
-def test_after_a_call_that_may_still_run_the_memory_is_given_up(memory, abort, sharing, reason):
-    held = sharing.call("echo", counted(2 * MIB)).array
+def test_after_a_call_that_may_still_run_the_memory_is_given_up(memory, abort, shared_client, reason):
+    held = shared_client.call("echo", counted(2 * MIB)).array
     memory.before = lambda request, context: abort(context, grpc.StatusCode.ABORTED, reason)
     with pytest.raises(shardcall.ShardcallError):
-        sharing.call("echo", counted(2 * MIB))
+        shared_client.call("echo", counted(2 * MIB))
     assert memory.ended.get(timeout=20) == memory.calls[0].result_space.segment_id
     memory.before = lambda request, context: None
-    np.testing.assert_array_equal(sharing.call("echo", held).array, held)
+    np.testing.assert_array_equal(shared_client.call("echo", held).array, held)
     first, _, third = (call.operands[0].segment.segment_id for call in memory.calls)
     assert third != first
 
 
-def test_ctrl_c_gives_the_memory_up_and_leaves_the_client_whole(memory, sharing, ended):
+def test_ctrl_c_gives_the_memory_up_and_leaves_the_client_whole(memory, shared_client, ended):
     def interrupt(request, context):
         gone = ended(context)
         while not waits_in_grpc():
@@ -292,10 +292,10 @@ def test_ctrl_c_gives_the_memory_up_and_leaves_the_client_whole(memory, sharing,
 
     memory.before = interrupt
     with pytest.raises(KeyboardInterrupt):
-        sharing.call("echo", counted(2 * MIB), timeout=25)
+        shared_client.call("echo", counted(2 * MIB), timeout=25)
     assert memory.ended.get(timeout=20)
     memory.before = lambda request, context: None
-    assert sharing.call("echo", counted(2 * MIB)).array[1] == 1
+    assert shared_client.call("echo", counted(2 * MIB)).array[1] == 1
 
 
 def waits_in_grpc():
@@ -304,7 +304,7 @@ def waits_in_grpc():
     return any("next_event" in (frame.line or "") for frame in stack)
 
 
-def test_a_result_outside_its_room_is_an_error(memory, sharing):
+def test_a_result_outside_its_room_is_an_error(memory, shared_client):
     answer = memory.answer
 
     def elsewhere(request, chunks, context, *, streamed):
@@ -314,16 +314,16 @@ def test_a_result_outside_its_room_is_an_error(memory, sharing):
 
     memory.answer = elsewhere
     with pytest.raises(shardcall.ProtocolError, match=r"result 0 is told to lie where there is no room"):
-        sharing.call("echo", counted(2 * MIB))
+        shared_client.call("echo", counted(2 * MIB))
 
 
-def test_threads_share_segments(memory, sharing):
+def test_threads_share_segments(memory, shared_client):
     failures = []
 
     def run(start):
         for i in range(10):
             x = counted(2 * MIB, start=start + i)
-            if not np.array_equal(sharing.call("echo", x).array, x):
+            if not np.array_equal(shared_client.call("echo", x).array, x):
                 failures.append(start)
 
     threads = [threading.Thread(target=run, args=(1000 * i,)) for i in range(4)]

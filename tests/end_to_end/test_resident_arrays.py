@@ -32,7 +32,7 @@ def _without_what_others_lost(client, streaming) -> None:
     """Arrays whose objects earlier tests have lost, which else go with the next that is made, or with time."""
     gc.collect()
     for one in (client, streaming):
-        one._residents._delete_dropped(Deadline(20.0))
+        one._remote_arrays._delete_dropped(Deadline(20.0))
 
 
 @pytest.fixture(params=["shared", "streamed"])

@@ -115,7 +115,7 @@ def test_a_call_whose_segment_is_being_opened_is_answered(own_server, monkeypatc
         until(lambda: is_refused(observer))
         return segment
 
-    monkeypatch.setattr("shardcall._src.transfer.sharing.open_segment", open_and_signal)
+    monkeypatch.setattr("shardcall._src.transfer.shared_memory_client.open_segment", open_and_signal)
     with (
         sc.connect(server.address, retries=False, shared_memory=False) as observer,
         sc.connect(server.address, retries=False) as client,

@@ -81,7 +81,7 @@ def _looker(transport: Transport, where: Address, encryption: Tls | None, timeou
     def look() -> Look:
         until, request = deadline(timeout_s, 0), server_info_service_pb2.GetUsageRequest()
         try:
-            held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, repeats=False))
+            held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, retryable=False))
             return Look(held, ask_server_info(transport, until) if held.mesh.ready else None)
         except ShardcallError as error:
             raise explained(error, where, encryption, timeout_s) from None

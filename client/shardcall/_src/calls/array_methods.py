@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from abc import ABC, abstractmethod
 
-from shardcall._src.calls.residents import Handle, Residents
+from shardcall._src.calls.remote_arrays import Handle, RemoteArrays
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -18,7 +18,7 @@ from shardcall._src.types.specs import SpecLike
 class ArrayMethods(ABC):
     """Puts arrays on the mesh, where they stay between calls, and gets them back."""
 
-    _residents: Residents
+    _remote_arrays: RemoteArrays
 
     @abstractmethod
     def _deadline(self, timeout: float | None) -> Deadline:
@@ -54,7 +54,7 @@ class ArrayMethods(ABC):
                 "a copy of a RemoteArray on the mesh",
                 field="x",
             )
-        return self._residents.put(self, as_operand(x, "x"), mesh, spec, self._deadline(timeout))
+        return self._remote_arrays.put(self, as_operand(x, "x"), mesh, spec, self._deadline(timeout))
 
     def get(self, array: Handle, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
         """Copies an array from the mesh.
@@ -67,7 +67,7 @@ class ArrayMethods(ABC):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        return self._residents.get(array, self._deadline(timeout))
+        return self._remote_arrays.get(array, self._deadline(timeout))
 
     def describe(self, array: Handle, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
         """Asks the server about an array.
@@ -80,7 +80,7 @@ class ArrayMethods(ABC):
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
         """
-        return self._residents.describe(self, array, self._deadline(timeout))
+        return self._remote_arrays.describe(self, array, self._deadline(timeout))
 
     def delete(self, /, *arrays: Handle, timeout: float | None = SHORT_TIMEOUT_S) -> int:
         """Deletes arrays from the mesh; those that are not there are passed over.
@@ -95,7 +95,7 @@ class ArrayMethods(ABC):
         Raises:
             ShardcallError: of the class that fits.
         """
-        return self._residents.delete(arrays, self._deadline(timeout))
+        return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
     def list(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> builtins.list[RemoteArray]:
         """Asks the server which arrays this client has there, oldest first.
@@ -106,4 +106,4 @@ class ArrayMethods(ABC):
         Raises:
             ShardcallError: of the class that fits.
         """
-        return self._residents.all(self, self._deadline(timeout))
+        return self._remote_arrays.all(self, self._deadline(timeout))

@@ -17,11 +17,11 @@ class FreeList:
         self._ranges = [(0, nbytes)]  # of begin and end, ascending, never touching
 
     @property
-    def is_whole(self) -> bool:
+    def is_unused(self) -> bool:
         """Whether nothing is taken."""
         return self._ranges == [(0, self._nbytes)]
 
-    def take(self, nbytes: int, alignment: int) -> int | None:
+    def allocate(self, nbytes: int, alignment: int) -> int | None:
         """Takes a range.
 
         Args:
@@ -39,7 +39,7 @@ class FreeList:
                 return offset
         return None
 
-    def give(self, offset: int, nbytes: int) -> None:
+    def free(self, offset: int, nbytes: int) -> None:
         """Makes a range free that was taken, or part of one that was."""
         begin, end = offset, offset + nbytes
         at = bisect(self._ranges, (begin, end))

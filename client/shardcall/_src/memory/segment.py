@@ -34,7 +34,7 @@ class CannotShareError(Exception):
     """Client and server cannot share memory, and asking again would not help."""
 
 
-def whole_blocks(nbytes: int) -> int:
+def aligned_size(nbytes: int) -> int:
     """Returns what a block of this size takes of a segment."""
     step = _HUGE_PAGE_BYTES if nbytes >= _HUGE_PAGE_BYTES else ALIGNMENT
     return -(-nbytes // step) * step
@@ -75,11 +75,11 @@ class Block:
             offset: where the part begins in the segment, a multiple of `ALIGNMENT`.
             nbytes: its size, more than 0.
         """
-        end, whole_end = -(-(offset + nbytes) // ALIGNMENT) * ALIGNMENT, self.offset + self.nbytes
+        end, last = -(-(offset + nbytes) // ALIGNMENT) * ALIGNMENT, self.offset + self.nbytes
         self._release.detach()
         if offset > self.offset:
             self._freed.append((self.offset, offset - self.offset))
-        self._own(end, whole_end)
+        self._own(end, last)
         return Block(self.segment_id, self._memory, self._freed, offset, end)
 
     def release(self) -> None:
@@ -111,13 +111,13 @@ class Segment:
         self._address = memory.ctypes.data
         self._free = FreeList(memory.size)
         self._freed: deque[tuple[int, int]] = deque()
-        self._end = weakref.finalize(self, os.close, lease)
-        self._end.atexit = False
+        self._close = weakref.finalize(self, os.close, lease)
+        self._close.atexit = False
 
     @property
     def is_empty(self) -> bool:
         """Whether no block is taken."""
-        return self._free.is_whole
+        return self._free.is_unused
 
     def collect(self) -> bool:
         """Takes back the blocks that were let go; returns whether there were any."""
@@ -126,16 +126,16 @@ class Segment:
             while True:
                 offset, nbytes = self._freed.popleft()
                 if nbytes:
-                    self._free.give(offset, nbytes)
+                    self._free.free(offset, nbytes)
                     any_freed = True
         return any_freed
 
-    def take(self, nbytes: int) -> Block | None:
+    def allocate(self, nbytes: int) -> Block | None:
         """Returns a block of at least this size, more than 0; None if there is no room."""
         size = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        offset = self._free.take(size, _HUGE_PAGE_BYTES) if size >= _HUGE_PAGE_BYTES else None
+        offset = self._free.allocate(size, _HUGE_PAGE_BYTES) if size >= _HUGE_PAGE_BYTES else None
         if offset is None:
-            offset = self._free.take(size, ALIGNMENT)
+            offset = self._free.allocate(size, ALIGNMENT)
         return None if offset is None else Block(self.segment_id, self._memory, self._freed, offset, offset + size)
 
     def offset_of(self, array: NDArray) -> int | None:
@@ -144,9 +144,9 @@ class Segment:
         inside = offset >= 0 and offset + array.nbytes <= self.nbytes
         return offset if inside and array.flags.c_contiguous and offset % ALIGNMENT == 0 else None
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Gives it back to the server; arrays that lie in it stay as they are. May be repeated."""
-        self._end()
+        self._close()
 
 
 def open_segment(transport: Transport, nbytes: int, deadline: Deadline) -> Segment:

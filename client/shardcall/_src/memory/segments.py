@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 
-from shardcall._src.memory.segment import Block, CannotShareError, Segment, whole_blocks
+from shardcall._src.memory.segment import Block, CannotShareError, Segment, aligned_size
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.errors import ShardcallError
@@ -25,7 +25,7 @@ Opener = Callable[[int, Deadline], Segment]
 class Segments:
     """A client's segments; safe to use from several threads at once.
 
-    One more is opened when there is no room. An empty one is given back when one more is opened, since it was too
+    One more is opened when there is no left. An empty one is given back when one more is opened, since it was too
     small, and when it has not been used for a while and is not the only one.
 
     Args:
@@ -54,7 +54,7 @@ class Segments:
         return self._not_before < float("inf")
 
     def reserve(self, sizes: Sequence[int], deadline: Deadline) -> list[Block] | None:
-        """Returns a block of each size, uninitialized; None if there is no room for all of them.
+        """Returns a block of each size, uninitialized; None if there is no left for all of them.
 
         Args:
             sizes: in bytes, each more than 0.
@@ -62,7 +62,7 @@ class Segments:
         """
         blocks: list[Block | None] = [None] * len(sizes)
         if self._fill(blocks, sizes):
-            return self._whole(blocks)
+            return self._complete(blocks)
         if not self._opening.acquire(timeout=deadline.remaining_s()):
             return None
         try:
@@ -70,7 +70,7 @@ class Segments:
             if self._fill(blocks, sizes) or (
                 self._open(_missing(blocks, sizes), deadline) and self._fill(blocks, sizes)
             ):
-                return self._whole(blocks)
+                return self._complete(blocks)
             return None
         finally:
             self._opening.release()
@@ -92,14 +92,14 @@ class Segments:
         with self._lock:
             for segment in list(self._used_at):
                 if segment_ids is None or segment.segment_id in segment_ids:
-                    self._end(segment)
+                    self._close(segment)
 
     def begin_fork(self) -> None:
         """Retires all, and keeps others from opening more until `end_fork`: a child sees memory that it had then."""
         self._lock.acquire()
         self.retire()
 
-    def end_fork(self) -> None:
+    def finish_fork(self) -> None:
         """Goes on, in the parent."""
         self._lock.release()
 
@@ -123,12 +123,12 @@ class Segments:
                 blocks[i] = blocks[i] or self._take(size, now)
             for segment, used_at in list(self._used_at.items()):
                 if segment.is_empty and len(self._used_at) > 1 and now - used_at > _IDLE_S:
-                    self._end(segment)
+                    self._close(segment)
             return None not in blocks
 
     def _take(self, size: int, now: float) -> Block | None:
         for segment in self._used_at:
-            if (block := segment.take(size)) is not None:
+            if (block := segment.allocate(size)) is not None:
                 self._used_at[segment] = now
                 return block
         return None
@@ -138,13 +138,13 @@ class Segments:
             return False
         with self._lock:
             for segment in [segment for segment in self._used_at if segment.is_empty]:
-                self._end(segment)
-            room = self._most_bytes - sum(segment.nbytes for segment in self._used_at)
+                self._close(segment)
+            left = self._most_bytes - sum(segment.nbytes for segment in self._used_at)
         size = -(-nbytes // _STEP_BYTES) * _STEP_BYTES
-        if size > room:
+        if size > left:
             return False
         try:
-            segment = self._open_segment(min(max(size, _SMALLEST_BYTES), room), deadline)
+            segment = self._open_segment(min(max(size, _SMALLEST_BYTES), left), deadline)
         except CannotShareError:
             self._not_before = float("inf")
             return False
@@ -153,17 +153,17 @@ class Segments:
             return False
         with self._lock:
             if not self.may_share:  # closed meanwhile
-                segment.end()
+                segment.close()
                 return False
             self._used_at[segment] = self._clock()
         return True
 
-    def _end(self, segment: Segment) -> None:
-        segment.end()
+    def _close(self, segment: Segment) -> None:
+        segment.close()
         del self._used_at[segment]
 
     @staticmethod
-    def _whole(blocks: Sequence[Block | None]) -> list[Block]:
+    def _complete(blocks: Sequence[Block | None]) -> list[Block]:
         return [block for block in blocks if block is not None]
 
 
@@ -185,11 +185,11 @@ class _Forks:
             segments.begin_fork()
             self._held.append(segments)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Runs in the parent."""
         try:
             while self._held:
-                self._held.pop().end_fork()
+                self._held.pop().finish_fork()
         finally:
             self.lock.release()
 
@@ -203,8 +203,8 @@ class _Forks:
 
 _forks = _Forks()  # a module's, since what is told of forks cannot be told to forget
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_forks.begin, after_in_parent=_forks.end, after_in_child=_forks.begin_anew)
+    os.register_at_fork(before=_forks.begin, after_in_parent=_forks.finish, after_in_child=_forks.begin_anew)
 
 
 def _missing(blocks: Sequence[Block | None], sizes: Sequence[int]) -> int:
-    return sum(whole_blocks(size) for block, size in zip(blocks, sizes, strict=True) if block is None)
+    return sum(aligned_size(size) for block, size in zip(blocks, sizes, strict=True) if block is None)

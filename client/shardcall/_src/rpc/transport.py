@@ -13,9 +13,9 @@ from google.protobuf.message import Message
 from shardcall._src.access.token import Token
 from shardcall._src.display.meters import Meter, Meters
 from shardcall._src.rpc import cancellation, status
+from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.interrupts import CancelOnInterrupt
-from shardcall._src.rpc.places import Places
 from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries
 from shardcall._src.rpc.stubs import Stubs
 from shardcall._src.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
@@ -59,7 +59,7 @@ class Transport:
         self._forked = False
         self._token = token or Token()
         self._retries = retries
-        self._places = Places()
+        self._call_slots = CallSlots()
         self._closed = False
         begin_anew_in_children(self)
 
@@ -80,7 +80,7 @@ class Transport:
 
     def keep_to(self, most_calls: int) -> None:
         """Has no more calls at the server at once; those above wait here. 0 for any number."""
-        self._places = Places(most_calls)
+        self._call_slots = CallSlots(most_calls)
 
     def close(self) -> None:
         """Closes the channel; calls in flight are cancelled."""
@@ -95,7 +95,7 @@ class Transport:
         *,
         kernel: str = "",
         shares: bool = False,
-        repeats: bool = True,
+        retryable: bool = True,
         rerun: bool = False,
         request_id: str = "",
     ) -> _Response:
@@ -107,7 +107,7 @@ class Transport:
             deadline: of the call.
             kernel: the one whose operands and specs errors name as its callers do.
             shares: whether it names memory that the server may still use when the connection is lost.
-            repeats: whether it may be repeated.
+            retryable: whether it may be sent again.
             rerun: whether it may run once more after the mesh restarted: it needs nothing that was on the mesh.
             request_id: what the server knows it by; empty for a new one.
 
@@ -124,7 +124,7 @@ class Transport:
             deadline,
             kernel,
             shares=shares,
-            repeats=repeats,
+            retryable=retryable,
             rerun=rerun,
             works=works,
             request_id=request_id,
@@ -183,7 +183,7 @@ class Transport:
         request = profile_service_pb2.StopProfileRequest()
         stop = self.stubs.profiles.StopProfile
         return self._stream(
-            lambda _: (stop, request), lambda messages, _: read(messages), deadline, repeats=False, works=False
+            lambda _: (stop, request), lambda messages, _: read(messages), deadline, retryable=False, works=False
         )
 
     def _send(
@@ -193,7 +193,7 @@ class Transport:
         kernel: str,
         *,
         shares: bool,
-        repeats: bool,
+        retryable: bool,
         rerun: bool,
         works: bool,
         request_id: str = "",
@@ -205,7 +205,7 @@ class Transport:
         request_id, repeated = request_id or new_request_id(), 0
         while True:
             try:
-                with self._places.one(deadline) if works else nullcontext():
+                with self._call_slots.one(deadline) if works else nullcontext():
                     shown = self._token.show(deadline.remaining_s())
                     server_timeout_s, timeout_s = deadline.rpc_timeout()
                     attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
@@ -219,7 +219,7 @@ class Transport:
                 wait_s = self._retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
                 restarted = isinstance(error, MeshRestartedError)
                 is_begun = attempt.answered and (shares or not restarted)
-                if not repeats or wait_s is None or wait_s >= deadline.remaining_s() or is_begun:
+                if not retryable or wait_s is None or wait_s >= deadline.remaining_s() or is_begun:
                     raise
                 rerun = rerun and not restarted
             cancellation.pause(wait_s)
@@ -233,7 +233,7 @@ class Transport:
         kernel: str = "",
         *,
         shares: bool = False,
-        repeats: bool = True,
+        retryable: bool = True,
         rerun: bool = False,
         works: bool = True,
     ) -> _Value:
@@ -250,7 +250,7 @@ class Transport:
                     call.cancel()  # also ends gRPC's thread that reads the requests
                     raise
 
-        return self._send(send, deadline, kernel, shares=shares, repeats=repeats, rerun=rerun, works=works)
+        return self._send(send, deadline, kernel, shares=shares, retryable=retryable, rerun=rerun, works=works)
 
     @contextmanager
     def _translated(self, deadline: Deadline, kernel: str, request_id: str) -> Iterator[None]:

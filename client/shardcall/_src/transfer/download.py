@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from shardcall._src.display.meters import SILENT, Meter
-from shardcall._src.memory.room import Room
+from shardcall._src.memory.result_buffer import ResultBuffer
 from shardcall._src.types import arrays
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.errors import InvalidOperandError, ProtocolError
@@ -36,22 +36,22 @@ class Answer(NamedTuple):
     timing: timing_pb2.Timing
 
 
-def unary_answer(response: kernel_service_pb2.ExecuteResponse, room: Room | None = None) -> Answer:
+def unary_answer(response: kernel_service_pb2.ExecuteResponse, buffer: ResultBuffer | None = None) -> Answer:
     """Returns the answer that one message holds.
 
     Args:
         response: the message.
-        room: where results may have been put.
+        buffer: the result buffer of the call, if it has one.
 
     Raises:
         ProtocolError: if a result is streamed or its bytes are not those that its type needs.
     """
-    results = tuple(_whole(i, result, room) for i, result in enumerate(response.results))
+    results = tuple(_complete(i, result, buffer) for i, result in enumerate(response.results))
     return Answer(results, response.plan, response.cache, response.timing)
 
 
 def stream_answer(
-    messages: Iterator[CallMessage], meter: Meter = SILENT, *, most_bytes: int, room: Room | None = None
+    messages: Iterator[CallMessage], meter: Meter = SILENT, *, most_bytes: int, buffer: ResultBuffer | None = None
 ) -> Answer:
     """Returns the answer that a stream of messages holds: header, chunks, timing.
 
@@ -59,7 +59,7 @@ def stream_answer(
         messages: the stream; read to its end.
         meter: counts the bytes of chunks.
         most_bytes: the most that results may hold together; 0 for no limit.
-        room: where results may have been put.
+        buffer: the result buffer of the call, if it has one.
 
     Raises:
         ProtocolError: if messages are missing, too many or out of order, or bytes are missing or too many.
@@ -67,27 +67,27 @@ def stream_answer(
     first = next(messages, None)
     if isinstance(first, Chunk) or first is None or not first.HasField("header"):
         raise broken(f"{_kind(first)} came where the header was due")
-    results, timing = _collect(first.header.results, messages, meter, most_bytes, room)
+    results, timing = _collect(first.header.results, messages, meter, most_bytes, buffer)
     return Answer(results, first.header.plan, first.header.cache, timing)
 
 
 def array_answer(
-    messages: Iterator[ArrayMessage], meter: Meter = SILENT, *, most_bytes: int, room: Room | None = None
+    messages: Iterator[ArrayMessage], meter: Meter = SILENT, *, most_bytes: int, buffer: ResultBuffer | None = None
 ) -> NDArray:
     """Returns the array that a stream of messages holds; arguments and errors as of `stream_answer`."""
     first = next(messages, None)
     if isinstance(first, Chunk) or first is None or not first.HasField("header"):
         raise broken(f"{_kind(first)} came where the header was due")
-    (array,), _ = _collect([first.header.array], messages, meter, most_bytes, room)
+    (array,), _ = _collect([first.header.array], messages, meter, most_bytes, buffer)
     if isinstance(array, Kept):
         raise broken("the array asked for stays on the mesh")
     return array
 
 
-def broken(what: str) -> ProtocolError:
+def broken(detail: str) -> ProtocolError:
     """Returns the error for an answer that breaks the contract."""
     return ProtocolError(
-        f"the server's answer breaks the contract: {what}; client and server may be of different versions"
+        f"the server's answer breaks the contract: {detail}; client and server may be of different versions"
     )
 
 
@@ -96,13 +96,13 @@ def _collect(
     messages: Iterator[_Message],
     meter: Meter,
     most_bytes: int,
-    room: Room | None,
+    buffer: ResultBuffer | None,
 ) -> tuple[tuple[NDArray | Kept, ...], timing_pb2.Timing]:
     kinds = [_type(i, result) for i, result in enumerate(headers) if result.WhichOneof("source") != "resident"]
     # Refused before memory is taken for them.
     if most_bytes and sum(kind.nbytes for kind in kinds) > most_bytes:
         raise broken(f"the results {', '.join(map(str, kinds))} are over {most_bytes} bytes")
-    results = [_Assembly(i, result, room) for i, result in enumerate(headers)]
+    results = [_Assembly(i, result, buffer) for i, result in enumerate(headers)]
     meter.download(sum(result.missing_bytes for result in results))
     current = 0
     for message in messages:
@@ -125,7 +125,7 @@ def _collect(
 class _Assembly:
     """A result: whole at once, or filled by chunks in ascending order, without gaps."""
 
-    def __init__(self, index: int, result: kernel_service_pb2.Result, room: Room | None) -> None:
+    def __init__(self, index: int, result: kernel_service_pb2.Result, buffer: ResultBuffer | None) -> None:
         self._index = index
         self._to_fill = self._filled = 0
         self._result: NDArray | Kept
@@ -134,7 +134,7 @@ class _Assembly:
             self._result = arrays.empty(_type(index, result))
             self._to_fill = self._result.nbytes
         else:
-            self._result = _whole(index, result, room)
+            self._result = _complete(index, result, buffer)
             if source == "inline":
                 self._to_fill = self._filled = len(result.inline.data)
 
@@ -157,7 +157,7 @@ class _Assembly:
         return self._result if isinstance(self._result, Kept) else arrays.native(self._result)
 
 
-def _whole(index: int, result: kernel_service_pb2.Result, room: Room | None) -> NDArray | Kept:
+def _complete(index: int, result: kernel_service_pb2.Result, buffer: ResultBuffer | None) -> NDArray | Kept:
     """A result that needs no chunks."""
     kind = _type(index, result)
     source = result.WhichOneof("source")
@@ -169,16 +169,16 @@ def _whole(index: int, result: kernel_service_pb2.Result, room: Room | None) -> 
     if source == "resident":
         return Kept(kind, result.resident.handle)
     if source == "segment":
-        return _in_room(index, result, kind, room)
+        return _in_buffer(index, result, kind, buffer)
     raise broken(f"result {index} is streamed, in an answer of one message")
 
 
-def _in_room(index: int, result: kernel_service_pb2.Result, kind: Array, room: Room | None) -> NDArray:
+def _in_buffer(index: int, result: kernel_service_pb2.Result, kind: Array, buffer: ResultBuffer | None) -> NDArray:
     if not kind.nbytes:
         return arrays.empty(kind)
-    array = None if room is None else room.take(result.segment, kind)
+    array = None if buffer is None else buffer.claim(result.segment, kind)
     if array is None:
-        raise broken(f"result {index} is told to lie where there is no room for it")
+        raise broken(f"result {index} is outside the result buffer")
     return array
 
 

@@ -40,18 +40,18 @@ class ResultSizes:
 
     def note(self, call: kernel_pb2.KernelCall, operands: Sequence[Value], sizes: Sequence[int]) -> None:
         """Remembers the sizes of a call's results."""
-        whole = room_for(sizes)
-        if whole < self._least_bytes:
+        size = aligned_size(sizes)
+        if size < self._least_bytes:
             return
         signature = _signature(call, operands)
         with self._lock:
             self._sizes.pop(signature, None)
-            self._sizes[signature] = whole
+            self._sizes[signature] = size
             while len(self._sizes) > _MOST:
                 del self._sizes[next(iter(self._sizes))]
 
 
-def room_for(sizes: Sequence[int]) -> int:
+def aligned_size(sizes: Sequence[int]) -> int:
     """Returns the bytes of a segment that results of these sizes need."""
     return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
 

@@ -1,4 +1,4 @@
-"""Putting arrays on the mesh, asking about them, and copying them back."""
+"""Puts arrays on the mesh, describes them, and copies them back."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from shardcall._src.device_arrays.remote_array import (
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer import download
+from shardcall._src.transfer.call_runner import check_size, chunk_bytes
 from shardcall._src.transfer.download import Answer, Kept, array_answer
-from shardcall._src.transfer.execution import check_size, chunk_bytes
-from shardcall._src.transfer.sharing import Shared, Sharing, run_shared
+from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall._src.types import mesh, specs
 from shardcall._src.types.arrays import NDArray
@@ -46,32 +46,32 @@ _RESIDENT_LIMIT = "RESIDENT_LIMIT"
 _Value = TypeVar("_Value")
 
 Handle: TypeAlias = SupportsRemoteArray | str
-"""An array on the mesh: the object, or its handle as the object tells it."""
+"""An array on the mesh: the object, or its hexadecimal handle."""
 
 
-class Residents:
+class RemoteArrays:
     """The arrays that a client has on the mesh; safe to use from several threads at once.
 
     Args:
-        transport: to the server.
-        limits: of the server.
+        transport: the connection to the server.
+        limits: the server's limits.
         sharing: of memory with it; None where that cannot be.
-        epoch: of its mesh.
+        epoch: the epoch of its mesh.
     """
 
-    def __init__(self, transport: Transport, limits: Limits, sharing: Sharing | None, epoch: int) -> None:
+    def __init__(self, transport: Transport, limits: Limits, shared_memory: SharedMemory | None, epoch: int) -> None:
         self._transport = transport
         self._here = Where(transport.address, epoch)
         self._limits = limits
-        self._sharing = sharing
-        # The thread of the lease must not keep the client, or it would never be collected.
+        self._shared_memory = shared_memory
+        # The lease's thread must not refer to the client, or it would never be collected.
         self._lease = Lease(
             limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), partial(_delete, transport)
         )
 
     @property
     def lease_id(self) -> bytes:
-        """Whose the arrays are."""
+        """The id of the lease under which the arrays stay."""
         return self._lease.lease_id
 
     def put(
@@ -79,7 +79,7 @@ class Residents:
     ) -> RemoteArray:
         """Puts an array of any layout on the mesh."""
         check_size(array.nbytes, self._limits.max_call_bytes)
-        _check_room(array.nbytes, self._limits.max_resident_bytes)
+        _check_limit(array.nbytes, self._limits.max_resident_bytes)
         header = array_service_pb2.PutArrayHeader(
             mesh=None if over is None else mesh.to_proto(mesh.as_mesh(over)),
             spec=specs.to_proto(None if spec is None else specs.as_spec(spec)),
@@ -95,7 +95,9 @@ class Residents:
             return self._transport.put_array(requests, until, shares=shared is not None)
 
         with self.making():
-            answer = self.make_room(lambda: run_shared(self._sharing, [array], 0, until, put), until)
+            answer = self.call_after_deleting(
+                lambda: with_shared_memory(self._shared_memory, [array], 0, until, put), until
+            )
             return self._lease.hold(answer.array.handle, partial(self._described, owner, answer.array))
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
@@ -104,17 +106,19 @@ class Residents:
         handle = self._handle(array)
 
         def get(shared: Shared | None) -> NDArray:
-            room = None if shared is None else shared.room
-            space = None if room is None else room.message()
+            buffer = None if shared is None else shared.result_buffer
+            space = None if buffer is None else buffer.message()
             request = array_service_pb2.GetArrayRequest(handle=handle, result_space=space)
-            read = partial(array_answer, most_bytes=self._limits.max_call_bytes, room=room)
+            read = partial(array_answer, most_bytes=self._limits.max_call_bytes, buffer=buffer)
             return self._transport.get_array(request, read, until, shares=shared is not None)
 
         with self.using([array], ["the array"]):
-            return run_shared(self._sharing, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get)
+            return with_shared_memory(
+                self._shared_memory, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get
+            )
 
     def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
-        """Asks about an array, of this client or another."""
+        """Returns an array of this client or another as the server describes it."""
         array = _resolved(array)
         request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
         with self.using([array], ["the array"]):
@@ -124,14 +128,14 @@ class Residents:
         return held or describe()
 
     def all(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
-        """Asks for all arrays of this client, oldest first."""
+        """Returns all arrays that this client has on the server, oldest first."""
         request = array_service_pb2.ListArraysRequest(lease_id=self.lease_id)
         answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, until)
         held = [self._lease.hold_listed(item.handle, partial(self._described, owner, item)) for item in answer.arrays]
         return [array for array in held if array is not None]
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
-        """Deletes arrays, passing over those that were deleted before; returns how many of them were there."""
+        """Deletes arrays, except those deleted before; returns how many the server had."""
         resolved = map(_resolved, arrays)
         there = [array for array in resolved if not (isinstance(array, RemoteArray) and array.lost)]
         handles = [self._handle(array) for array in there]
@@ -142,7 +146,7 @@ class Residents:
         return deleted
 
     def making(self) -> AbstractContextManager[None]:
-        """Around a call that leaves arrays on the mesh, until they have been `kept`."""
+        """Returns a context for a call that leaves arrays on the mesh, until `kept` has been called."""
         return self._lease.making()
 
     def kept(self, owner: Owner, answer: Answer) -> tuple[NDArray | RemoteArray, ...]:
@@ -157,32 +161,32 @@ class Residents:
 
     @contextmanager
     def using(self, arrays: Sequence[object], names: Sequence[str]) -> Iterator[None]:
-        """Around a call: lets an array that the server no longer has say so from now on.
+        """Marks arrays as lost that the server reports lost during a call.
 
         Args:
-            arrays: what the call uses; those that are not on the mesh are passed over.
-            names: what the caller calls each.
+            arrays: the operands of the call; those that are not on the mesh are ignored.
+            names: the caller's name of each.
 
         Raises:
-            ArrayLostError: if the server has lost one of them; tells which.
-            InvalidOperandError: if one lies on another server.
+            ArrayLostError: if the server has lost one of them; ``field`` is its name.
+            InvalidOperandError: if one is on another server.
         """
-        resident = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
-        for array, name in resident:
+        on_mesh = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
+        for array, name in on_mesh:
             check_where(array, self._here, name)
         try:
             yield
         except ArrayLostError as error:
             begin = error.metadata.get("handle", "").rstrip("…")
-            for array, name in resident:
+            for array, name in on_mesh:
                 if begin and array.handle.startswith(begin):
                     mark_lost(array, "which the mesh no longer has")
                     self._lease.release([bytes.fromhex(array.handle)])
                     raise _lost(array, name, error) from None
             raise
 
-    def make_room(self, call: Callable[[], _Value], until: Deadline) -> _Value:
-        """Makes a call that leaves arrays on the mesh, where those whose objects the caller has lost make room."""
+    def call_after_deleting(self, call: Callable[[], _Value], until: Deadline) -> _Value:
+        """Makes a call that leaves arrays on the mesh, after deleting those whose objects the caller has dropped."""
         self._delete_dropped(until)
         try:
             return call()
@@ -195,15 +199,15 @@ class Residents:
         return call()
 
     def close(self) -> None:
-        """Deletes all arrays, if the server can be reached, and ends the lease's thread."""
+        """Deletes all arrays, if the server can be reached, and stops the lease's thread."""
         handles, arrays = self._lease.close()
         for array in arrays:
             mark_lost(array, "whose client was closed")
-        with contextlib.suppress(ShardcallError):  # they go when the lease ends
+        with contextlib.suppress(ShardcallError):  # the server deletes them when the lease expires
             _delete(self._transport, handles, Deadline(_CLOSE_TIMEOUT_S))
 
     def _delete_dropped(self, until: Deadline) -> bool:
-        """Deletes the arrays whose objects the caller has lost; returns whether there were any."""
+        """Deletes the arrays whose objects the caller has dropped; returns True if there were any."""
         try:
             return self._lease.delete_dropped(lambda handles: _delete(self._transport, handles, until))
         except ShardcallError:  # the lease's thread tries again
@@ -232,7 +236,7 @@ class Residents:
     def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer) -> RemoteArray:
         placement = plan.placement(answer.plan.results[index]) if index < len(answer.plan.results) else None
         if placement is None:
-            raise download.broken(f"result {index} stays on the mesh, and the plan does not tell how")
+            raise download.broken(f"result {index} stays on the mesh, and the plan does not describe it")
         over = mesh.from_proto(answer.plan.mesh)
         device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
         return RemoteArray(owner, self._here, result.handle, placement, over, device_bytes)
@@ -258,7 +262,7 @@ def _lost(array: RemoteArray, name: str, error: ArrayLostError) -> ArrayLostErro
     )
 
 
-def _check_room(nbytes: int, limit_bytes: int) -> None:
+def _check_limit(nbytes: int, limit_bytes: int) -> None:
     if 0 < limit_bytes < nbytes:
         raise ResourceExhaustedError(
             f"the array has {nbytes:,} bytes, and the arrays of one client may take {limit_bytes:,} on the devices; "

@@ -9,9 +9,9 @@ import pytest
 from end_to_end.processes import until
 
 import shardcall
+from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall._src.rpc.deadline import Deadline
-from shardcall._src.rpc.places import Places
 
 
 def long() -> Deadline:
@@ -21,11 +21,11 @@ def long() -> Deadline:
 class Holder:
     """A thread that has a place, or waits for one, until it is told to go."""
 
-    def __init__(self, places: Places, order: list[str], name: str) -> None:
+    def __init__(self, slots: CallSlots, order: list[str], name: str) -> None:
         self.inside, self.go = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with places.one(long()):
+            with slots.one(long()):
                 order.append(name)
                 self.inside.set()
                 self.go.wait(60)
@@ -38,20 +38,20 @@ class Holder:
         self.thread.join(60)
 
 
-def waiting(places: Places, count: int) -> None:
+def waiting(slots: CallSlots, count: int) -> None:
     """Waits until so many wait."""
-    until(lambda: len(places._waiting) >= count)
+    until(lambda: len(slots._waiting) >= count)
 
 
 def test_those_above_the_number_wait_and_come_in_the_order_of_their_coming():
-    places, order = Places(2), []
-    first, second = Holder(places, order, "first"), Holder(places, order, "second")
+    slots, order = CallSlots(2), []
+    first, second = Holder(slots, order, "first"), Holder(slots, order, "second")
     assert first.inside.wait(60)
     assert second.inside.wait(60)
-    third = Holder(places, order, "third")
-    waiting(places, 1)
-    fourth = Holder(places, order, "fourth")
-    waiting(places, 2)
+    third = Holder(slots, order, "third")
+    waiting(slots, 1)
+    fourth = Holder(slots, order, "fourth")
+    waiting(slots, 2)
     second.leave()
     assert third.inside.wait(60)
     assert not fourth.inside.is_set()
@@ -60,51 +60,51 @@ def test_those_above_the_number_wait_and_come_in_the_order_of_their_coming():
     assert order[2:] == ["third", "fourth"]
     third.leave()
     fourth.leave()
-    with places.one(long()), places.one(long()):
+    with slots.one(long()), slots.one(long()):
         pass
 
 
 def test_who_waits_too_long_is_told_why_and_takes_nobodys_place():
-    places, order = Places(1), []
-    holder = Holder(places, order, "holder")
+    slots, order = CallSlots(1), []
+    holder = Holder(slots, order, "holder")
     assert holder.inside.wait(60)
     told = r"0\.01 s passed while it waited .* has 1 calls"
-    with pytest.raises(shardcall.DeadlineExceededError, match=told) as caught, places.one(Deadline(0.01)):
+    with pytest.raises(shardcall.DeadlineExceededError, match=told) as caught, slots.one(Deadline(0.01)):
         pass
     assert caught.value.field == "timeout"
     holder.leave()
-    with places.one(Deadline(0.01)):
+    with slots.one(Deadline(0.01)):
         pass
 
 
 def test_who_is_cancelled_waits_no_more():
-    places, order, cancellation = Places(1), [], Cancellation()
-    holder = Holder(places, order, "holder")
+    slots, order, cancellation = CallSlots(1), [], Cancellation()
+    holder = Holder(slots, order, "holder")
     assert holder.inside.wait(60)
 
     def wait() -> None:
-        with cancellation, places.one(long()):
+        with cancellation, slots.one(long()):
             pass
 
     with ThreadPoolExecutor(1) as pool:
         cancelled = pool.submit(wait)
-        waiting(places, 1)
+        waiting(slots, 1)
         cancellation.cancel()
         assert isinstance(cancelled.exception(60), shardcall.CallCancelledError)
     holder.leave()
-    with places.one(Deadline(0.01)):
+    with slots.one(Deadline(0.01)):
         pass
 
 
 def test_no_number_is_no_limit():
-    places = Places()
-    with places.one(long()), places.one(long()), places.one(long()):
+    slots = CallSlots()
+    with slots.one(long()), slots.one(long()), slots.one(long()):
         pass
 
 
 def test_a_body_that_fails_gives_its_place_back():
-    places = Places(1)
-    with pytest.raises(ZeroDivisionError), places.one(long()):
+    slots = CallSlots(1)
+    with pytest.raises(ZeroDivisionError), slots.one(long()):
         _ = 1 / 0
-    with places.one(Deadline(0.01)):
+    with slots.one(Deadline(0.01)):
         pass

@@ -10,7 +10,7 @@ from shardcall.v1 import kernel_service_pb2
 _SMALL_BYTES = 64 * 2**10
 
 
-class Room:
+class ResultBuffer:
     """Space in a segment that the results of one call may be put to, one after the other.
 
     Args:
@@ -27,11 +27,11 @@ class Room:
             segment_id=block.segment_id, offset=block.offset, size_bytes=block.nbytes
         )
 
-    def take(self, region: kernel_service_pb2.SegmentRegion, kind: Array) -> NDArray | None:
+    def claim(self, region: kernel_service_pb2.SegmentRegion, kind: Array) -> NDArray | None:
         """Returns the result that the server has put there; it owns its part of the space, or is a copy if small.
 
         Args:
-            region: where it says that the result lies, after those taken before.
+            region: where it says that the result lies, after those claimed before.
             kind: the result's type, of one byte at least.
 
         Returns:
@@ -45,5 +45,5 @@ class Room:
         return array.copy() if kind.nbytes <= _SMALL_BYTES else array
 
     def close(self) -> None:
-        """Frees what has not been taken."""
+        """Frees what has not been claimed."""
         self._block.release()

@@ -1,4 +1,4 @@
-"""Which arrays of a call go through shared memory, and what becomes of their memory."""
+"""Passes the arrays of a call through memory shared with the server, and frees that memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from shardcall._src.access.addresses import Address
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.memory.room import Room
+from shardcall._src.memory.result_buffer import ResultBuffer
 from shardcall._src.memory.segment import Block, Segment, open_segment
 from shardcall._src.memory.segments import Segments
 from shardcall._src.rpc.deadline import Deadline
@@ -28,10 +28,10 @@ from shardcall.v1 import kernel_service_pb2
 _Value = TypeVar("_Value")
 _SEGMENT_NOT_FOUND = "SEGMENT_NOT_FOUND"
 
-# The server checks their bytes, and a client could change them afterwards; so it refuses them here.
+# The server checks the bytes of these types and refuses them in segments, where a client could change them later.
 _CHECKED_TYPES = {"bool", "int4", "uint4"}
 
-# What the server answers before anything is launched.
+# Errors that the server returns before anything is launched.
 _NOTHING_RAN = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
@@ -44,35 +44,35 @@ _NOTHING_RAN_REASONS = ("CALL_TOO_LARGE", "SERVER_BUSY", "QUOTA_EXCEEDED", "RESI
 class Shared:
     """The memory that one call shares with the server.
 
-    Leaving its block frees what the call took of it, except for results that were read in place. After an error the
-    server may still use the memory, if the call had begun there; the segments are then given up as a whole.
+    Leaving its block frees the memory, except for results that were read in place. After an error the server may
+    still use it, if the call had begun there; its segments are then retired.
 
     Attributes:
-        regions: where operands lie, by index.
-        room: where results may be put.
+        regions: the regions of operands, by index.
+        result_buffer: the buffer for results; None if there is none.
     """
 
     def __init__(self, segments: Segments) -> None:
         self.regions: dict[int, kernel_service_pb2.SegmentRegion] = {}
-        self.room: Room | None = None
+        self.result_buffer: ResultBuffer | None = None
         self._segments = segments
         self._temporary: list[Block] = []
         self._segment_ids: set[bytes] = set()
 
     def refer(self, index: int, region: kernel_service_pb2.SegmentRegion) -> None:
-        """Takes an operand that lies in a segment already."""
+        """Adds an operand that is in a segment already."""
         self.regions[index] = region
         self._segment_ids.add(region.segment_id)
 
-    def hold(self, index: int, block: Block) -> None:
-        """Takes an operand that has been copied to a block."""
+    def add(self, index: int, block: Block) -> None:
+        """Adds an operand that was copied to a block."""
         self._temporary.append(block)
         self.refer(index, block.region())
 
-    def make_room(self, block: Block) -> None:
-        """Takes a block for results."""
+    def set_result_buffer(self, block: Block) -> None:
+        """Sets the block for results."""
         self._segment_ids.add(block.segment_id)
-        self.room = Room(block)
+        self.result_buffer = ResultBuffer(block)
 
     def __enter__(self) -> Shared:
         return self
@@ -81,18 +81,18 @@ class Shared:
         if error is None or _nothing_ran(error):
             for block in self._temporary:
                 block.release()
-            if self.room is not None:
-                self.room.close()
+            if self.result_buffer is not None:
+                self.result_buffer.close()
         else:
             self._segments.retire(self._segment_ids)
 
 
-class Sharing:
-    """How a client's arrays go through shared memory; safe to use from several threads at once.
+class SharedMemory:
+    """Memory that a client shares with its server; safe to use from several threads at once.
 
     Args:
-        segments: the memory.
-        limits: of the server.
+        segments: the segments of that memory.
+        limits: the server's limits.
     """
 
     def __init__(self, segments: Segments, limits: Limits) -> None:
@@ -100,51 +100,51 @@ class Sharing:
         self._limits = limits
         self._copier = Copier()
 
-    def place(self, operands: Sequence[Value], room_bytes: int, deadline: Deadline) -> Shared | None:
-        """Copies operands to shared memory, and makes room for results.
+    def reserve(self, operands: Sequence[Value], result_bytes: int, deadline: Deadline) -> Shared | None:
+        """Copies operands to shared memory, and reserves a buffer for results.
 
         Args:
-            operands: in any layout.
-            room_bytes: what results need; 0 for no room.
-            deadline: of the call.
+            operands: arrays of any memory layout.
+            result_bytes: the size of the buffer; 0 for none.
+            deadline: the deadline of the call.
 
         Returns:
-            What the call shares; None where that is not worth it or nothing could be had.
+            The memory of the call; None if the arrays are small or no memory is available.
         """
-        if not self._is_worth_it(room_bytes + sum(o.nbytes for o in operands if isinstance(o, np.ndarray))):
+        if not self._is_worth_it(result_bytes + sum(o.nbytes for o in operands if isinstance(o, np.ndarray))):
             return None
         shared = Shared(self._segments)
         copies: list[tuple[int, NDArray]] = []
         for index, operand in enumerate(operands):
-            if operand is None or isinstance(operand, RemoteArray) or not _may_lie(type_of(operand)):
+            if operand is None or isinstance(operand, RemoteArray) or not _may_share(type_of(operand)):
                 continue
             if (region := self._locate(operand)) is not None:
                 shared.refer(index, region)
             elif operand.nbytes > RIDES_ALONG_BYTES:
                 copies.append((index, operand))
         sizes = [operand.nbytes for _, operand in copies]
-        blocks = self._reserve([*sizes, room_bytes] if room_bytes else sizes, deadline)
-        if blocks is None and room_bytes:
+        blocks = self._reserve([*sizes, result_bytes] if result_bytes else sizes, deadline)
+        if blocks is None and result_bytes:
             blocks = self._reserve(sizes, deadline)
         for (index, operand), block in zip(copies, blocks or (), strict=False):
             self._copier.copy(block.array(type_of(operand)), operand)
-            shared.hold(index, block)
+            shared.add(index, block)
         if blocks is not None and len(blocks) > len(copies):
-            shared.make_room(blocks[-1])
-        return shared if shared.regions or shared.room else None
+            shared.set_result_buffer(blocks[-1])
+        return shared if shared.regions or shared.result_buffer else None
 
     def empty(self, kind: Array, deadline: Deadline) -> NDArray:
-        """Returns an uninitialized array that lies in shared memory if some can be had and is of use for it."""
-        of_use = _may_lie(kind) and kind.nbytes > RIDES_ALONG_BYTES and self._segments.may_share
+        """Returns an uninitialized array, in shared memory if it is large and there is some."""
+        of_use = _may_share(kind) and kind.nbytes > RIDES_ALONG_BYTES and self._segments.may_share
         blocks = self._reserve([kind.nbytes], deadline) if of_use else None
         return blocks[0].array(kind) if blocks else empty_array(kind)
 
     def forget(self) -> None:
-        """Gives up all segments, which the server no longer knows."""
+        """Retires all segments, which the server no longer has."""
         self._segments.retire()
 
     def close(self) -> None:
-        """Gives back the segments; arrays that lie in them stay as they are."""
+        """Releases the segments; arrays in them stay valid."""
         self._segments.close()
         self._copier.close()
 
@@ -152,50 +152,50 @@ class Sharing:
         return nbytes >= max(self._limits.min_segment_bytes, 1) and self._segments.may_share
 
     def _locate(self, operand: NDArray) -> kernel_service_pb2.SegmentRegion | None:
-        little = operand.dtype.isnative  # as is the host
+        little = operand.dtype.isnative  # as the host is
         return self._segments.locate(operand) if operand.nbytes and little else None
 
     def _reserve(self, sizes: Sequence[int], deadline: Deadline) -> list[Block] | None:
         return self._segments.reserve(sizes, deadline) if sizes else []
 
 
-def sharing(transport: Transport, limits: Limits, address: Address) -> Sharing | None:
-    """Returns how to share memory with a server; None where that cannot be."""
+def open_shared_memory(transport: Transport, limits: Limits, address: Address) -> SharedMemory | None:
+    """Returns memory to share with a server; None if the two cannot share any."""
     if not address.is_local or not limits.max_segment_bytes or sys.platform != "linux" or sys.byteorder != "little":
         return None
     opener: Callable[[int, Deadline], Segment] = partial(open_segment, transport)
-    return Sharing(Segments(opener, limits.max_segment_bytes), limits)
+    return SharedMemory(Segments(opener, limits.max_segment_bytes), limits)
 
 
-def run_shared(
-    sharing: Sharing | None,
+def with_shared_memory(
+    shared_memory: SharedMemory | None,
     operands: Sequence[Value],
-    room_bytes: int,
+    result_bytes: int,
     deadline: Deadline,
-    run: Callable[[Shared | None], _Value],
+    send: Callable[[Shared | None], _Value],
 ) -> _Value:
-    """Runs a call with shared memory where that can be and is worth it, else without.
+    """Makes a call through shared memory if there is some and the arrays are large, else without.
 
     Args:
-        sharing: how to share; None where that cannot be.
-        operands: as of `Sharing.place`.
-        room_bytes: likewise.
-        deadline: of the call.
-        run: makes the call with what it shares; once more, with None, if the server does not know the memory.
+        shared_memory: the memory; None if there is none.
+        operands: as for `SharedMemory.reserve`.
+        result_bytes: as for `SharedMemory.reserve`.
+        deadline: the deadline of the call.
+        send: makes the call with its shared memory; called again with None if the server does not have the memory.
     """
-    shared = None if sharing is None else sharing.place(operands, room_bytes, deadline)
-    if sharing is not None and shared is not None:
+    shared = None if shared_memory is None else shared_memory.reserve(operands, result_bytes, deadline)
+    if shared_memory is not None and shared is not None:
         try:
             with shared:
-                return run(shared)
+                return send(shared)
         except ShardcallError as error:
             if error.reason != _SEGMENT_NOT_FOUND:
                 raise
-        sharing.forget()
-    return run(None)
+        shared_memory.forget()
+    return send(None)
 
 
-def _may_lie(kind: Array) -> bool:
+def _may_share(kind: Array) -> bool:
     return kind.dtype.name not in _CHECKED_TYPES
 
 

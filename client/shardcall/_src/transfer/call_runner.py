@@ -1,4 +1,4 @@
-"""Running a kernel: by which way its arrays go to the server and come back."""
+"""Runs kernels, and chooses the transport of their operands and results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.memory.room import Room
+from shardcall._src.memory.result_buffer import ResultBuffer
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.download import Answer, Kept, broken, stream_answer, unary_answer
-from shardcall._src.transfer.result_sizes import ResultSizes, room_for
-from shardcall._src.transfer.sharing import Shared, Sharing, run_shared
+from shardcall._src.transfer.result_sizes import ResultSizes, aligned_size
+from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, Packed, Value, pack, stream_requests
 from shardcall._src.types.errors import ResourceExhaustedError, ShardcallError
 from shardcall._src.types.server_info import Limits
@@ -23,24 +23,24 @@ CHUNK_BYTES = 2**20
 
 _UNARY_BYTES = 2**20
 _STREAM_REQUIRED = "STREAM_REQUIRED"
-_SPARE_ROOM_BYTES = 4096
+_SPARE_BYTES = 4096
 
 
-class Execution:
-    """Runs kernels: in one message each way, as a stream, or through shared memory, as suits the arrays.
+class CallRunner:
+    """Runs kernels by one message each way, as a stream, or through shared memory.
 
     Safe to use from several threads at once.
 
     Args:
-        transport: to the server.
-        limits: of the server.
+        transport: the connection to the server.
+        limits: the server's limits.
         sharing: of memory with it; None where that cannot be.
     """
 
-    def __init__(self, transport: Transport, limits: Limits, sharing: Sharing | None) -> None:
+    def __init__(self, transport: Transport, limits: Limits, shared_memory: SharedMemory | None) -> None:
         self._transport = transport
         self._limits = limits
-        self._sharing = sharing
+        self._shared_memory = shared_memory
         self._sizes = ResultSizes(max(limits.min_segment_bytes, 1))
 
     def run(
@@ -56,12 +56,12 @@ class Execution:
         """Runs a kernel.
 
         Args:
-            call: all but the arrays.
-            operands: in any layout.
-            deadline: of the call.
-            lease_id: whose the results are, if they stay on the mesh.
-            result_sizes: the results' bytes, where they are known.
-            refuse_transfers: whether to refuse a call that would move an operand on the mesh.
+            call: the call without its arrays.
+            operands: arrays of any memory layout.
+            deadline: the deadline of the call.
+            lease_id: the lease of results that stay on the mesh; empty for results that come back.
+            result_sizes: the bytes of each result; None if unknown.
+            refuse_transfers: refuse the call if it would move an operand on the mesh.
 
         Raises:
             ResourceExhaustedError: if the operands are over the server's limit; nothing is copied or sent.
@@ -69,7 +69,7 @@ class Execution:
         """
         size = operand_bytes(operands)
         check_size(size, self._limits.max_call_bytes)
-        room = 0 if lease_id else self._room(call, operands, result_sizes)
+        result_bytes = 0 if lease_id else self._result_bytes(call, operands, result_sizes)
         large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
         small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
         rerun = not any(isinstance(operand, RemoteArray) for operand in operands)
@@ -81,27 +81,29 @@ class Execution:
             refuse_transfers=refuse_transfers,
         )
 
-        def run(shared: Shared | None) -> Answer:
-            return self._run(request, operands, deadline, shared, unary=small, rerun=rerun)
+        def send(shared: Shared | None) -> Answer:
+            return self._send(request, operands, deadline, shared, unary=small, rerun=rerun)
 
-        answer = run_shared(self._sharing, operands, room, deadline, run)
+        answer = with_shared_memory(self._shared_memory, operands, result_bytes, deadline, send)
         if lease_id and not all(isinstance(result, Kept) for result in answer.results):
-            raise broken("a result that shall stay on the mesh came back")
-        if self._sharing is not None and result_sizes is None:
+            raise broken("a result that stays on the mesh came back")
+        if self._shared_memory is not None and result_sizes is None:
             self._sizes.note(call, operands, [r.nbytes for r in answer.results if isinstance(r, np.ndarray)])
         return answer
 
-    def _room(self, call: kernel_pb2.KernelCall, operands: Sequence[Value], result_sizes: Sequence[int] | None) -> int:
+    def _result_bytes(
+        self, call: kernel_pb2.KernelCall, operands: Sequence[Value], result_sizes: Sequence[int] | None
+    ) -> int:
         """The bytes that results will need, or may need."""
         if result_sizes is not None:
-            return room_for(result_sizes)
-        known = None if self._sharing is None else self._sizes.find(call, operands)
-        if known is not None:
-            return known
+            return aligned_size(result_sizes)
+        size = None if self._shared_memory is None else self._sizes.find(call, operands)
+        if size is not None:
+            return size
         size = sum(operand.nbytes for operand in operands if operand is not None)
-        return size + _SPARE_ROOM_BYTES if size else 0
+        return size + _SPARE_BYTES if size else 0
 
-    def _run(
+    def _send(
         self,
         request: Callable[..., kernel_service_pb2.ExecuteRequest],
         operands: Sequence[Value],
@@ -113,26 +115,26 @@ class Execution:
     ) -> Answer:
         inline = self._limits.max_inline_bytes
         if shared is None:
-            room, space = None, None
+            buffer, space = None, None
             packed = pack(operands, inline_bytes=inline, longest_inline=inline if unary else RIDES_ALONG_BYTES)
         else:
-            room = shared.room
-            space = None if room is None else room.message()
+            buffer = shared.result_buffer
+            space = None if buffer is None else buffer.message()
             packed = pack(operands, inline_bytes=inline, regions=shared.regions)
             unary = not packed.streamed
-        whole = request(operands=packed.messages, result_space=space)
+        message = request(operands=packed.messages, result_space=space)
         if unary:
             try:
-                return self._run_unary(whole, room, deadline, shares=shared is not None, rerun=rerun)
+                return self._send_unary(message, buffer, deadline, shares=shared is not None, rerun=rerun)
             except ShardcallError as error:
                 if error.reason != _STREAM_REQUIRED:
                     raise
-        return self._run_stream(whole, packed, room, deadline, shares=shared is not None, rerun=rerun)
+        return self._send_stream(message, packed, buffer, deadline, shares=shared is not None, rerun=rerun)
 
-    def _run_unary(
+    def _send_unary(
         self,
         request: kernel_service_pb2.ExecuteRequest,
-        room: Room | None,
+        buffer: ResultBuffer | None,
         deadline: Deadline,
         *,
         shares: bool,
@@ -140,13 +142,13 @@ class Execution:
     ) -> Answer:
         execute, kernel = self._transport.stubs.kernels.Execute, request.call.kernel
         response = self._transport.unary(execute, request, deadline, kernel=kernel, shares=shares, rerun=rerun)
-        return unary_answer(response, room)
+        return unary_answer(response, buffer)
 
-    def _run_stream(
+    def _send_stream(
         self,
         request: kernel_service_pb2.ExecuteRequest,
         packed: Packed,
-        room: Room | None,
+        buffer: ResultBuffer | None,
         deadline: Deadline,
         *,
         shares: bool,
@@ -154,7 +156,7 @@ class Execution:
     ) -> Answer:
         chunk = chunk_bytes(self._limits)
         requests = partial(stream_requests, kernel_service_pb2.ExecuteStreamRequest, request, packed.streamed, chunk)
-        read = partial(stream_answer, most_bytes=self._limits.max_call_bytes, room=room)
+        read = partial(stream_answer, most_bytes=self._limits.max_call_bytes, buffer=buffer)
         kernel = request.call.kernel
         return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun)
 

@@ -23,7 +23,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True)
-class Call:
+class CallRequest:
     """A call that is ready to go.
 
     Attributes:
@@ -82,7 +82,7 @@ def prepare(
     out_specs: Sequence[SpecLike | None] | None = None,
     strategy: str = AUTO,
     memo: CallMemo | None = None,
-) -> Call:
+) -> CallRequest:
     """Returns the call that a caller means; its message may be one of the memo's, which is kept as it is.
 
     Raises:
@@ -101,7 +101,7 @@ def prepare(
     if (message := memo.find(key)) is None:
         message = _message(kernel, bound.parameters, over, specs, wanted, strategy)
         memo.keep(key, message)
-    return Call(message, values)
+    return CallRequest(message, values)
 
 
 def placed(

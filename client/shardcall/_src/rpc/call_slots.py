@@ -13,7 +13,7 @@ from shardcall._src.types.errors import DeadlineExceededError
 from shardcall._src.wire.forks import begin_anew_in_children
 
 
-class Places:
+class CallSlots:
     """So many places; whoever finds none waits, in the order of coming.
 
     Without them the server would refuse what is too much, after part of the operands had travelled.
@@ -62,14 +62,14 @@ class Places:
             self._check(waiting, deadline)
         except BaseException:
             with self._lock:
-                if not waiting.has_place:
+                if not waiting.has_slot:
                     self._waiting.remove(waiting)
                     raise
             self._give_back()
             raise
 
     def _check(self, waiting: _Waiting, deadline: Deadline) -> None:
-        if waiting.has_place:
+        if waiting.has_slot:
             return
         cancellation.check()
         raise DeadlineExceededError(
@@ -85,7 +85,7 @@ class Places:
                 self._taken -= 1
                 return
             first = self._waiting.popleft()
-            first.has_place = True
+            first.has_slot = True
         first.woken.set()
 
 
@@ -94,7 +94,7 @@ class _Waiting:
 
     def __init__(self) -> None:
         self.woken = threading.Event()
-        self.has_place = False
+        self.has_slot = False
 
     def cancel(self) -> bool:
         """Ends the wait."""
