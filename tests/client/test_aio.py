@@ -102,9 +102,9 @@ def test_methods_take_the_same_arguments_and_say_the_same(awaited, plain):
 
 
 @pytest.mark.parametrize(("awaited", "plain"), PAIRS)
-def test_what_is_told_is_told_in_the_same_words(awaited, plain):
-    told, theirs = properties(awaited), properties(plain)
-    assert {name: item.__doc__ for name, item in told.items()} == {n: item.__doc__ for n, item in theirs.items()}
+def test_properties_have_the_same_documentation(awaited, plain):
+    ours, theirs = properties(awaited), properties(plain)
+    assert {name: item.__doc__ for name, item in ours.items()} == {n: item.__doc__ for n, item in theirs.items()}
 
 
 def test_a_call_gives_what_the_other_client_gives(server, client):

@@ -342,7 +342,10 @@ def test_a_server_that_is_away_for_a_round_is_asked_in_the_next(memory, abort, q
 
 
 def test_a_result_that_comes_back_though_it_should_stay_is_an_error(server, client):
-    with shardcall.connect(server.address) as other, pytest.raises(shardcall.ProtocolError, match="shall stay"):
+    with (
+        shardcall.connect(server.address) as other,
+        pytest.raises(shardcall.ProtocolError, match="stays on the mesh"),
+    ):
         other.call("echo", 1.0, keep=True)
 
 

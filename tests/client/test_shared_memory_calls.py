@@ -304,7 +304,7 @@ def waits_in_grpc():
     return any("next_event" in (frame.line or "") for frame in stack)
 
 
-def test_a_result_outside_its_room_is_an_error(memory, shared_client):
+def test_a_result_outside_its_buffer_is_an_error(memory, shared_client):
     answer = memory.answer
 
     def elsewhere(request, chunks, context, *, streamed):
@@ -313,7 +313,7 @@ def test_a_result_outside_its_room_is_an_error(memory, shared_client):
         return response
 
     memory.answer = elsewhere
-    with pytest.raises(shardcall.ProtocolError, match=r"result 0 is told to lie where there is no room"):
+    with pytest.raises(shardcall.ProtocolError, match=r"result 0 is outside the result buffer"):
         shared_client.call("echo", counted(2 * MIB))
 
 

@@ -1,4 +1,4 @@
-"""How a synchronous class becomes one whose methods are awaited."""
+"""Wrappers that make the methods of a synchronous class awaitable."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from shardcall.aio.threads import Threads
 _Arguments = ParamSpec("_Arguments")
 _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)
 _Value = TypeVar("_Value")
-_Given = TypeVar("_Given")
+_Converted = TypeVar("_Converted")
 
 
 class Asynchronous(Generic[_Wrapped_co]):
-    """Something synchronous, and the threads in which its methods run."""
+    """A synchronous object, and the threads in which its methods run."""
 
     def __init__(self, wrapped: _Wrapped_co, threads: Threads) -> None:
         self._wrapped = wrapped
         self._threads = threads
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        return self._wrapped.__reduce__()  # which refuses, and says what to do
+        return self._wrapped.__reduce__()  # which raises an error that says what to do
 
     def __repr__(self) -> str:
         return repr(self._wrapped).replace("<", "<Async", 1)
@@ -32,34 +32,36 @@ class Asynchronous(Generic[_Wrapped_co]):
 def awaited(
     method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
 ) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Value]]:
-    """Returns the method to be awaited, with its signature and its docstring."""
+    """Returns an awaitable form of a method, with its signature and docstring."""
     return awaited_as(lambda value, _: value, method)
 
 
 def awaited_as(
-    give: Callable[[_Value, Threads], _Given],
+    convert: Callable[[_Value, Threads], _Converted],
     method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
     dropped: Callable[[_Value], object] | None = None,
     *,
     only_with: str = "",
-) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Given]]:
-    """Returns the method to be awaited, with its signature and its docstring.
+) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, _Converted]]:
+    """Returns an awaitable form of a method, with its signature and docstring.
 
     Args:
-        give: makes what is returned.
-        method: the synchronous one.
-        dropped: as of `Threads.run`.
-        only_with: the keyword without which nothing is dropped; empty for always.
+        convert: converts the value of the synchronous method.
+        method: the synchronous method.
+        dropped: as for `Threads.run`.
+        only_with: the keyword without which ``dropped`` is not called; empty for always.
     """
     options = inspect.signature(method).parameters
     usual = options["timeout"].default if "timeout" in options else None
 
     @functools.wraps(method)
-    async def run(self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Given:
+    async def run(
+        self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs
+    ) -> _Converted:
         drop = dropped if not only_with or keywords.get(only_with) else None
         work = functools.partial(method, self._wrapped, *args, **keywords)
         value = await self._threads.run(work, drop, keywords.get("timeout", usual))
-        return give(value, self._threads)
+        return convert(value, self._threads)
 
     return run
 
@@ -67,7 +69,7 @@ def awaited_as(
 def at_once(
     method: Callable[Concatenate[_Wrapped_co, _Arguments], _Value],
 ) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], _Value]:
-    """Returns a method that is not awaited, with its signature and its docstring."""
+    """Returns a form of a method that is not awaited, with its signature and docstring."""
 
     @functools.wraps(method)
     def run(self: Asynchronous[_Wrapped_co], /, *args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Value:

@@ -21,9 +21,9 @@ from shardcall.methods import KernelMethods
 
 
 def _find_unseen(client: Client) -> None:
-    """Finds arrays that calls made whose answers nobody got; the client's lease then deletes them."""
+    """Finds arrays of calls whose answers were lost; the client's lease then deletes them."""
     with contextlib.suppress(ShardcallError):
-        client.list()  # whose objects are lost at once
+        client.list()  # whose objects are dropped immediately
 
 
 def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteArray]:
@@ -31,9 +31,9 @@ def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteAr
 
 
 class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result]]):
-    """As `shardcall.Client`, its methods awaited and `profile` for ``async with``; made by `connect` or `local`.
+    """A `shardcall.Client` whose methods are awaited, `profile` by ``async with``; made by `connect` or `local`.
 
-    May be used by any number of tasks at once, and in several event loops.
+    Any number of tasks may use it at once, in several event loops.
     """
 
     def __init__(self, wrapped: Client, threads: Threads) -> None:
@@ -57,14 +57,14 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
 
     @property
     def address(self) -> str:
-        """Where the server is."""
+        """The address of the server."""
         return self._wrapped.address
 
     def _kernel_names(self) -> Iterable[str]:
         return self._wrapped._kernel_names()  # may block the loop once, for a second at most
 
     async def close(self) -> None:
-        """Ends the connection and the calls in flight, as `shardcall.Client.close`. May be repeated."""
+        """Cancels the calls in flight and closes the client, as `shardcall.Client.close`; may be called again."""
         await self._threads.close(self._wrapped.close)
 
     async def __aenter__(self) -> Self:

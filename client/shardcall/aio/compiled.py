@@ -31,10 +31,10 @@ def _call(
 
 
 class AsyncCompiledKernel(Asynchronous[CompiledKernel]):
-    """As `shardcall.CompiledKernel`; the call and `as_text` are awaited.
+    """A `shardcall.CompiledKernel` whose calls and `as_text` are awaited.
 
     Attributes:
-        plan: what a call does.
+        plan: the plan of every call.
     """
 
     def __init__(self, wrapped: CompiledKernel, threads: Threads) -> None:
@@ -47,12 +47,12 @@ class AsyncCompiledKernel(Asynchronous[CompiledKernel]):
 
     @property
     def key(self) -> Mapping[str, str]:
-        """The labelled parts of the key that the program is kept by."""
+        """The labelled parts of the program's key in the server's cache."""
         return self._wrapped.key
 
     @property
     def cache_hit(self) -> bool:
-        """Whether the program was there when this kernel was compiled."""
+        """True if the program was in the server's cache when this kernel was compiled."""
         return self._wrapped.cache_hit
 
     @property

@@ -1,4 +1,4 @@
-"""Connections to be made."""
+"""Connections that are opened by ``await`` or ``async with``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INSTEAD = "write `async with aio.connect(…) as client:`, or `client = await a
 
 
 class Connecting:
-    """A connection to be made: ``await`` it for the client, or enter it by ``async with`` and have it closed."""
+    """A connection that is not open yet: ``await`` it for the client, or use ``async with``, which also closes it."""
 
     def __init__(self, connect: Callable[[], Client]) -> None:
         self._connect = connect
@@ -32,9 +32,9 @@ class Connecting:
         raise TypeError(f"a connection to be made is entered by async with; {_INSTEAD}")
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        """Is looked for before `__enter__` is called."""
+        """Required by the ``with`` statement, which looks it up before it calls `__enter__`."""
 
-    if not TYPE_CHECKING:  # type checkers know what there is
+    if not TYPE_CHECKING:  # a type checker that saw it would accept every misspelt name
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"a connection to be made has no {name!r}; {_INSTEAD}", name=name, obj=self)

@@ -1,4 +1,4 @@
-"""Recording what a server's devices do."""
+"""Profiles of a server's devices, for ``async with``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shardcall.client import Client
 
 
 class AsyncProfile(Asynchronous[Profile]):
-    """As `shardcall._src.calls.profile.Profile`, for ``async with``."""
+    """A `shardcall._src.calls.profile.Profile` for ``async with``."""
 
     @property
     def path(self) -> Path | None:
-        """The folder with the files; None before the block has ended."""
+        """The folder of the files; None before the end of the block."""
         return self._wrapped.path
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Arrays that stay on the mesh, and the results that are such."""
+"""Arrays on the mesh, and the results that stay there."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)
 
 
 class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
-    """As `shardcall.RemoteArray`; `get` and `delete` are awaited, and ``async with`` deletes it at the block's end.
+    """A `shardcall.RemoteArray` whose `get` and `delete` are awaited; ``async with`` deletes it at the block's end.
 
-    Two that stand for the same array are equal.
+    Two objects of the same array are equal.
     """
 
     get = awaited(RemoteArray.get)
@@ -33,8 +33,8 @@ class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object, /) -> None:
-        with contextlib.suppress(ShardcallError):  # as of a `RemoteArray`
-            await self._threads.run(self._wrapped.delete)  # however many calls it has to wait for
+        with contextlib.suppress(ShardcallError):  # as for a `RemoteArray`
+            await self._threads.run(self._wrapped.delete)  # after any number of calls
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncRemoteArray) and other._wrapped is self._wrapped
@@ -48,7 +48,7 @@ class AsyncRemoteArray(Asynchronous[RemoteArray], Described):
 
 
 def delete_unseen(array: RemoteArray) -> None:
-    """Deletes an array that no caller will ever have; its lease does so later if the server cannot be reached."""
+    """Deletes an array that no caller can reach; its lease does so later if the server cannot be reached."""
     with contextlib.suppress(ShardcallError):
         array.delete()
 
@@ -56,7 +56,7 @@ def delete_unseen(array: RemoteArray) -> None:
 def running(
     method: Callable[Concatenate[_Wrapped_co, _Arguments], Result],
 ) -> Callable[Concatenate[Asynchronous[_Wrapped_co], _Arguments], Coroutine[Any, Any, Result]]:
-    """Returns a method that runs a kernel, to be awaited; results that stay are an `AsyncRemoteArray` each."""
+    """Returns an awaitable form of a method that runs a kernel; each result on the mesh is an `AsyncRemoteArray`."""
     return awaited_as(_with_kept, method, dropped=_delete_kept, only_with="keep")
 
 

@@ -1,4 +1,4 @@
-"""The threads in which calls run, and what becomes of those that are cancelled."""
+"""Runs calls in threads, and cancels them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from shardcall._src.wire.forks import begin_anew_in_children
 _Value = TypeVar("_Value")
 
 _MOST_THREADS = 32
-_DROPPING_THREADS = 4  # which wait behind nobody's calls
+_DROPPING_THREADS = 4  # apart from those of calls, behind which they would wait
 
 
 class Threads:
-    """The threads in which the calls of a client run, and others that drop what nobody gets.
+    """The threads in which the calls of a client run, and others that drop values of cancelled tasks.
 
     Attributes:
-        find_dropped: runs in a thread after a task was cancelled whose value was to be dropped and did not come,
-            though the server may have made it.
+        find_dropped: called in a thread after a task with ``dropped`` was cancelled and its value did not arrive,
+            though the server may have produced it.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Threads:
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
-        """Goes on in a forked child, with threads of its own."""
+        """Resets the object in a forked child, which has threads of its own."""
         self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="shardcall-aio")
         self._dropping = ThreadPoolExecutor(_DROPPING_THREADS, thread_name_prefix="shardcall-aio-drop")
         self._is_to_find = False
@@ -51,16 +51,15 @@ class Threads:
         dropped: Callable[[_Value], object] | None = None,
         timeout: object = None,
     ) -> _Value:
-        """Runs it in a thread, with the caller's context variables.
+        """Runs a function in a thread, with the caller's context variables.
 
-        Cancelled, it cancels the RPC in flight, and ends when the thread is done with it.
+        Cancellation cancels the RPC in flight, and waits for the function to return.
 
         Args:
-            work: what to run.
-            dropped: is given, in a thread too, a value that nobody will get, because it came as the task was
-                cancelled.
-            timeout: the work's, in seconds; it waits no longer for a thread, and that counts. None for any time,
-                which does not count.
+            work: the function.
+            dropped: called in a thread with a value that arrives after the task was cancelled.
+            timeout: the timeout of the work in seconds, which includes the wait for a thread; None for no limit of
+                that wait.
 
         Raises:
             ClientClosedError: after `close`.
@@ -74,7 +73,7 @@ class Threads:
             raise ClientClosedError("this client is closed; make another with shardcall.aio.connect") from None
         value = asyncio.wrap_future(submitted)
         try:
-            # Unlike an await of the value, a wait leaves it alone when it is cancelled.
+            # Cancelling this wait does not cancel the value, as cancelling an await would.
             await asyncio.wait([value], timeout=patience_s)
             if not value.done() and submitted.cancel():
                 raise DeadlineExceededError(
@@ -86,19 +85,19 @@ class Threads:
             return value.result()
         except asyncio.CancelledError:
             cancellation.cancel()
-            submitted.cancel()  # in case no thread has begun it
+            submitted.cancel()  # if no thread has started it
             await _ended(value)
-            if not value.cancelled():  # else it was never begun
+            if not value.cancelled():  # else it was never started
                 await self._drop(value, dropped)
             raise
         finally:
-            del submitted, value, within, work  # an error's traceback leads here, and they to it and the operands
+            del submitted, value, within, work  # an error's traceback would keep them and the operands alive
 
-    async def close(self, end: Callable[[], None]) -> None:
-        """Runs ``end``, which shall end the calls in flight, and waits for all threads."""
+    async def close(self, cancel: Callable[[], None]) -> None:
+        """Runs ``cancel``, which cancels the calls in flight, and waits for all threads."""
 
         def close() -> None:
-            end()
+            cancel()
             self._closed = True
             self._pool.shutdown()
             self._dropping.shutdown()
@@ -111,15 +110,15 @@ class Threads:
             raise
 
     async def _drop(self, value: asyncio.Future[_Value], dropped: Callable[[_Value], object] | None) -> None:
-        error = value.exception()  # asked for in any case, or asyncio would log it as one that was overlooked
+        error = value.exception()  # read in any case, or asyncio would log it as never retrieved
         if dropped is None:
             return
-        with contextlib.suppress(RuntimeError):  # closed meanwhile, and what the client had went with it
+        with contextlib.suppress(RuntimeError):  # closed meanwhile, with all that the client had
             if error is None:
                 await _ended(asyncio.wrap_future(self._dropping.submit(dropped, value.result())))
             elif self.find_dropped is not None and not self._is_to_find:
-                self._is_to_find = True  # one that has not begun finds these too
-                self._dropping.submit(self._find, self.find_dropped)  # nobody waits for it
+                self._is_to_find = True  # a search that has not started finds these too
+                self._dropping.submit(self._find, self.find_dropped)  # not waited for
 
     def _find(self, find_dropped: Callable[[], object]) -> None:
         self._is_to_find = False
@@ -127,7 +126,7 @@ class Threads:
 
 
 async def _ended(future: asyncio.Future[Any]) -> None:
-    """Waits for the end of what was cancelled, and is not hurried by being cancelled again."""
+    """Waits for a cancelled future, even if the waiting task is cancelled again."""
     while not future.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([future])
