@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shardcall as sc
-from shardcall._src.calls import calls
+from shardcall._src.calls import call_request
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.errors import CallError
 from shardcall_server.kernels.diff import Diff
@@ -36,7 +36,7 @@ def counts(monkeypatch):
 
 def command(strategy: str = "", **parameters: int) -> link_pb2.Prepare:
     x = np.ones((64, 64))
-    prepared = calls.prepare("diff", [x], parameters, mesh=sc.Mesh(x=8), in_specs=[sc.P("x", None)])
+    prepared = call_request.prepare("diff", [x], parameters, mesh=sc.Mesh(x=8), in_specs=[sc.P("x", None)])
     return link_pb2.Prepare(call=prepared.message, operands=prepared.type_messages(), strategy=strategy)
 
 
