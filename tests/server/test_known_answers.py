@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs import known_answers as module
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
-from shardcall_server.frontend.programs.known_answers import KnownAnswers
+from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
@@ -68,7 +68,7 @@ def start() -> Iterator[object]:
     """Makes meshes of workers, and shows them to known answers."""
     made: list[Running] = []
 
-    def start(known: KnownAnswers, *workers: FakeWorker) -> Running:
+    def start(known: KnownAnswerRunner, *workers: FakeWorker) -> Running:
         made.append(Running(*workers))
         made[-1].session.ready.result(PATIENCE_S)
         known.begin(made[-1].session)
@@ -83,7 +83,7 @@ def start() -> Iterator[object]:
 def known(tmp_path, monkeypatch):
     """With a file in the test's folder; runs nothing by itself, unless the test says so."""
     monkeypatch.setattr(module, "_QUIET_S", 3600.0)
-    made = KnownAnswers(Verdicts(str(tmp_path)))
+    made = KnownAnswerRunner(Verdicts(str(tmp_path)))
     yield made
     made.close()
 
@@ -92,7 +92,7 @@ def program(kernel: str, *tests: str) -> CachedProgram:
     return CachedProgram("key", kernel, {}, (), 1, known_answers=tests)
 
 
-def refused(known: KnownAnswers, kernel: str, *tests: str) -> CallError:
+def refused(known: KnownAnswerRunner, kernel: str, *tests: str) -> CallError:
     with pytest.raises(CallError) as caught:
         known.require(CALL, program(kernel, *tests))
     assert caught.value.reason is Reason.KERNEL_FAILED_KNOWN_ANSWERS
@@ -185,7 +185,7 @@ def test_the_next_mesh_and_the_next_server_run_nothing_again(known, start, tmp_p
     mesh.close()
     start(known, worker := host())
     refused(known, "arctan", "trig")
-    again = KnownAnswers(Verdicts(str(tmp_path)))
+    again = KnownAnswerRunner(Verdicts(str(tmp_path)))
     try:
         start(again, worker_of_next := host())
         with pytest.raises(CallError):
@@ -198,7 +198,7 @@ def test_the_next_mesh_and_the_next_server_run_nothing_again(known, start, tmp_p
 
 def test_without_a_file_verdicts_last_as_long_as_the_server(start, monkeypatch):
     monkeypatch.setattr(module, "_QUIET_S", 3600.0)
-    known = KnownAnswers(Verdicts(""))
+    known = KnownAnswerRunner(Verdicts(""))
     try:
         mesh = start(known, host(trig=WRONG))
         refused(known, "arctan", "trig")

@@ -9,11 +9,11 @@ import stat
 import pytest
 
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
-from shardcall_server.frontend.autotune.tuning_result import Timing, TuningResult
+from shardcall_server.frontend.autotune.tuning_result import StrategyTiming, TuningResult
 from shardcall_server.frontend.programs import digest_file as module
 
 NAMES = ("halo", "gspmd")
-RESULT = TuningResult("gspmd", NAMES, (Timing("gspmd", 0.1, 9), Timing("halo", 0.3, 9)))
+RESULT = TuningResult("gspmd", NAMES, (StrategyTiming("gspmd", 0.1, 9), StrategyTiming("halo", 0.3, 9)))
 DIGEST = "0123456789abcdef" * 4
 
 
@@ -72,7 +72,7 @@ def test_the_oldest_are_forgotten(folder, monkeypatch):
 
 def test_what_was_not_compared_is_tried_again_by_the_next_server(folder):
     tuning_cache = TuningCache(str(folder))
-    tuning_cache.put(DIGEST, TuningResult("halo", NAMES, (Timing("halo", 9.0, 1),)))
+    tuning_cache.put(DIGEST, TuningResult("halo", NAMES, (StrategyTiming("halo", 9.0, 1),)))
     assert tuning_cache.get(DIGEST, NAMES) is not None
     assert TuningCache(str(folder)).get(DIGEST, NAMES) is None
 

@@ -13,7 +13,7 @@ from shardcall.v1 import array_pb2, kernel_pb2, server_info_service_pb2
 from shardcall_server.compilation.program_store import StoreCounts
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry
-from shardcall_server.frontend.programs.disk_use import DiskUse
+from shardcall_server.frontend.programs.counts import StoreTotals
 from shardcall_server.frontend.programs.keys import AbstractCall, ProgramKey
 from shardcall_server.frontend.programs.warm_up import WarmUp
 from shardcall_server.frontend.workers.session import mesh_restarted
@@ -186,10 +186,10 @@ def test_a_call_of_a_file_without_a_mesh_is_made_for_the_servers_own(tmp_path):
     assert [[(axis.name, axis.size) for axis in call.mesh.axes] for call in seen] == [[("x", 8)], [("a", 4), ("b", 2)]]
 
 
-def test_counts_of_workers_are_added_up_whichever_of_their_words_comes_first():
-    use = DiskUse()
-    use.note(1, link_pb2.ProgramStoreCounts(hits=3, misses=2))
-    use.note(1, link_pb2.ProgramStoreCounts(hits=2, misses=2))
-    use.note(2, link_pb2.ProgramStoreCounts(hits=1, damaged=1))
-    use.note(2, link_pb2.ProgramStoreCounts(hits=4, damaged=1, evicted=9))
+def test_counts_of_workers_are_added_up_whichever_of_their_messages_comes_first():
+    use = StoreTotals()
+    use.update(1, link_pb2.ProgramStoreCounts(hits=3, misses=2))
+    use.update(1, link_pb2.ProgramStoreCounts(hits=2, misses=2))
+    use.update(2, link_pb2.ProgramStoreCounts(hits=1, damaged=1))
+    use.update(2, link_pb2.ProgramStoreCounts(hits=4, damaged=1, evicted=9))
     assert use.counts == StoreCounts(hits=7, misses=2, damaged=1, evicted=9)

@@ -1,4 +1,4 @@
-"""What a compiled program does: its collectives, its memory, its arithmetic."""
+"""Analysis of compiled programs: collectives, memory and arithmetic."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class CollectiveUse:
 
     Attributes:
         kind: the operation's name, such as "collective-permute".
-        count: how many the text holds; one in a loop's body counts once.
-        bytes_per_device: bytes of their results on one device, added up.
+        count: their number in the text; one in a loop's body counts once.
+        bytes_per_device: the bytes of their results on one device together.
     """
 
     kind: str
@@ -42,24 +42,24 @@ class Memory:
 
 
 def collectives(text: str) -> list[CollectiveUse]:
-    """The collectives in a compiled program's text, by kind.
+    """Returns the collectives in a compiled program's text, by kind.
 
     Args:
         text: the optimized HLO, as `jax.stages.Compiled.as_text` gives it.
     """
     count: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
-    for found in _INSTRUCTION.finditer(text):
-        types = [_type_bytes(*t) for t in _TYPE.findall(found["type"])]
-        if found["start"]:  # of the tuple (operand, result, context …) the result counts
+    for match in _INSTRUCTION.finditer(text):
+        types = [_type_bytes(*t) for t in _TYPE.findall(match["type"])]
+        if match["start"]:  # of the tuple (operand, result, context …) the result counts
             types = types[1:2] or types
-        count[found["kind"]] += 1
-        nbytes[found["kind"]] += sum(types)
+        count[match["kind"]] += 1
+        nbytes[match["kind"]] += sum(types)
     return [CollectiveUse(kind, count[kind], nbytes[kind]) for kind in sorted(count)]
 
 
 def memory(compiled: jax.stages.Compiled | None) -> Memory:
-    """What one device must hold, as the compiler says it."""
+    """Returns the memory that the compiler plans for one device."""
     stats = compiled.memory_analysis() if compiled else None
     if stats is None:
         return Memory(0, 0, 0)
@@ -67,15 +67,15 @@ def memory(compiled: jax.stages.Compiled | None) -> Memory:
 
 
 def flops(compiled: jax.stages.Compiled | None) -> float:
-    """Floating-point operations on one device, as the compiler estimates them."""
+    """Returns the compiler's estimate of floating-point operations on one device."""
     cost = (compiled.cost_analysis() if compiled else None) or {}
     return max(0.0, float(cost.get("flops", 0.0)))
 
 
 def program_bytes(compiled: jax.stages.Compiled | None, text: str) -> int:
-    """The memory that a compiled program takes, at a guess.
+    """Returns an estimate of the memory that a compiled program takes.
 
-    The CPU compiler tells no code size (it says 0); its text grows with the program.
+    The CPU compiler reports a code size of 0; the text grows with the program.
     """
     stats = compiled.memory_analysis() if compiled else None
     return (stats.generated_code_size_in_bytes if stats is not None else 0) or 16 * len(text)
@@ -92,10 +92,10 @@ _SLICE = re.compile(r" dynamic-(update-)?slice\(([^()]*)\)")
 
 
 def overflowing_axis(text: str) -> int | None:
-    """The size of an axis that a program cuts at offsets of 32 bits, which do not reach its end; None if there is none.
+    """Returns the size of an axis that is sliced at offsets of 32 bits, which do not reach its end; None if none is.
 
     XLA's partitioner counts the offsets of devices' blocks in 32 bits, whatever the sizes, and they wrap (jaxlib
-    0.10.1 and 0.10.2; no issue tells of it).
+    0.10.1 and 0.10.2; no issue reports it).
 
     Args:
         text: the optimized HLO.

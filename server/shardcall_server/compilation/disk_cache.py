@@ -1,7 +1,7 @@
-"""JAX's persistent compilation cache, with our files below it instead of JAX's.
+"""Storage for JAX's persistent compilation cache.
 
-JAX's own are not written atomically, are never checked and never repaired: a file that was cut short is compiled anew
-at every start. JAX decides the keys and what the bytes mean; we keep them.
+JAX decides the keys and the bytes. Its own files are neither written atomically nor checked, and a truncated one is
+compiled anew at every start; so `ProgramStore` keeps the files.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import structlog
 
 from shardcall_server.compilation.program_store import ProgramStore
 
-# Not of JAX's public interface, which has no way to keep the entries elsewhere than in files of its own making.
+# Not in JAX's public interface, which cannot keep the entries elsewhere than in its own files.
 _MODULE = "jax._src.compilation_cache"
 _HOOK = "get_file_cache"
 _COMPILER = "jax._src.compiler"
 _WRITE = "_cache_write"
 _WRITE_PARAMETERS = ("cache_key", "compile_time_secs", "module_name", "backend", "executable", "host_callbacks")
-# What of a processor decides which instructions XLA emits; a description of each begins with "processor" on most.
+# The fields of /proc/cpuinfo that decide which instructions XLA emits.
 _DECISIVE = {
     *("vendor_id", "cpu family", "model", "model name", "flags"),  # x86
     *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "Features"),  # Arm
@@ -35,21 +35,17 @@ _DECISIVE = {
 
 @dataclass
 class Origin:
-    """Where the program came from that was compiled in a ``with`` block of `origin_of_program`.
+    """The origin of the program that was compiled in a ``with`` block of `origin_of_program`.
 
     Attributes:
-        from_disk: whether it was found there, and used.
+        from_disk: whether it was loaded from disk.
     """
 
     from_disk: bool = False
 
 
 class DiskCache:
-    """What JAX asks for compiled programs, as its ``CacheInterface``; keeps count of where they came from.
-
-    Args:
-        store: the files.
-    """
+    """JAX's ``CacheInterface`` over a program store; records the origin of programs."""
 
     def __init__(self, store: ProgramStore) -> None:
         self._store = store
@@ -61,26 +57,26 @@ class DiskCache:
         return self._store
 
     def get(self, key: str) -> bytes | None:
-        """The entry of a key; None where there is none that is whole."""
-        if self._is_left_alone:
+        """Returns the entry of a key; None if there is no complete one."""
+        if self._is_disabled:
             return None
         value = self._store.get(key)
         self._origin.from_disk = value is not None
         return value
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps the entry of a key."""
-        if self._is_left_alone:
+        """Stores the entry of a key."""
+        if self._is_disabled:
             return
         origin = self._origin
-        if origin.from_disk:  # found, but JAX could not load it
-            self._store.unusable()
+        if origin.from_disk:  # JAX could not load it
+            self._store.count_unusable()
         origin.from_disk = False
         self._store.put(key, value)
 
     @contextmanager
     def origin_of_program(self) -> Iterator[Origin]:
-        """Tells, when the body has compiled one program on this thread, whether it was found on disk."""
+        """Yields the origin of the program that the body compiles on this thread; it is valid after the body."""
         self._compiling.origin = origin = Origin()
         try:
             yield origin
@@ -88,17 +84,17 @@ class DiskCache:
             self._compiling.origin = Origin()
 
     @contextmanager
-    def left_alone(self) -> Iterator[None]:
-        """Neither looks for nor keeps what the body compiles on this thread."""
-        self._compiling.left_alone = True
+    def disabled(self) -> Iterator[None]:
+        """Disables the cache for what the body compiles on this thread."""
+        self._compiling.disabled = True
         try:
             yield
         finally:
-            self._compiling.left_alone = False
+            self._compiling.disabled = False
 
     @property
-    def _is_left_alone(self) -> bool:
-        return getattr(self._compiling, "left_alone", False)
+    def _is_disabled(self) -> bool:
+        return getattr(self._compiling, "disabled", False)
 
     @property
     def _origin(self) -> Origin:
@@ -107,16 +103,16 @@ class DiskCache:
 
 
 def use_disk_cache(folder: Path, max_bytes: int) -> DiskCache | None:
-    """Has this process look for every program on disk before it compiles it, and keep there what it compiled.
+    """Makes JAX look for every program on disk, and store those that it compiles.
 
-    Must come before the first compilation.
+    Must be called before the first compilation.
 
     Args:
-        folder: where; see `ProgramStore`.
-        max_bytes: the most that is kept there.
+        folder: the folder of the `ProgramStore`.
+        max_bytes: maximum bytes of its files.
 
     Returns:
-        What JAX asks; None where this version of JAX cannot be told to, of which the log has a warning.
+        The cache; None, with a warning in the log, if this version of JAX does not support it.
 
     Raises:
         PrivateFileError: the folder is not this user's alone.
@@ -129,18 +125,18 @@ def use_disk_cache(folder: Path, max_bytes: int) -> DiskCache | None:
     setattr(module, _HOOK, lambda path: (cache, path))
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    # XLA would keep what it tried on a GPU beside our files, unchecked and unbounded, and the folder's path in the key.
+    # XLA would keep its GPU autotuning beside our files, unchecked and unbounded, and the folder's path in the key.
     jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
-    # What compiles quickly counts too: a warm start has many of them.
+    # Quick compilations count too: a warm start has many of them.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return cache
 
 
 def write_from_this_process() -> None:
-    """Has a process of several keep what it compiled, though it is not the first.
+    """Makes a process of several store what it compiles, although it is not the first.
 
-    JAX has the first alone write, for a folder that all share; ours is this host's own, and keys tell processes apart.
+    In JAX only the first writes, to a folder that all share; ours is this host's own, and keys differ by process.
     """
     compiler, cache = import_module(_COMPILER), import_module(_MODULE)
     before = getattr(compiler, _WRITE, None)
@@ -156,15 +152,15 @@ def write_from_this_process() -> None:
 
 
 def host_processor() -> str:
-    """What of this machine's processor decides which programs run on it.
+    """Returns the features of this machine's processor that decide which programs run on it.
 
-    JAX's keys tell versions, flags, devices and the program; a folder that is carried to another machine must not
-    have it run instructions that it lacks.
+    JAX's keys contain versions, flags, devices and the program; a folder that is copied to another machine must not
+    make it run instructions that it lacks.
     """
     try:
         first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except OSError:
         return ""
     fields = (line.partition(":") for line in first.splitlines())
-    found = {name.strip(): " ".join(sorted(value.split())) for name, _, value in fields if name.strip() in _DECISIVE}
-    return "\n".join(f"{name}: {value}" for name, value in sorted(found.items()))
+    features = {name.strip(): " ".join(sorted(value.split())) for name, _, value in fields if name.strip() in _DECISIVE}
+    return "\n".join(f"{name}: {value}" for name, value in sorted(features.items()))

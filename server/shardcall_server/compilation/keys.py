@@ -1,4 +1,4 @@
-"""What a compiled program is kept by."""
+"""Keys of compiled programs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardcall_server.kernels.layout import format_spec
 
 @dataclass(frozen=True)
 class KernelKey:
-    """The labelled parts that decide a compiled program, and nothing else: values are never in a key.
+    """The labelled parts that decide a compiled program. Values of operands are never in a key.
 
-    Two calls with equal keys run the same program; a miss can be explained part by part. Every part is
-    text, so the digest is the same in every process.
+    Calls with equal keys run the same program; a miss can be explained part by part. Every part is text, so the digest
+    is the same in every process.
 
     Attributes:
         kernel: name and version.
@@ -23,11 +23,11 @@ class KernelKey:
         operands: type of each operand, "absent" for one left out.
         mesh: axes and sizes.
         device_ids: in row-major order of the axes.
-        in_specs: how each operand is split.
-        out_specs: how each result is split; "compiler" where that is left to it.
+        in_specs: spec of each operand.
+        out_specs: spec of each result; "compiler" if that is left to it.
         donated: operands whose memory the program may reuse.
-        strategy: the resolved one.
-        device_kind: as the platform calls it.
+        strategy: its name.
+        device_kind: the platform's name of it.
         jax: versions of JAX and jaxlib.
         flags: compiler flags of the worker.
     """
@@ -75,7 +75,7 @@ class KernelKey:
 
 @dataclass(frozen=True)
 class Platform:
-    """What of the worker decides a program: the same for all its keys."""
+    """The part of a key that depends on the worker alone."""
 
     device_kind: str
     jax: str
@@ -83,7 +83,7 @@ class Platform:
 
 
 def kernel_key(resolved: Resolved, platform: Platform) -> KernelKey:
-    """The key of a resolved call."""
+    """Returns the key of a resolved call."""
     problem = resolved.problem
     parameters = {} if problem.parameters is None else asdict(problem.parameters)
     return KernelKey(

@@ -1,4 +1,4 @@
-"""Lowering and compiling: from a resolved call to a program that the mesh can run."""
+"""Lowers and compiles resolved calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardcall_server.kernels.signature import ValueCheck
 
 
 class BuildError(Exception):
-    """A kernel's own Python raised or broke its promise, which its cause tells; no compiler has refused anything."""
+    """A kernel's own Python raised or broke its promise, as the cause says; the compiler has refused nothing."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -34,11 +34,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class Placement:
-    """How an array lies on the mesh.
+    """The placement of an array on the mesh.
 
     Attributes:
         padded: the shape on the devices; at least the caller's in every axis.
-        sharding: how the padded shape is split.
+        sharding: the sharding of the padded shape.
     """
 
     padded: tuple[int, ...]
@@ -47,12 +47,12 @@ class Placement:
 
 @dataclass
 class Launched:
-    """What a program makes.
+    """A launched program.
 
     Attributes:
         results: the arrays to come.
-        checks: what the operands' values are checked for.
-        refused: bool [checks] whether the call is to be refused; None where nothing is checked.
+        checks: the checks of the operands' values.
+        refused: bool [checks], True for those that refuse the call; None if there are none.
     """
 
     results: Sequence[jax.Array] = ()
@@ -61,7 +61,7 @@ class Launched:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all is computed."""
+        """Whether results and flags are computed."""
         arrays = [*self.results, *(() if self.refused is None else (self.refused,))]
         return all(array.is_ready() for array in arrays)
 
@@ -69,7 +69,7 @@ class Launched:
         """Waits for the flags of the checks; a process that has none of the program's devices sees none.
 
         Raises:
-            CallError: INVALID_VALUE, for the first that found something.
+            CallError: INVALID_VALUE, for the first check that refuses the call.
         """
         shards = () if self.refused is None else self.refused.addressable_shards
         for shard in shards[:1]:
@@ -84,12 +84,12 @@ class Program:
 
     Attributes:
         resolved: the call that it serves.
-        operands: how each operand is placed; None for one left out.
-        results: how each result lies on the mesh; the padded shape holds the result in its leading corner.
+        operands: placement of each operand; None for one left out.
+        results: placement of each result, which is in the leading corner of the padded shape.
         compiled: the executable; takes the present operands in order and returns the results, and bool [checks] where
-            the problem has checks. None where no result has an element, so that there is nothing to compute.
-        fingerprint: SHA-256 of what was compiled: the same in every process of a mesh, as the compiled text is not,
-            which names the functions that this process has traced.
+            the problem has checks. None where no result has an element, so there is nothing to compute.
+        fingerprint: SHA-256 of the lowered text, the same in every process of a mesh; the compiled text names the
+            functions that this process has traced.
     """
 
     resolved: Resolved
@@ -99,7 +99,7 @@ class Program:
     fingerprint: bytes = b""
 
     def launch(self, *arguments: jax.Array | np.ndarray) -> Launched:
-        """Hands the program, which must have something to compute, to the devices."""
+        """Runs the program, which must have something to compute, on the devices."""
         assert self.compiled is not None
         made = self.compiled(*arguments)
         count = len(self.results)
@@ -116,8 +116,8 @@ def compile_program(resolved: Resolved) -> Program:
 
     Raises:
         BuildError: the kernel could not be traced, or its results are not those that it promised.
-        CallError: the compiler would take elements from wrong offsets.
-        Exception: whatever the compiler raises.
+        CallError: the compiled program would read elements at wrong offsets.
+        Exception: an error of the compiler.
     """
     problem = resolved.problem
     mesh = build_mesh(problem.mesh, resolved.device_ids)
@@ -128,7 +128,7 @@ def compile_program(resolved: Resolved) -> Program:
         for operand, spec in zip(problem.operands, problem.in_specs, strict=True)
     )
     if not any(result.nbytes for result in problem.results):
-        # XLA:CPU walks the sizes beside a 0, and takes for ever over a shape such as (2**30, 0).
+        # XLA:CPU iterates over the sizes beside a 0: a shape such as (2**30, 0) would take for ever.
         specs = (spec or replicated(r.ndim) for r, spec in zip(problem.results, problem.out_specs, strict=True))
         empty = tuple(
             Placement(padded_shape(result.shape, spec, problem.mesh), named_sharding(mesh, spec))
@@ -159,16 +159,16 @@ def _check_offsets(resolved: Resolved, compiled: jax.stages.Compiled) -> None:
     if (size := overflowing_axis(compiled.as_text() or "")) is not None:
         raise CallError(
             Reason.NOT_SUPPORTED,
-            f"strategy {resolved.strategy.name!r} of {resolved.kernel.name} cuts an axis of {size} elements between "
-            f"devices, and the compiler counts offsets in 32 bits; make the axis {2**31} elements or shorter, split "
-            "operands and result alike, or split them along another axis",
+            f"strategy {resolved.strategy.name!r} of {resolved.kernel.name} shards an axis of {size} elements, "
+            f"and the compiler counts offsets in 32 bits; make the axis {2**31} elements or shorter, shard "
+            "operands and result alike, or shard them along another axis",
         )
 
 
 def _lower(
     resolved: Resolved, mesh: jax.sharding.Mesh, arguments: Sequence[jax.ShapeDtypeStruct]
 ) -> jax.stages.Lowered:
-    """Has a kernel build its program, and traces and lowers that."""
+    """Builds, traces and lowers a kernel's program."""
     problem = resolved.problem
     try:
         program = resolved.strategy.build(problem, mesh)
@@ -176,7 +176,7 @@ def _lower(
         if problem.checks:
             out_shardings.append(named_sharding(mesh, replicated(1)))
         on_held_types = _on_held_types(program, problem)
-        # What profiles and compiled texts call the program. Of registered names alone: it is in JAX's keys on disk.
+        # The program's name in profiles and compiled texts. Of registered names alone: it is in JAX's keys on disk.
         on_held_types.__name__ = f"{resolved.kernel.name}_{resolved.strategy.name}"
         lowered = jax.jit(on_held_types, out_shardings=tuple(out_shardings)).lower(*arguments)
         for result, info in zip(problem.results, lowered.out_info, strict=False):
@@ -211,14 +211,14 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> Callable[..., tu
 
 
 def build_mesh(axes: MeshAxes, device_ids: Sequence[int]) -> jax.sharding.Mesh:
-    """A device mesh: the devices named, in the order named."""
-    there = jax.devices()  # their own ids have gaps between processes
-    devices = np.array([there[i] for i in device_ids]).reshape([size for _, size in axes.axes])
+    """Returns the mesh of the given devices, in their order."""
+    known = jax.devices()  # their own ids have gaps between processes
+    devices = np.array([known[i] for i in device_ids]).reshape([size for _, size in axes.axes])
     return jax.sharding.Mesh(devices, axes.names, axis_types=(jax.sharding.AxisType.Auto,) * devices.ndim)
 
 
 def named_sharding(mesh: jax.sharding.Mesh, spec: Spec) -> NamedSharding:
-    """JAX's form of one of our specs."""
+    """Returns the sharding of a spec."""
     return NamedSharding(mesh, PartitionSpec(*(names or None for names in spec)))
 
 

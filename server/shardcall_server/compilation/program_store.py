@@ -1,4 +1,4 @@
-"""Compiled programs on disk: written whole or not at all, and checked before they are used."""
+"""A store of compiled programs on disk, which are written atomically and verified before use."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _MAGIC = b"shardcall program 1\n"
 _HEAD_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
 _ENTRY = re.compile(r"[0-9a-f]{64}\.program")
 _PART = re.compile(r"\.[0-9a-f]{32}\.part")
-_STALE_PART_S = 3600.0  # nobody takes so long to write one
-_KEPT_SHARE = 0.9  # of the limits, when the least recently used go
-_MAX_ENTRIES = 1 << 16  # a start of the mesh looks at each
+_STALE_PART_S = 3600.0  # no writer takes so long
+_KEPT_SHARE = 0.9  # of the limits, after an eviction
+_MAX_ENTRIES = 1 << 16  # each start of the mesh reads their names and sizes
 
 
 @dataclass
 class StoreCounts:
-    """What became of the programs that were looked for; numbers only grow.
+    """Outcomes of look-ups and writes; numbers only grow.
 
     Attributes:
-        hits: found and used.
-        misses: not there, or not to be used, and so compiled.
-        damaged: of the misses, those that were there and damaged; they are written anew.
-        unwritten: compiled, and could not be kept.
-        evicted: removed to keep to the limit.
+        hits: programs that were loaded.
+        misses: programs that were not there or not usable, and were compiled.
+        damaged: the misses that were there and damaged; they are written anew.
+        unwritten: compiled programs that could not be written.
+        evicted: programs that were removed to keep the limit.
     """
 
     hits: int = 0
@@ -46,7 +46,7 @@ class StoreCounts:
 
 
 def own_program_dir(cache_dir: str) -> str:
-    """Returns the folder of programs in the cache folder, having checked it in the front end or agent.
+    """Checks and returns the folder of programs in the cache folder.
 
     Args:
         cache_dir: the cache folder; empty for none.
@@ -63,18 +63,18 @@ def own_program_dir(cache_dir: str) -> str:
 
 
 class ProgramStore:
-    """A folder with one file a program: a digest of the rest and of its key, then its bytes.
+    """A folder with one file for each program: a digest of its bytes and its key, then the bytes.
 
-    Nothing that goes wrong with the disk is an error to who asks: a program is then compiled. Servers may share a
-    folder. What in it does not look like a file of ours is left alone.
+    Errors of the disk are not raised: the program is compiled. Servers may share a folder. Files that do not look like
+    those of a store are not touched.
 
     Args:
-        folder: where the files are; a private folder, made if it is missing.
-        max_bytes: the most that they take together; those go first that were not used for longest.
-        host: what of this machine decides which programs run on it, and is not in the keys.
+        folder: a private folder, made if it is missing.
+        max_bytes: maximum bytes of the files; the least recently used are removed first.
+        host: the features of this machine that decide which programs run on it and are not in the keys.
 
     Attributes:
-        counts: what became of what was looked for.
+        counts: outcomes so far.
 
     Raises:
         PrivateFileError: the folder is not this user's alone.
@@ -88,7 +88,7 @@ class ProgramStore:
         self._lock = threading.Lock()
         self._warned: set[str] = set()
         self._descriptor = -1
-        self._bytes = 0  # at least what is there; what others wrote comes in when old ones are removed
+        self._bytes = 0  # a lower bound: files of other servers are added at the next eviction
         self._entry_count = 0
         with self._lock:
             try:
@@ -98,7 +98,7 @@ class ProgramStore:
                 self._warn("no compiled programs are kept on disk", error)
 
     def get(self, key: str) -> bytes | None:
-        """The bytes of a program, exactly as they were put; None where they are not to be had."""
+        """Returns the bytes of a program exactly as they were put; None if they cannot be read."""
         name = self._name(key)
         with self._lock:
             try:
@@ -120,7 +120,7 @@ class ProgramStore:
         return value
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps a program in the place of what is there, if that can be done."""
+        """Writes a program, replacing an earlier file, if the disk permits it."""
         name = self._name(key)
         content = b"".join((_MAGIC, _digest(name, value), value))
         if len(content) > self._max_bytes:
@@ -135,8 +135,8 @@ class ProgramStore:
                 self.counts.unwritten += 1
                 self._warn("a compiled program could not be kept on disk", error)
 
-    def unusable(self) -> None:
-        """Counts a program that was found, whole, and could not be used after all: it is being compiled."""
+    def count_unusable(self) -> None:
+        """Counts a complete program that could not be used: it is being compiled."""
         with self._lock:
             self.counts.hits -= 1
             self.counts.misses += 1
@@ -157,9 +157,9 @@ class ProgramStore:
             raise FileNotFoundError
         descriptor = open_entry(self._descriptor, name, name)
         try:
-            found = os.fstat(descriptor)
-            if found.st_size > self._max_bytes:
-                raise ValueError(f"{name} has {found.st_size} bytes")
+            size = os.fstat(descriptor).st_size
+            if size > self._max_bytes:
+                raise ValueError(f"{name} has {size} bytes")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 content = file.read()
             value = content[_HEAD_BYTES:]
@@ -172,7 +172,7 @@ class ProgramStore:
         return value
 
     def _write(self, name: str, content: bytes) -> None:
-        """Writes a file beside its place and moves it there; into a new folder where the old one is gone."""
+        """Writes a file atomically; into a new folder if the old one is gone."""
         try:
             write_entry(self._descriptor, name, content)
         except OSError:
@@ -183,17 +183,17 @@ class ProgramStore:
             write_entry(self._descriptor, name, content)
 
     def _entries(self) -> Iterator[tuple[float, str, int]]:
-        """Yields (last use, name, bytes) of every program; removes what writers that were killed left."""
+        """Yields (last use, name, bytes) of every program; removes files that killed writers left."""
         for name in os.listdir(self._descriptor):
             with suppress(FileNotFoundError):  # another server has removed it
-                found = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+                status = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
                 if _ENTRY.fullmatch(name):
-                    yield found.st_mtime, name, found.st_size
-                elif _PART.fullmatch(name) and time.time() - found.st_mtime > _STALE_PART_S:
+                    yield status.st_mtime, name, status.st_size
+                elif _PART.fullmatch(name) and time.time() - status.st_mtime > _STALE_PART_S:
                     self._remove(name)
 
     def _evict(self, share: float = 1.0) -> None:
-        """Counts what is there, and removes the least recently used down to a share of the limits."""
+        """Counts the programs, and removes the least recently used down to a share of the limits."""
         entries = sorted(self._entries())
         self._bytes, self._entry_count = sum(size for _, _, size in entries), len(entries)
         for _, name, size in entries:
@@ -210,13 +210,13 @@ class ProgramStore:
             except IsADirectoryError:
                 shutil.rmtree(name, dir_fd=self._descriptor, ignore_errors=True)
 
-    def _warn(self, what: str, error: Exception) -> None:
-        """Says each thing once: the counts tell how often it happened."""
-        if what not in self._warned:
-            self._warned.add(what)
-            structlog.get_logger().warning(what, reason=str(error), folder=str(self._folder))
+    def _warn(self, event: str, error: Exception) -> None:
+        """Logs each kind of error once: `counts` has their number."""
+        if event not in self._warned:
+            self._warned.add(event)
+            structlog.get_logger().warning(event, reason=str(error), folder=str(self._folder))
 
 
 def _digest(name: str, value: bytes) -> bytes:
-    """What is wrong in a file that was moved to another's name, too."""
+    """Returns a digest that is wrong also in a file that was renamed."""
     return hashlib.sha256(name.encode() + value).digest()

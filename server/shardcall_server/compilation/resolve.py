@@ -1,6 +1,6 @@
-"""From what a caller said to what will be compiled: defaults filled in, everything checked.
+"""Resolution of calls: checks everything and fills in the defaults.
 
-Pure Python, before any tracing, so that no JAX exception text ever reaches a client.
+Pure Python, before any tracing, so that no text of a JAX exception reaches a client.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Request:
-    """A call as its sender wrote it, decoded but unchecked.
+    """A decoded call, not yet checked.
 
     Attributes:
-        parameters: by name, as given.
+        parameters: values by name.
         operands: the operands' types; None for one left out.
         mesh: the mesh's axes.
         device_ids: the devices in row-major order of the axes; empty for the first ones.
@@ -42,15 +42,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A call with nothing left open.
+    """A call with all its defaults filled in.
 
     Attributes:
-        problem: what the strategy has to solve.
+        problem: the problem that the strategy solves.
         device_ids: the devices in row-major order of the mesh's axes.
-        strategy: how it will be solved.
-        reason: why this strategy, as a clause.
+        strategy: the strategy, chosen or named.
+        reason: a clause that explains the strategy.
         candidates: the strategies that ``auto`` may stand for, the rule's choice first, then in the kernel's order;
-            empty where the call names one.
+            empty if the call names one.
     """
 
     kernel: Kernel
@@ -75,10 +75,10 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
     Args:
         kernel: the kernel called.
         request: the call.
-        known_devices: the ids of the devices there are, in their own order.
+        known_devices: the ids of the devices that exist, in their own order.
 
     Raises:
-        CallError: for everything that a caller can get wrong.
+        CallError: for every mistake that a caller can make.
     """
     device_ids = check_mesh(request.mesh, request.device_ids, known_devices)
     operands = _check_operands(kernel, request.operands)
@@ -91,14 +91,14 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
             f"{did_you_mean(request.strategy, [*strategies, AUTO])}",
             field="strategy",
         )
-    given = _check_specs(
+    specs = _check_specs(
         "in_specs",
         [info.name for info in kernel.operand_infos(len(operands))],
         request.in_specs,
         operands,
         request.mesh,
     )
-    in_specs = kernel.default_in_specs(operands, signature.parameters, given, request.mesh, request.strategy)
+    in_specs = kernel.default_in_specs(operands, signature.parameters, specs, request.mesh, request.strategy)
     count = len(signature.results)
     result_names = ["the result"] if count == 1 else [f"result {i}" for i in range(count)]
     problem = Problem(
@@ -131,9 +131,9 @@ def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> R
 
 
 def _candidates(kernel: Kernel, problem: Problem, rules: str) -> tuple[str, ...]:
-    """The strategies that serve the problem as the rule's choice lays it out, that one first.
+    """Returns the strategies that support the layout of the rule's choice, that one first.
 
-    Which is quickest must not decide how a result lies. A layout left to the compiler may be another with each
+    The quickest strategy must not decide the layout of a result. A layout that is left to the compiler may differ by
     strategy, so there is one candidate then.
     """
     if None in problem.out_specs:
@@ -143,22 +143,22 @@ def _candidates(kernel: Kernel, problem: Problem, rules: str) -> tuple[str, ...]
 
 
 def without_trailing(operands: Sequence[ArrayType | None]) -> Sequence[ArrayType | None]:
-    """Operands less those left out at the end."""
+    """Returns the operands without those left out at the end."""
     present = [i for i, operand in enumerate(operands) if operand is not None]
     return operands[: present[-1] + 1] if present else ()
 
 
-def _check_operands(kernel: Kernel, given: Sequence[ArrayType | None]) -> tuple[ArrayType | None, ...]:
-    given = without_trailing(given)
-    infos = kernel.operand_infos(len(given))
-    if len(given) > len(infos):
+def _check_operands(kernel: Kernel, requested: Sequence[ArrayType | None]) -> tuple[ArrayType | None, ...]:
+    present = without_trailing(requested)
+    infos = kernel.operand_infos(len(present))
+    if len(present) > len(infos):
         raise CallError(
             Reason.OPERAND_COUNT,
             f"kernel {kernel.name!r} takes {len(infos)} operands "
-            f"({', '.join(info.name for info in infos)}) and got {len(given)}; leave out the rest",
+            f"({', '.join(info.name for info in infos)}) and got {len(present)}; leave out the rest",
             field="operands",
         )
-    operands = tuple(given) + (None,) * (len(infos) - len(given))
+    operands = tuple(present) + (None,) * (len(infos) - len(present))
     for info, operand in zip(infos, operands, strict=True):
         if operand is None and (info.repeated or not info.optional):
             raise CallError(
@@ -169,16 +169,16 @@ def _check_operands(kernel: Kernel, given: Sequence[ArrayType | None]) -> tuple[
     return operands
 
 
-def _check_parameters(kernel: Kernel, given: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
+def _check_parameters(kernel: Kernel, values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
     known = {info.name: info.default for info in kernel.parameters}
-    for name in given:
+    for name in values:
         if name not in known:
             raise CallError(
                 Reason.UNKNOWN_PARAMETER,
                 f"kernel {kernel.name!r} has no parameter {shorten(name)!r}; {did_you_mean(name, known)}",
                 field=shorten(name) or "parameters",
             )
-    parameters = {**known, **given}
+    parameters = {**known, **values}
     for name, value in parameters.items():
         if value is REQUIRED:
             raise CallError(
@@ -192,17 +192,17 @@ def _check_parameters(kernel: Kernel, given: Mapping[str, ParameterValue]) -> di
 def _check_specs(
     field: str,
     names: Sequence[str],
-    given: Sequence[Spec | None],
+    requested: Sequence[Spec | None],
     arrays: Sequence[ArrayType | None],
     mesh: MeshAxes,
 ) -> tuple[Spec | None, ...]:
-    if len(given) > len(arrays):
+    if len(requested) > len(arrays):
         raise CallError(
             Reason.INVALID_OPERAND,
-            f"{field} has {len(given)} specs for {', '.join(names)}; give at most one for each",
+            f"{field} has {len(requested)} specs for {', '.join(names)}; give at most one for each",
             field=field,
         )
-    specs = tuple(given) + (None,) * (len(arrays) - len(given))
+    specs = tuple(requested) + (None,) * (len(arrays) - len(requested))
     return tuple(
         None if spec is None or array is None else check_spec(f"{field}[{i}]", name, spec, array, mesh)
         for i, (name, spec, array) in enumerate(zip(names, specs, arrays, strict=True))

@@ -43,7 +43,7 @@ from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, Superv
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
 from shardcall_server.frontend.observability.telemetry import Telemetry
-from shardcall_server.frontend.programs.known_answers import KnownAnswers
+from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.programs.program_table import ProgramLimits
 from shardcall_server.frontend.programs.verdicts import Verdicts
@@ -123,7 +123,7 @@ class FrontEnd:
         self._sessions = open_session_sockets(session_names(self.address, settings.unix_socket), self._tokens)
         self._announce(False)
         self._autotuner = _autotuner(settings)
-        self._known_answers = KnownAnswers(Verdicts(settings.cache_dir))
+        self._known_answers = KnownAnswerRunner(Verdicts(settings.cache_dir))
         self._host_resources = HostResources(settings, lambda: self._supervisor.session)
         self._idempotency = IdempotencyTable()
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)

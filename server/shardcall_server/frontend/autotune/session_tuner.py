@@ -18,7 +18,7 @@ from shardcall_server.frontend.programs.program_compiler import Compilation, Pro
 from shardcall_worker.v1 import link_pb2
 
 _MIN_TIMED_BYTES = 64 << 10  # a smaller call takes longer to reach the mesh than with any strategy
-_MAX_GIVEN_UP = 4096
+_MAX_ABANDONED = 4096
 
 
 @dataclass(eq=False)
@@ -58,7 +58,7 @@ class SessionTuner(StrategyPolicy):
         self._table = compiler.table
         self._autotuner = autotuner
         self._undecided: dict[TuningKey, _Undecided] = {}
-        self._given_up: set[TuningKey] = set()
+        self._abandoned: set[TuningKey] = set()
 
     def select(self, candidates: link_pb2.Candidates) -> str:
         """Returns the result of an earlier trial, or else the rule's choice."""
@@ -74,7 +74,7 @@ class SessionTuner(StrategyPolicy):
         if result is not None and result.strategy == compilation.command.strategy:
             return _tuned(entry, result)
         key = TuningKey(candidates.tuning_digest)
-        if candidates.call_bytes < _MIN_TIMED_BYTES or key in self._given_up:
+        if candidates.call_bytes < _MIN_TIMED_BYTES or key in self._abandoned:
             return entry
         undecided = self._undecided.get(key)
         if undecided is None:
@@ -146,8 +146,8 @@ class SessionTuner(StrategyPolicy):
             undecided.is_awaited, undecided.waiting = False, {}
             if final:
                 del self._undecided[key]
-                if result is None and len(self._given_up) < _MAX_GIVEN_UP:  # it would end so again
-                    self._given_up.add(key)
+                if result is None and len(self._abandoned) < _MAX_ABANDONED:  # it would end so again
+                    self._abandoned.add(key)
                 for compiled in undecided.candidates.values():
                     compiled.add_done_callback(self._unpin)
         for future, entry in resumed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from shardcall_server.frontend.autotune.tuning_result import Timing, TuningResult
+from shardcall_server.frontend.autotune.tuning_result import StrategyTiming, TuningResult
 from shardcall_server.frontend.programs.digest_file import DigestFile
 from shardcall_server.frontend.programs.keys import TuningKey
 
@@ -36,7 +36,9 @@ class TuningCache(DigestFile[TuningKey, TuningResult]):
 
     def _decode(self, content: Any) -> TuningResult:
         candidates = tuple(map(str, content["candidates"]))
-        timings = tuple(Timing(str(name), float(seconds), int(count)) for name, seconds, count in content["timings"])
+        timings = tuple(
+            StrategyTiming(str(name), float(seconds), int(count)) for name, seconds, count in content["timings"]
+        )
         if not timings or not {t.strategy for t in timings} <= {*candidates}:
             raise ValueError("a strategy that was timed is not among the candidates")
         if timings[0].strategy != content["strategy"]:

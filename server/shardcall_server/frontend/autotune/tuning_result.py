@@ -11,7 +11,7 @@ FEW_RUNS, _TIE_OF_FEW = 3, 0.25  # single runs differ by so much on a busy host
 
 
 @dataclass(frozen=True)
-class Timing:
+class StrategyTiming:
     """The time of a strategy: the median of its runs."""
 
     strategy: str
@@ -31,7 +31,7 @@ class TuningResult:
 
     strategy: str
     candidates: tuple[str, ...]
-    timings: tuple[Timing, ...]
+    timings: tuple[StrategyTiming, ...]
 
     @property
     def reason(self) -> str:
@@ -57,14 +57,14 @@ def compare(candidates: Sequence[str], runs_s: Mapping[str, Sequence[float]]) ->
         candidates: the strategies, in the order that decides ties.
         runs_s: the times of the runs, by strategy; those that could not be timed are missing. At least one is there.
     """
-    timings = [Timing(name, median(runs_s[name]), len(runs_s[name])) for name in candidates if runs_s.get(name)]
+    timings = [StrategyTiming(name, median(runs_s[name]), len(runs_s[name])) for name in candidates if runs_s.get(name)]
     best = min(timings, key=lambda timing: timing.seconds)
     winner = next(timing for timing in timings if timing is best or _is_tie(best, timing))
     others = sorted((t for t in timings if t is not winner), key=lambda timing: timing.seconds)
     return TuningResult(winner.strategy, tuple(candidates), (winner, *others))
 
 
-def _is_tie(one: Timing, other: Timing) -> bool:
+def _is_tie(one: StrategyTiming, other: StrategyTiming) -> bool:
     tolerance = _TIE if min(one.run_count, other.run_count) >= FEW_RUNS else _TIE_OF_FEW
     slow, quick = max(one.seconds, other.seconds), min(one.seconds, other.seconds)
     return slow <= quick * (1 + tolerance)

@@ -17,7 +17,7 @@ from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSo
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
-from shardcall_server.frontend.programs.known_answers import KnownAnswers
+from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.running import Running
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
@@ -89,7 +89,7 @@ class Execution:
     """
 
     def __init__(
-        self, supervisor: MeshSupervisor, queue: MeshQueue, known_answers: KnownAnswers, settings: Settings
+        self, supervisor: MeshSupervisor, queue: MeshQueue, known_answers: KnownAnswerRunner, settings: Settings
     ) -> None:
         self._supervisor = supervisor
         self._queue = queue

@@ -1,4 +1,4 @@
-"""Known-answer tests: run on the mesh while it is idle, or when a call waits for one; what fails is refused."""
+"""Runs known-answer tests on the mesh, and refuses programs whose tests fail."""
 
 from __future__ import annotations
 
@@ -18,48 +18,48 @@ from shardcall_server.frontend.workers.command import known_answer_key
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
-_QUIET_S = 1.0  # how long the mesh must have been idle before it runs a test that no call waits for
-_REST = 9  # times as long as a test took it rests, unless a call waits: a tenth of the time at most is spent on tests
+_QUIET_S = 1.0  # the idle time of the mesh before a test that no call waits for
+_REST = 9  # pause after a test, in its durations, unless a call waits: tests take a tenth of the time at most
 _POLL_S = 0.25
-_MAX_ATTEMPTS = 3  # to run one test; then it says nothing
+_MAX_ATTEMPTS = 3  # to run one test; then it has no verdict
 _MAX_SUSPECTED = 3  # times that the mesh ended while a test and other programs were under way
 
 
 @dataclass(eq=False)
 class _Test:
-    """A test as the mesh has it.
+    """A test of the present mesh.
 
     Attributes:
         name: its name.
-        kernels: what it vouches for.
-        digest: what its verdict is kept by.
-        verdict: what it has shown, once it has run.
-        is_wanted: whether a call waits for it.
-        attempts: how often it was begun without a verdict.
-        suspected: how often the mesh ended while it and other programs were under way.
+        kernels: the kernels that it vouches for.
+        digest: the key of its verdict.
+        verdict: its outcome, once it has run.
+        is_awaited: whether a call waits for it.
+        attempts: the number of runs without a verdict.
+        suspected: the number of times that the mesh ended while it and other programs were running.
     """
 
     name: str
     kernels: tuple[str, ...]
     digest: str
     verdict: Future[Verdict] = field(default_factory=Future)
-    is_wanted: bool = False
+    is_awaited: bool = False
     attempts: int = 0
     suspected: int = 0
 
     @property
-    def not_run(self) -> Verdict:
-        """Its verdict as long as it has not been run, or if it cannot be."""
+    def pending(self) -> Verdict:
+        """The verdict of a test that has not run, or cannot."""
         return Verdict(self.name, {}, self.kernels)
 
 
-class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
-    """Runs the tests of the present mesh, one after the other, on a thread of its own.
+class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
+    """Runs the tests of the present mesh one after the other: while it is idle, or when a call waits for one.
 
-    A verdict holds for whatever mesh has the same digest: after a restart of the mesh nothing is run again.
+    A verdict holds for every mesh with the same digest: after a restart of the mesh no test runs again.
 
     Args:
-        verdicts: what was found before.
+        verdicts: the verdicts of earlier tests.
     """
 
     def __init__(self, verdicts: Verdicts) -> None:
@@ -73,30 +73,30 @@ class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
         self._thread.start()
 
     def begin(self, session: MeshSession) -> None:
-        """Turns to a new mesh, which is ready."""
+        """Continues with a new mesh, which is ready."""
         ready = session.ready.result()
         with self._changed:
             self._session, self._jaxlib, self._own_call_id = session, ready.versions.jaxlib, -1
             before, self._tests = self._tests, {}
-            for told in ready.known_answers:
-                self._tests[told.name] = self._as_told(told, before.get(told.name))
+            for test in ready.known_answers:
+                self._tests[test.name] = self._test(test, before.get(test.name))
             self._changed.notify()
         for name in before.keys() - self._tests.keys():  # calls may wait for them
-            self._settle(before[name], before[name].not_run)
+            self._settle(before[name], before[name].pending)
 
-    def _as_told(self, told: known_answer_pb2.KnownAnswer, before: _Test | None) -> _Test:
-        digest = told.digest.hex()
+    def _test(self, message: known_answer_pb2.KnownAnswer, before: _Test | None) -> _Test:
+        digest = message.digest.hex()
         if before is not None and (before.digest == digest or not before.verdict.done()):
             before.digest = digest  # calls may wait for it
             return before
-        test = _Test(told.name, tuple(told.kernels), digest)
+        test = _Test(message.name, tuple(message.kernels), digest)
         if (verdict := self._verdicts.get(digest)) is not None:
             test.verdict.set_result(verdict)
             self._report(verdict)
         return test
 
     def require(self, call: ServerCall, program: CachedProgram) -> None:
-        """Waits until what vouches for a program has run.
+        """Waits until the tests that vouch for a program have run.
 
         Raises:
             CallError: KERNEL_FAILED_KNOWN_ANSWERS; or the call's deadline passed, or its caller left.
@@ -107,7 +107,7 @@ class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
             test = self._tests.get(name)
             if test is not None and not test.verdict.done():
                 with self._changed:
-                    test.is_wanted = True
+                    test.is_awaited = True
                     self._changed.notify()
                 with call.phase("queue"):
                     call.wait(test.verdict, f"waiting for the known-answer test {name!r}")
@@ -115,7 +115,7 @@ class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
         program.trusted = True
 
     def check(self, program: CachedProgram) -> None:
-        """Refuses a program of whose kernel it is known already that it fails.
+        """Refuses a program whose kernel is known to fail a test.
 
         Raises:
             CallError: KERNEL_FAILED_KNOWN_ANSWERS.
@@ -130,16 +130,16 @@ class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
                     raise _refusal(program.kernel, name, detail, self._jaxlib)
 
     def state(self) -> server_info_service_pb2.KnownAnswers:
-        """What the tests of the present mesh have shown."""
-        told = server_info_service_pb2.KnownAnswers()
+        """Returns the verdicts of the present mesh's tests."""
+        state = server_info_service_pb2.KnownAnswers()
         for test in list(self._tests.values()):
-            verdict = test.verdict.result() if test.verdict.done() else test.not_run
+            verdict = test.verdict.result() if test.verdict.done() else test.pending
             for kernel, detail in verdict.failures.items():
-                told.failures.add(kernel=kernel, known_answer=test.name, detail=detail)
+                state.failures.add(kernel=kernel, known_answer=test.name, detail=detail)
             if not verdict.failures:
-                told.pending += bool(verdict.untested)
-                told.passed += not verdict.untested
-        return told
+                state.pending += bool(verdict.untested)
+                state.passed += not verdict.untested
+        return state
 
     def _perform(self, task: tuple[MeshSession, _Test]) -> None:
         began_s = time.monotonic()
@@ -161,42 +161,42 @@ class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
         pending, session = self._pending(), self._session
         if session is None or not pending or session.ended:
             return None
-        wanted = next((test for test in pending if test.is_wanted), None)
+        wanted = next((test for test in pending if test.is_awaited), None)
         return (session, wanted or pending[0]) if wanted is not None or self._is_quiet(session) else None
 
     def _is_quiet(self, session: MeshSession) -> bool:
-        """Whether no call has wanted the mesh lately, tests do not count, and the last test is long enough ago."""
+        """Returns whether no call has needed the mesh lately, and the last test is long enough ago."""
         if time.monotonic() < self._rests_until_s:
             return False
         return session.idle and (session.newest_call_id == self._own_call_id or session.idle_s >= _QUIET_S)
 
     def _ask(self, session: MeshSession, test: _Test, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
         answer = session.command(message)
-        self._own_call_id = -1 if test.is_wanted else message.call_id
+        self._own_call_id = -1 if test.is_awaited else message.call_id
         return answer.result()
 
     def _try(self, session: MeshSession, test: _Test) -> None:
-        """Runs a test once; it stays without a verdict where it cannot be run."""
+        """Runs a test once; it stays without a verdict if it cannot run."""
         test.attempts += 1
-        if (found := self._verdicts.get_shared(test.digest)) is not None:  # another server's
-            self._settle(test, found)
+        if (verdict := self._verdicts.get_shared(test.digest)) is not None:  # another server's
+            self._settle(test, verdict)
             return
         try:
-            compile_it = known_answer_pb2.CompileKnownAnswer(name=test.name)
-            self._ask(session, test, link_pb2.FrontEndMessage(compile_known_answer=compile_it))
-            run_it = known_answer_pb2.RunKnownAnswer(name=test.name)
-            answer = self._ask(session, test, link_pb2.FrontEndMessage(run_known_answer=run_it))
+            compilation = known_answer_pb2.CompileKnownAnswer(name=test.name)
+            self._ask(session, test, link_pb2.FrontEndMessage(compile_known_answer=compilation))
+            run = known_answer_pb2.RunKnownAnswer(name=test.name)
+            answer = self._ask(session, test, link_pb2.FrontEndMessage(run_known_answer=run))
         except SessionEndedError:
             test.attempts -= 1  # the next mesh has it
         except CallError as error:
-            self._not_run(session, test, error)
+            self._count_failure(session, test, error)
         else:
             ran = answer.known_answer_run
             failures = {failure.kernel: failure.detail for failure in ran.failures}
             self._keep(test, Verdict(test.name, failures, tuple(ran.untested)))
 
-    def _not_run(self, session: MeshSession, test: _Test, error: CallError) -> None:
-        """Counts against a test that the mesh ended while it was under way, if it may be the reason."""
+    def _count_failure(self, session: MeshSession, test: _Test, error: CallError) -> None:
+        """Counts an end of the mesh against a test that was running, if the test may be the reason."""
         blamed = session.exit_reason.quarantined_keys if session.exit_reason is not None else ()
         key = known_answer_key(test.name)
         test.suspected += key in blamed
@@ -209,7 +209,7 @@ class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
     def _give_up_if_hopeless(self, test: _Test) -> None:
         if test.attempts >= _MAX_ATTEMPTS and not test.verdict.done():
             structlog.get_logger().warning("a known-answer test cannot be run", known_answer=test.name)
-            self._settle(test, test.not_run)
+            self._settle(test, test.pending)
 
     def _keep(self, test: _Test, verdict: Verdict) -> None:
         if not verdict.untested:
@@ -223,9 +223,9 @@ class KnownAnswers(TaskThread[tuple[MeshSession, _Test]]):
             return
         self._report(verdict)
         if all(each.verdict.done() for each in list(self._tests.values())):
-            told = self.state()
+            state = self.state()
             structlog.get_logger().info(
-                "known-answer tests done", passed=told.passed, failed=len(told.failures), pending=told.pending
+                "known-answer tests done", passed=state.passed, failed=len(state.failures), pending=state.pending
             )
 
     def _report(self, verdict: Verdict) -> None:

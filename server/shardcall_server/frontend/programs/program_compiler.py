@@ -198,7 +198,7 @@ class ProgramCompiler:
             self._send(compilation)
             return None
         if message.prepared.plan.key_digest in compilation.evicted:
-            # The mesh found the program before it read the eviction.
+            # The worker prepared the program before it read the eviction.
             compilation.evicted.clear()
             self._send(compilation)
             return None
@@ -218,14 +218,14 @@ class ProgramCompiler:
 
     def _add(self, prepared: link_pb2.Prepared, owner: str) -> CacheEntry:
         if prepared.HasField("program_store"):
-            self._counts.disk.note(self.session.epoch, prepared.program_store)
+            self._counts.disk.update(self.session.epoch, prepared.program_store)
         program, answer = self.table.get_program(ProgramKey(prepared.plan.key_digest)), HIT
         if program is None:
             program = program_of(prepared, owner)
             # Compared with programs of the same client: other clients' calls are not disclosed.
             answer = explain_miss(program, [other for other in self.table if other.owner == owner])
             answer.from_disk = prepared.from_disk
-            self._counts.admitted(from_disk=prepared.from_disk)
+            self._counts.add(from_disk=prepared.from_disk)
         self.table.add(program)
         return CacheEntry(program, prepared.plan, answer)
 

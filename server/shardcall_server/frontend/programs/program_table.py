@@ -93,7 +93,7 @@ class ProgramTable:
         program.pins += 1
 
     def unpin(self, program: CachedProgram) -> None:
-        """Takes back a `pin`; a program that is neither pinned nor found by any call is evicted."""
+        """Ends a `pin`; evicts a program that is neither pinned nor aliased."""
         program.pins -= 1
         self._evict_unused(program)
 

@@ -34,7 +34,7 @@ _PASSING = {Reason.MESH_RESTARTED, Reason.MESH_NOT_READY, Reason.SERVER_BUSY, Re
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A call whose program is wanted; `name` is its place in the manifest, empty for one of the call history."""
+    """A call whose program is wanted; `name` says where it is in the manifest, empty for one of the call history."""
 
     call: AbstractCall
     name: str = ""
@@ -136,7 +136,7 @@ class _Job:
         self._programs = programs
         self._wanted = wanted
         self._refuse = refuse
-        self._under_way: dict[Future[CacheEntry], _Wanted] = {}
+        self._compiling: dict[Future[CacheEntry], _Wanted] = {}
         self._count = 0
         self._from_disk = 0
         self._began_s = time.monotonic()
@@ -144,26 +144,26 @@ class _Job:
     @property
     def is_unfinished(self) -> bool:
         """Whether programs are left, and there is a mesh for them."""
-        return bool(self._wanted or self._under_way) and not self._session.ended
+        return bool(self._wanted or self._compiling) and not self._session.ended
 
     def run(self, until_s: float = math.inf) -> None:
         """Compiles until all are compiled, the mesh has ended, or the monotonic clock has reached a time."""
         while self.is_unfinished:
-            while self._wanted and len(self._under_way) < _AT_ONCE:
+            while self._wanted and len(self._compiling) < _AT_ONCE:
                 self._begin(self._wanted.popleft())
             timeout_s = until_s - time.monotonic()
             if timeout_s <= 0:
                 break
-            done, _ = wait(self._under_way, None if timeout_s == math.inf else timeout_s, return_when=FIRST_COMPLETED)
+            done, _ = wait(self._compiling, None if timeout_s == math.inf else timeout_s, return_when=FIRST_COMPLETED)
             for future in done:
-                self._finish(self._under_way.pop(future), future)
-        for future in [future for future in self._under_way if future.done()]:
-            self._finish(self._under_way.pop(future), future)
+                self._finish(self._compiling.pop(future), future)
+        for future in [future for future in self._compiling if future.done()]:
+            self._finish(self._compiling.pop(future), future)
         structlog.get_logger().info(
             "programs compiled ahead",
             count=self._count,
             from_disk=self._from_disk,
-            left=len(self._wanted) + len(self._under_way),
+            left=len(self._wanted) + len(self._compiling),
             seconds=round(time.monotonic() - self._began_s, 3),
         )
 
@@ -176,7 +176,7 @@ class _Job:
             pass
         else:
             if isinstance(entry, Future):
-                self._under_way[entry] = wanted
+                self._compiling[entry] = wanted
             else:
                 self._count += 1
 
