@@ -1,1 +1,1 @@
-"""From a call to a compiled program: resolving, keys, lowering, what the program does."""
+"""Resolves, keys and compiles calls; analyses and stores compiled programs."""

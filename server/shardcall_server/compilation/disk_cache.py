@@ -48,19 +48,14 @@ class DiskCache:
     """JAX's ``CacheInterface`` over a program store; records the origin of programs."""
 
     def __init__(self, store: ProgramStore) -> None:
-        self._store = store
+        self.store = store
         self._compiling = threading.local()
-
-    @property
-    def store(self) -> ProgramStore:
-        """The files."""
-        return self._store
 
     def get(self, key: str) -> bytes | None:
         """Returns the entry of a key; None if there is no complete one."""
         if self._is_disabled:
             return None
-        value = self._store.get(key)
+        value = self.store.get(key)
         self._origin.from_disk = value is not None
         return value
 
@@ -70,9 +65,9 @@ class DiskCache:
             return
         origin = self._origin
         if origin.from_disk:  # JAX could not load it
-            self._store.count_unusable()
+            self.store.count_unusable()
         origin.from_disk = False
-        self._store.put(key, value)
+        self.store.put(key, value)
 
     @contextmanager
     def origin_of_program(self) -> Iterator[Origin]:

@@ -53,17 +53,10 @@ class KernelKey:
                 yield field.name, value
                 continue
             for i, item in enumerate(value):
-                yield (
-                    (f"{field.name}.{item[0]}", item[1])
-                    if isinstance(item, tuple)
-                    else (
-                        f"{field.name}[{i}]",
-                        item,
-                    )
-                )
+                yield (f"{field.name}.{item[0]}", item[1]) if isinstance(item, tuple) else (f"{field.name}[{i}]", item)
 
     def digest(self) -> str:
-        """SHA-256 over the labelled parts, each preceded by its length, as 64 hexadecimal digits."""
+        """Returns SHA-256 over the labelled parts, each preceded by its length, as 64 hexadecimal digits."""
         sha = hashlib.sha256()
         for part in self.parts():
             for text in part:
@@ -103,5 +96,5 @@ def kernel_key(resolved: Resolved, platform: Platform) -> KernelKey:
 
 
 def tuning_digest(key: KernelKey) -> str:
-    """The digest that the choice of a strategy is remembered by: the key's, with ``auto`` for the strategy."""
+    """Returns the digest of a key with ``auto`` for the strategy, by which tuning results are kept."""
     return replace(key, strategy=AUTO).digest()

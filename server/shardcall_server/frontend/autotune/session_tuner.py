@@ -1,4 +1,4 @@
-"""Calls with the strategy "auto": the strategy they get at once, and the one that a trial chooses."""
+"""Tuning of one session's calls with the strategy "auto"."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Undecided:
 
 
 class SessionTuner(StrategyPolicy):
-    """Has the strategies of one session's calls timed.
+    """Starts trials for one session's calls, and gives the calls their results.
 
     The first call whose strategies are worth timing waits for the trial if the mesh is idle. Otherwise it follows the
     kernel's rule, and later calls get the result once the mesh has been idle.

@@ -1,1 +1,1 @@
-"""Compiled programs: which call finds which, and what `auto` stands for."""
+"""Caches, compiles and warms up programs, and tests them against known answers."""

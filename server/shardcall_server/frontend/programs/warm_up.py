@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,15 +69,14 @@ class WarmUp:
 
     def prepare(self, session: MeshSession, programs: ProgramCache) -> None:
         """Compiles programs on a mesh that has just started; returns before that unless it is the first mesh."""
-        first, self._is_first = self._is_first, False
+        is_first, self._is_first = self._is_first, False
         wanted = deque(self._wanted(session.ready.result()))
         if not wanted or not self._settings.warm_up_s:
             return
-        job = _Job(session, programs, wanted, self._refuse)
-        if first:
-            job.run(time.monotonic() + self._settings.warm_up_s)
-        if job.is_unfinished:
-            threading.Thread(target=job.run, name="warm-up", daemon=True).start()
+        thread = threading.Thread(target=self._compile, args=[session, programs, wanted], name="warm-up", daemon=True)
+        thread.start()
+        if is_first:
+            thread.join(self._settings.warm_up_s)
 
     def check(self) -> None:
         """Raises SettingsError if a call of the manifest was refused by its kernel."""
@@ -101,6 +99,39 @@ class WarmUp:
         for counted in self.call_history.most_frequent()[: self._settings.max_cached_programs]:
             yield _Wanted(counted.call)
 
+    def _compile(self, session: MeshSession, programs: ProgramCache, wanted: deque[_Wanted]) -> None:
+        """Compiles until nothing is left, or the mesh has ended."""
+        began_s, count, from_disk = time.monotonic(), 0, 0
+        compiling: dict[Future[CacheEntry], _Wanted] = {}
+        while compiling or (wanted and not session.ended):
+            while wanted and len(compiling) < _AT_ONCE and not session.ended:
+                each = wanted.popleft()
+                try:
+                    entry = programs.compiler.get_or_compile(each.call)
+                except CallError as error:
+                    self._refuse(each, error)
+                except SessionEndedError:
+                    break
+                else:
+                    if isinstance(entry, Future):
+                        compiling[entry] = each
+                    else:
+                        count += 1
+            for future in wait(compiling, return_when=FIRST_COMPLETED).done:
+                each = compiling.pop(future)
+                if (failure := future.exception()) is not None:
+                    self._refuse(each, failure)
+                else:
+                    count += 1
+                    from_disk += future.result().answer.from_disk
+        structlog.get_logger().info(
+            "programs compiled ahead",
+            count=count,
+            from_disk=from_disk,
+            left=len(wanted),
+            seconds=round(time.monotonic() - began_s, 3),
+        )
+
     def _refuse(self, wanted: _Wanted, error: BaseException) -> None:
         """Drops a call of the history that fails, lest it end every mesh; reports one of the manifest."""
         log = structlog.get_logger()
@@ -113,80 +144,6 @@ class WarmUp:
         log.warning("a program of the manifest could not be compiled", call=wanted.name, reason=str(error))
         if isinstance(error, CallError) and error.reason not in _PASSING:
             self._refusals.append(f"{wanted.name}: {error.message}")
-
-
-class _Job:
-    """The compilations for one mesh, a few at a time.
-
-    Args:
-        session: the mesh.
-        programs: its programs.
-        wanted: the calls, the most wanted first.
-        refuse: called with those that cannot be compiled, and the error.
-    """
-
-    def __init__(
-        self,
-        session: MeshSession,
-        programs: ProgramCache,
-        wanted: deque[_Wanted],
-        refuse: Callable[[_Wanted, BaseException], None],
-    ) -> None:
-        self._session = session
-        self._programs = programs
-        self._wanted = wanted
-        self._refuse = refuse
-        self._compiling: dict[Future[CacheEntry], _Wanted] = {}
-        self._count = 0
-        self._from_disk = 0
-        self._began_s = time.monotonic()
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether programs are left, and there is a mesh for them."""
-        return bool(self._wanted or self._compiling) and not self._session.ended
-
-    def run(self, until_s: float = math.inf) -> None:
-        """Compiles until all are compiled, the mesh has ended, or the monotonic clock has reached a time."""
-        while self.is_unfinished:
-            while self._wanted and len(self._compiling) < _AT_ONCE:
-                self._begin(self._wanted.popleft())
-            timeout_s = until_s - time.monotonic()
-            if timeout_s <= 0:
-                break
-            done, _ = wait(self._compiling, None if timeout_s == math.inf else timeout_s, return_when=FIRST_COMPLETED)
-            for future in done:
-                self._finish(self._compiling.pop(future), future)
-        for future in [future for future in self._compiling if future.done()]:
-            self._finish(self._compiling.pop(future), future)
-        structlog.get_logger().info(
-            "programs compiled ahead",
-            count=self._count,
-            from_disk=self._from_disk,
-            left=len(self._wanted) + len(self._compiling),
-            seconds=round(time.monotonic() - self._began_s, 3),
-        )
-
-    def _begin(self, wanted: _Wanted) -> None:
-        try:
-            entry = self._programs.compiler.get_or_compile(wanted.call)
-        except CallError as error:
-            self._refuse(wanted, error)
-        except SessionEndedError:
-            pass
-        else:
-            if isinstance(entry, Future):
-                self._compiling[entry] = wanted
-            else:
-                self._count += 1
-
-    def _finish(self, wanted: _Wanted, compiled: Future[CacheEntry]) -> None:
-        error = compiled.exception()
-        if error is not None:
-            self._refuse(wanted, error)
-        else:
-            self._count += 1
-            self._from_disk += compiled.result().answer.from_disk
 
 
 def _read_manifest(name: str) -> list[CountedCall]:
