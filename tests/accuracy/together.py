@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from accuracy.elementwise import Case
 
-from shardcall_server.authoring.runner import call
+from shardcall_server.authoring.runner import kernel_case
 from shardcall_server.compilation.program import build_mesh
 from shardcall_server.kernels.element_types import convert, held_type
 from shardcall_server.kernels.library import kernels
@@ -20,7 +20,8 @@ _MESH = {"x": 1}
 def run_together(cases: Sequence[Case]) -> list[tuple[np.ndarray, ...]]:
     """The results of each case's kernel on one device, with the flags that XLA has in this process."""
     resolved = [
-        call(_KERNELS[case.kernel], *case.operands, mesh=_MESH, parameters=case.parameters).resolve() for case in cases
+        kernel_case(_KERNELS[case.kernel], *case.operands, mesh=_MESH, parameters=case.parameters).resolve()
+        for case in cases
     ]
     programs = [
         found.strategy.build(found.problem, build_mesh(found.problem.mesh, found.device_ids)) for found in resolved

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from kernels.wire_calls import WireCalls, wire_calls
 
-from shardcall_server.authoring.runner import Call, Runner, call, use_virtual_devices
+from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
 from shardcall_server.compilation.program import Program, build_mesh
 from shardcall_server.compilation.resolve import AUTO, Resolved
 from shardcall_server.errors import CallError
@@ -49,7 +49,7 @@ class Kernels:
         self._wire = wire
 
     @property
-    def programs(self) -> dict[Call, Program]:
+    def programs(self) -> dict[KernelCase, Program]:
         """The programs compiled so far."""
         return self.runner.programs
 
@@ -61,7 +61,7 @@ class Kernels:
         """The compiled program."""
         return self.runner.program(_call(kernel, *operands, **how))
 
-    def call(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> Call:
+    def kernel_case(self, kernel: Kernel, *operands: ArrayType | np.ndarray | None, **how: object) -> KernelCase:
         """The call, for this process's own runner."""
         return _call(kernel, *operands, **how)
 
@@ -98,9 +98,11 @@ def _call(
     out_specs: Sequence[Entries | None] = (),
     strategy: str = AUTO,
     **parameters: ParameterValue,
-) -> Call:
+) -> KernelCase:
     ins, outs = (tuple(None if s is None else _spec(s) for s in given) for given in (in_specs, out_specs))
-    return call(kernel, *operands, mesh=mesh, in_specs=ins, out_specs=outs, strategy=strategy, parameters=parameters)
+    return kernel_case(
+        kernel, *operands, mesh=mesh, in_specs=ins, out_specs=outs, strategy=strategy, parameters=parameters
+    )
 
 
 def _spec(entries: Entries) -> Spec:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from shardcall_server.kernels.exchange import Exchange, SplitAxis, continued, rows_after, rows_before
+from shardcall_server.kernels.exchange import Exchange, ShardedAxis, continued, rows_after, rows_before
 from shardcall_server.kernels.layout import MeshAxes
 
 MODES = {"zero": "constant", "periodic": "wrap", "edge": "edge"}
@@ -33,7 +33,7 @@ WHOLE = [*itertools.product(MODES, itertools.product((1, 2, 3, 8), (1, 7, 8, 17,
 
 def along_rows(devices, rows):
     block = -(-rows // devices)
-    return SplitAxis(0, ("x",), MeshAxes((("x", devices),)), rows, block)
+    return ShardedAxis(0, ("x",), MeshAxes((("x", devices),)), rows, block)
 
 
 def on_blocks(body, x, along):
@@ -118,7 +118,7 @@ def test_one_neighbour_costs_one_permute_of_what_is_needed(boundary, count):
 )
 def test_each_distance_takes_the_rows_it_must(devices, rows, count, boundary, lengths):
     exchange = rows_before(along_rows(devices, rows), count, boundary)
-    assert sorted((hop.length for hop in exchange.hops), reverse=True) == lengths
+    assert sorted((permute.length for permute in exchange.permutes), reverse=True) == lengths
 
 
 def test_blocks_of_an_axis_that_is_not_split_send_nothing():

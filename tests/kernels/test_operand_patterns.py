@@ -86,7 +86,7 @@ def compile_all(run, name):
             continue
         program = run.program(kernel, *operands, mesh=MESH, **needed(kernel))
         values = [None if kind is None else np.ones(kind.shape, kind.dtype) for kind in operands]
-        results = run.runner.run(run.call(kernel, *operands, mesh=MESH, **needed(kernel)), values)
+        results = run.runner.run(run.kernel_case(kernel, *operands, mesh=MESH, **needed(kernel)), values)
         assert [r.shape for r in results] == [r.shape for r in program.resolved.problem.results]
 
 

@@ -198,7 +198,7 @@ def matrix(*shape, dtype=F32):
             {"axis_name": "x", "strategy": "psum_scatter", "in_specs": [("x", None), ()]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "given are lhs P('x', None), rhs P(None, None)",
+            "the specs are lhs P('x', None) and rhs P(None, None)",
         ),
     ],
 )

@@ -13,10 +13,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall_server.authoring.runner import Call, call
+from shardcall_server.authoring.runner import KernelCase, kernel_case
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.elementwise import Elementwise
+from shardcall_server.kernels.elementwise import ElementwiseKernel
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import padded_shape
 from shardcall_server.kernels.library import kernels
@@ -55,7 +55,7 @@ class Draw:
     def of(self, kernel: Kernel, name: str) -> Iterator[tuple[tuple[np.ndarray | None, ...], dict[str, object]]]:
         """The operands and parameters of some calls that compute in an element type."""
         x = self.array(SHAPE, name)
-        if isinstance(kernel, Elementwise):
+        if isinstance(kernel, ElementwiseKernel):
             yield tuple(self.array((4097,), name) for _ in kernel.operands), {}
         elif kernel.name == "diff":
             yield (x, None, None), {"axis": 0, "n": 2}
@@ -83,10 +83,10 @@ class Draw:
             yield (x,), {"axis": 0} if any(info.name == "axis" for info in kernel.parameters) else {}
 
 
-def promised(kernel: Kernel, name: str) -> Iterator[tuple[Call, tuple[np.ndarray | None, ...]]]:
+def promised(kernel: Kernel, name: str) -> Iterator[tuple[KernelCase, tuple[np.ndarray | None, ...]]]:
     """The calls of an element type whose bits are promised, on one device."""
     for operands, parameters in Draw(sum(kernel.name.encode())).of(kernel, name):
-        wanted = call(kernel, *operands, mesh={"x": 1}, parameters=parameters)
+        wanted = kernel_case(kernel, *operands, mesh={"x": 1}, parameters=parameters)
         try:
             problem = wanted.resolve().problem
         except CallError:  # not of this element type
@@ -95,7 +95,9 @@ def promised(kernel: Kernel, name: str) -> Iterator[tuple[Call, tuple[np.ndarray
             yield wanted, operands
 
 
-def run_together(calls: Sequence[Call], operands: Sequence[Sequence[np.ndarray | None]]) -> list[list[np.ndarray]]:
+def run_together(
+    calls: Sequence[KernelCase], operands: Sequence[Sequence[np.ndarray | None]]
+) -> list[list[np.ndarray]]:
     """The results of calls on one mesh, compiled as one program: each by itself takes several times as long."""
     resolved, copier = [wanted.resolve() for wanted in calls], ParallelCopier()
     mesh = build_mesh(resolved[0].problem.mesh, resolved[0].device_ids)
@@ -128,7 +130,9 @@ def run_together(calls: Sequence[Call], operands: Sequence[Sequence[np.ndarray |
     return found
 
 
-def check_bits(cases: Sequence[tuple[Call, Sequence[np.ndarray | None]]], meshes: Sequence[dict[str, int]]) -> None:
+def check_bits(
+    cases: Sequence[tuple[KernelCase, Sequence[np.ndarray | None]]], meshes: Sequence[dict[str, int]]
+) -> None:
     calls, operands = [wanted for wanted, _ in cases], [given for _, given in cases]
     expected = run_together(calls, operands)
     for mesh in meshes:
@@ -176,5 +180,5 @@ def test_the_documentation_tells_what_each_kernel_promises():
     told = {name: promise.strip() for names, promise in rows for name in re.findall(r"`(\w+)`", names)}
     (functions,) = (promise.strip() for names, promise in rows if "elementwise" in names)
     for name, kernel in KERNELS.items():
-        promise = functions if isinstance(kernel, Elementwise) else told[name]
+        promise = functions if isinstance(kernel, ElementwiseKernel) else told[name]
         assert promise.startswith(words[kernel.reproducibility]), name

@@ -26,14 +26,14 @@ def test_a_negative_power_is_found_on_every_device(run, same, mesh, in_specs):
         y[place] = -1
         # Looked for in this process: a server's refusals are looked at in end_to_end/test_value_checks.py.
         with pytest.raises(CallError, match="y holds a negative integer") as refused:
-            run.runner.run(run.call(POWER, X, y, mesh=mesh, in_specs=in_specs), (X, y), -1)
+            run.runner.run(run.kernel_case(POWER, X, y, mesh=mesh, in_specs=in_specs), (X, y), -1)
         assert (refused.value.reason, refused.value.field) == (Reason.INVALID_VALUE, "y")
         y[place] = 2
 
 
 def test_one_in_many_is_found(run):
     y = np.zeros(5003, np.int16)
-    wanted = run.call(POWER, y, y)
+    wanted = run.kernel_case(POWER, y, y)
     for place in (0, 511, 512, 4999, 5002):
         y[place] = -3
         with pytest.raises(CallError, match="negative"):

@@ -10,7 +10,7 @@ import numpy as np
 from clusters import running_cluster
 
 import shardcall as sc
-from shardcall_server.authoring.runner import DEVICES, Call
+from shardcall_server.authoring.runner import DEVICES, KernelCase
 from shardcall_server.compilation.resolve import AUTO
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import Spec
@@ -37,14 +37,14 @@ class WireCalls:
         """Whether the kernel is one of the server's, and not one of a test's own."""
         return self._types.get(kernel.name) is type(kernel)
 
-    def run(self, wanted: Call, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
+    def run(self, wanted: KernelCase, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
         """The results of a call.
 
         Raises:
             CallError: of a call that is to be refused, as the kernel itself raises it.
         """
         try:
-            result = self._client.call(
+            result = self._client.kernel_case(
                 wanted.kernel.name,
                 *operands,
                 mesh=self._mesh(dict(wanted.mesh)),
@@ -66,7 +66,7 @@ class WireCalls:
         return sc.Mesh(axes, device_ids=[i * DEVICES // size for i in range(size)] if apart else None)
 
     @staticmethod
-    def _check(wanted: Call, result: sc.Result) -> None:
+    def _check(wanted: KernelCase, result: sc.Result) -> None:
         """What was asked for is what was run."""
         if wanted.strategy != AUTO:
             assert result.plan.strategy == wanted.strategy

@@ -24,7 +24,7 @@ from shardcall_server.authoring import (
     fit,
     integer,
 )
-from shardcall_server.authoring.runner import call
+from shardcall_server.authoring.runner import kernel_case
 from shardcall_server.compilation.keys import Platform, kernel_key
 
 MESHES = [{"x": 3}]
@@ -143,7 +143,7 @@ def test_a_kernel_reads_its_parameters_from_its_dataclass():
 
     check(Scaled(), lambda x: 2 * x, X, meshes=MESHES)
     check(Scaled(), lambda x, factor: factor * x, X, meshes=MESHES, factor=3)
-    key = kernel_key(call(Scaled(), X, mesh={"x": 3}).resolve(), Platform("cpu", "", ""))
+    key = kernel_key(kernel_case(Scaled(), X, mesh={"x": 3}).resolve(), Platform("cpu", "", ""))
     assert key.parameters == (("factor", "2"),)
     with pytest.raises(CallError, match="factor=True is of type bool; factor is an integer"):
         check(Scaled(), lambda x, factor: x, X, meshes=MESHES, factor=True)

@@ -19,7 +19,7 @@ from shardcall_server.frontend.memory.resident_array_table import (
     ResidentArray,
     ResidentArrayTable,
 )
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape, split
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 
 OURS, THEIRS = b"o" * 16, b"t" * 64
@@ -29,7 +29,7 @@ MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
 TYPE = ArrayType((5, 2), np.dtype("int8"))
 AXES = MeshAxes((("x", 4),))
 MESH = encode_mesh(AXES, (0, 1, 2, 3))
-SPEC = split(2, 0, ["x"])
+SPEC = sharded(2, 0, ["x"])
 PLACEMENT = kernel_pb2.ArrayPlacement(
     type=encode_array_type(TYPE),
     spec=encode_spec(SPEC),

@@ -8,7 +8,7 @@ from shardcall_server.authoring.check import Report, check
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.blocks import fit, mask_from, partition_spec
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, split
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, sharded
 from shardcall_server.kernels.parameters import boolean, integer, number, text
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.signature import (
@@ -49,6 +49,6 @@ __all__ = [
     "partition_spec",
     "replicated",
     "required",
-    "split",
+    "sharded",
     "text",
 ]

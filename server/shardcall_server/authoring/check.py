@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardcall_server.authoring.runner import Call, Runner, call, use_virtual_devices
+from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel
-from shardcall_server.kernels.layout import Spec, format_spec, replicated, split
+from shardcall_server.kernels.layout import Spec, format_spec, replicated, sharded
 from shardcall_server.kernels.reproducibility import differing_bits
 from shardcall_server.kernels.signature import ParameterValue
 
@@ -80,24 +80,24 @@ def check(
     first: list[tuple[np.ndarray, ...]] = []
     served = {strategy.name: 0 for strategy in kernel.strategies}
     for mesh, (in_specs, out_specs) in _layouts(operands, expected, meshes):
-        auto = call(kernel, *operands, mesh=mesh, in_specs=in_specs, out_specs=out_specs, parameters=parameters)
-        able = [wanted for name in served if _serves(wanted := replace(auto, strategy=name))]
+        auto = kernel_case(kernel, *operands, mesh=mesh, in_specs=in_specs, out_specs=out_specs, parameters=parameters)
+        able = [case for name in served if _serves(case := replace(auto, strategy=name))]
         assert _serves(auto) == bool(able), f"{len(able)} strategies serve {_describe(auto)}, unlike 'auto'"
         refused += not able
-        for wanted in able:
-            served[wanted.strategy] += 1
-            results = _compare(runner, wanted, operands, expected, rtol, atol)
+        for case in able:
+            served[case.strategy] += 1
+            results = _compare(runner, case, operands, expected, rtol, atol)
             cases += len(expected)
-            if kernel.is_reproducible(wanted.resolve().problem):
+            if kernel.is_reproducible(case.resolve().problem):
                 first = first or results
-                _check_bits(wanted, results, first)
+                _check_bits(case, results, first)
     assert cases, f"no strategy of {kernel.name} serves any of these layouts"
     return Report(kernel.name, cases, served, refused)
 
 
-def _serves(wanted: Call) -> bool:
+def _serves(case: KernelCase) -> bool:
     try:
-        wanted.resolve()
+        case.resolve()
     except CallError as error:
         if error.reason != Reason.STRATEGY_UNSUPPORTED:
             raise
@@ -126,14 +126,14 @@ def _specs(ndim: int, names: tuple[str, ...]) -> Iterator[Spec]:
     yield replicated(ndim)
     for axis in range(ndim):
         for over in dict.fromkeys([names, *((name,) for name in names)]):
-            yield split(ndim, axis, over)
+            yield sharded(ndim, axis, over)
     if 1 < len(names) <= ndim:
         yield tuple((name,) for name in names) + ((),) * (ndim - len(names))
 
 
 def _compare(
     runner: Runner,
-    wanted: Call,
+    case: KernelCase,
     operands: Sequence[np.ndarray | None],
     expected: tuple[np.ndarray, ...],
     rtol: float,
@@ -142,10 +142,10 @@ def _compare(
     """Compares the results with the definition's; returns them, for each padding."""
     made = []
     for padding in _PADDINGS:
-        results = runner.run(wanted, operands, padding)
+        results = runner.run(case, operands, padding)
         made.append(results)
         for i, (result, reference) in enumerate(zip(results, expected, strict=True)):
-            where = f"result {i} of {_describe(wanted)}, padding of {padding:g},"
+            where = f"result {i} of {_describe(case)}, padding of {padding:g},"
             assert result.shape == reference.shape, f"{where} has shape {result.shape}, not {reference.shape}"
             assert result.dtype == reference.dtype, f"{where} is {result.dtype.name}, not {reference.dtype.name}"
             close = np.isclose(result, reference, rtol, atol, equal_nan=True) if result.size else np.ones(0, bool)
@@ -159,18 +159,18 @@ def _compare(
 
 
 def _check_bits(
-    wanted: Call, results: Sequence[tuple[np.ndarray, ...]], first: Sequence[tuple[np.ndarray, ...]]
+    case: KernelCase, results: Sequence[tuple[np.ndarray, ...]], first: Sequence[tuple[np.ndarray, ...]]
 ) -> None:
     for made in results:
         for i, (result, one) in enumerate(zip(made, first[0], strict=True)):
             count = differing_bits(result, one)
             assert not count, (
-                f"result {i} of {_describe(wanted)} has other bits than the first in {count} elements, and "
-                f"{wanted.kernel.name} promises the same bits on every mesh; see Kernel.reproducibility"
+                f"result {i} of {_describe(case)} has other bits than the first in {count} elements, and "
+                f"{case.kernel.name} promises the same bits on every mesh; see Kernel.reproducibility"
             )
 
 
-def _describe(wanted: Call) -> str:
-    specs = ", ".join("open" if s is None else format_spec(s) for s in (*wanted.in_specs, *wanted.out_specs))
-    mesh = ", ".join(f"{name}={size}" for name, size in wanted.mesh)
-    return f"{wanted.kernel.name} by {wanted.strategy!r} on mesh ({mesh}), specs {specs}"
+def _describe(case: KernelCase) -> str:
+    specs = ", ".join("open" if s is None else format_spec(s) for s in (*case.in_specs, *case.out_specs))
+    mesh = ", ".join(f"{name}={size}" for name, size in case.mesh)
+    return f"{case.kernel.name} by {case.strategy!r} on mesh ({mesh}), specs {specs}"

@@ -26,14 +26,14 @@ def use_virtual_devices() -> None:
     Raises:
         RuntimeError: JAX has started with fewer devices or without those flags.
     """
-    flags, given = worker_environment({}, "cpu")["XLA_FLAGS"], os.environ.get("XLA_FLAGS", "")
-    if flags not in given:
+    flags, environment_flags = worker_environment({}, "cpu")["XLA_FLAGS"], os.environ.get("XLA_FLAGS", "")
+    if flags not in environment_flags:
         if _jax_has_started():
             raise RuntimeError(
                 "JAX has started in this process without the flags of a worker, with which kernels are compiled "
                 f"otherwise; let nothing use JAX before kernels are checked, or set XLA_FLAGS={flags!r}"
             )
-        os.environ["XLA_FLAGS"] = f"{flags} {given}".strip()
+        os.environ["XLA_FLAGS"] = f"{flags} {environment_flags}".strip()
     jax.config.update("jax_enable_x64", True)
     try:
         jax.config.update("jax_platforms", "cpu")
@@ -58,7 +58,7 @@ def _jax_has_started() -> bool:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCase:
     """A call but for its values; equal calls share a compiled program."""
 
     kernel: Kernel
@@ -83,7 +83,7 @@ class Call:
         return resolve(self.kernel, request, range(DEVICES))
 
 
-def call(
+def kernel_case(
     kernel: Kernel,
     *operands: ArrayType | np.ndarray | None,
     mesh: Mapping[str, int],
@@ -91,44 +91,46 @@ def call(
     out_specs: Sequence[Spec | None] = (),
     strategy: str = AUTO,
     parameters: Mapping[str, ParameterValue] = {},
-) -> Call:
+) -> KernelCase:
     """A call of operands, or of their types."""
     types = tuple(ArrayType(o.shape, o.dtype) if isinstance(o, np.ndarray | np.generic) else o for o in operands)
     specs = tuple(in_specs), tuple(out_specs)
-    return Call(kernel, types, tuple(mesh.items()), *specs, strategy, tuple(sorted(parameters.items())))
+    return KernelCase(kernel, types, tuple(mesh.items()), *specs, strategy, tuple(sorted(parameters.items())))
 
 
 @dataclass
 class Runner:
     """Runs calls, compiling each once."""
 
-    programs: dict[Call, Program] = field(default_factory=dict)
+    programs: dict[KernelCase, Program] = field(default_factory=dict)
     copier: ParallelCopier = field(default_factory=ParallelCopier)
 
-    def program(self, wanted: Call) -> Program:
+    def program(self, case: KernelCase) -> Program:
         """The compiled program of a call."""
-        if wanted not in self.programs:
+        if case not in self.programs:
             own: BaseException | None = None
             try:
-                self.programs[wanted] = compile_program(wanted.resolve())
+                self.programs[case] = compile_program(case.resolve())
             except BuildError as error:
                 own = error.__cause__
             if own is not None:  # its author looks for the line that raised
                 raise own
-        return self.programs[wanted]
+        return self.programs[case]
 
-    def run(self, wanted: Call, operands: Sequence[np.ndarray | None], padding: float = 0) -> tuple[np.ndarray, ...]:
+    def run(
+        self, case: KernelCase, operands: Sequence[np.ndarray | None], padding: float = 0
+    ) -> tuple[np.ndarray, ...]:
         """The results of a call.
 
         Args:
-            wanted: the call.
+            case: the call.
             operands: of the types that the call has.
             padding: what the operands' padding holds; results of other calls leave anything there.
 
         Raises:
             CallError: the call is refused for its operands' values.
         """
-        program = self.program(wanted)
+        program = self.program(case)
         arrays = [
             place(_padded(operand, placement.padded, padding), placement, self.copier, may_alias=True)
             for operand, placement in zip(operands, program.operands, strict=False)

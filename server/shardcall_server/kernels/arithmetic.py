@@ -20,14 +20,14 @@ _LN_2, _LOG10_2 = float(np.log(2)), float(np.log10(2))
 
 def floor(x: jax.Array) -> jax.Array:
     """`numpy.floor` of floating-point numbers; XLA:CPU has 0 for negative subnormal ones."""
-    whole = jnp.floor(x)
-    return jnp.where((whole == 0) & is_negative(x), -jnp.ones_like(x), whole)
+    integral = jnp.floor(x)
+    return jnp.where((integral == 0) & is_negative(x), -jnp.ones_like(x), integral)
 
 
 def ceil(x: jax.Array) -> jax.Array:
     """`numpy.ceil` of floating-point numbers."""
-    whole = jnp.ceil(x)
-    return jnp.where((whole == 0) & is_positive(x), jnp.ones_like(x), whole)
+    integral = jnp.ceil(x)
+    return jnp.where((integral == 0) & is_positive(x), jnp.ones_like(x), integral)
 
 
 def sqrt(x: jax.Array) -> jax.Array:
@@ -108,18 +108,18 @@ def floor_divide(x: jax.Array, y: jax.Array) -> jax.Array:
     left = lax.rem(x, y)
     quotient = divide(x - left, y)
     quotient = jnp.where((left != 0) & ((y < 0) != (left < 0)), quotient - 1, quotient)
-    whole = jnp.floor(quotient)
-    whole = jnp.where(quotient - whole > 0.5, whole + 1, whole)
-    whole = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), divide(x, y)), whole)
-    return jnp.where(y == 0, divide(x, y), whole)
+    integral = jnp.floor(quotient)
+    integral = jnp.where(quotient - integral > 0.5, integral + 1, integral)
+    integral = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(x), divide(x, y)), integral)
+    return jnp.where(y == 0, divide(x, y), integral)
 
 
 def reciprocal(x: jax.Array) -> jax.Array:
     """`numpy.reciprocal`: of integers 1 / x towards zero; of 0, where NumPy gives what the machine does, 0."""
     if not _is_integer(x):
         return 1 / x
-    whole = x == 1 if x.dtype.kind == "u" else (x == 1) | (x == -1)
-    return jnp.where(whole, x, jnp.zeros_like(x))
+    integral = x == 1 if x.dtype.kind == "u" else (x == 1) | (x == -1)
+    return jnp.where(integral, x, jnp.zeros_like(x))
 
 
 def power(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -142,9 +142,9 @@ def power(x: jax.Array, y: jax.Array) -> jax.Array:
 
 def exp2(x: jax.Array) -> jax.Array:
     """`numpy.exp2`, exact for integers; ``exp(x * ln 2)`` alone errs by up to |x| roundings."""
-    whole = jnp.where(jnp.isfinite(x), jnp.rint(x), jnp.zeros_like(x))
-    whole = jnp.clip(whole, -2000, 2000)
-    return jnp.ldexp(jnp.exp((x - whole) * _LN_2), whole.astype(np.int32))
+    integral = jnp.where(jnp.isfinite(x), jnp.rint(x), jnp.zeros_like(x))
+    integral = jnp.clip(integral, -2000, 2000)
+    return jnp.ldexp(jnp.exp((x - integral) * _LN_2), integral.astype(np.int32))
 
 
 def sign(x: jax.Array) -> jax.Array:

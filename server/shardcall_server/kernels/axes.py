@@ -47,12 +47,12 @@ def axes(parameters: ParameterValues, name: str, ndim: int) -> tuple[int, ...]:
     value = parameters[name]
     if value is None:
         return tuple(range(ndim))
-    given = value if isinstance(value, tuple) else (integer(parameters, name),)
-    result = tuple(axis(name, item, ndim) for item in given)
+    values = value if isinstance(value, tuple) else (integer(parameters, name),)
+    result = tuple(axis(name, item, ndim) for item in values)
     if len(set(result)) < len(result):
         raise CallError(
             Reason.INVALID_PARAMETER,
-            f"{name}={shorten(str(given))} names an axis of x twice; name each once",
+            f"{name}={shorten(str(values))} names an axis of x twice; name each once",
             field=name,
         )
     return result

@@ -59,10 +59,10 @@ def moved(
         return lax.complex(*(moved(move, *of_part, mesh=mesh, specs=specs) for of_part in parts))
     first, *others = map(as_integers, arrays)
     # Where they are told to lie, the compiler sends the integers, not what is bitcast before or afterwards.
-    return from_integers(_placed(move(_placed(first, mesh, specs[0]), *others), mesh, specs[1]), dtype)
+    return from_integers(_with_sharding(move(_with_sharding(first, mesh, specs[0]), *others), mesh, specs[1]), dtype)
 
 
-def _placed(array: jax.Array, mesh: jax.sharding.Mesh | None, spec: Spec | None) -> jax.Array:
+def _with_sharding(array: jax.Array, mesh: jax.sharding.Mesh | None, spec: Spec | None) -> jax.Array:
     if mesh is None or spec is None:
         return array
     constrained: jax.Array = lax.with_sharding_constraint(array, NamedSharding(mesh, partition_spec(spec)))

@@ -56,10 +56,10 @@ def ppermute(
     `lax.ppermute` itself counts them in the mesh's order, whatever that of the names (jax 0.10.1; `lax.axis_index`
     and the other collectives keep to the names').
     """
-    in_order = [name for name in mesh.names if name in axis_names]
-    places = np.arange(mesh.size(in_order)).reshape([mesh.size([name]) for name in in_order])
-    place = places.transpose([in_order.index(name) for name in axis_names]).ravel().tolist()
-    permuted: jax.Array = lax.ppermute(array, tuple(in_order), [(place[s], place[t]) for s, t in pairs])
+    by_mesh = [name for name in mesh.names if name in axis_names]
+    indices = np.arange(mesh.size(by_mesh)).reshape([mesh.size([name]) for name in by_mesh])
+    index = indices.transpose([by_mesh.index(name) for name in axis_names]).ravel().tolist()
+    permuted: jax.Array = lax.ppermute(array, tuple(by_mesh), [(index[s], index[t]) for s, t in pairs])
     return permuted
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardcall_server.kernels.kernel import Problem, required
-from shardcall_server.kernels.layout import MeshAxes, Spec, format_spec, split
+from shardcall_server.kernels.layout import MeshAxes, Spec, format_spec, sharded
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Layout:
 
     def padded(self, rows: int, contracting: int, columns: int, mesh: MeshAxes) -> tuple[int, int, int]:
         """The least sizes [M, K, N] that every operand's and the result's specs divide."""
-        splits = (
+        axes = (
             (rows, self.lhs[0], self.result[0]),
             (contracting, self.lhs[1], self.rhs[0]),
             (columns, self.rhs[1], self.result[1]),
         )
-        m, k, n = (-(-size // (d := max(map(mesh.size, names)))) * d for size, *names in splits)
+        m, k, n = (-(-size // (d := max(map(mesh.size, names)))) * d for size, *names in axes)
         return m, k, n
 
 
@@ -71,8 +71,8 @@ def layouts(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> tu
     axis_name = problem.parameters.axis_name
     if _unlike(lhs, rhs, axis_name):
         return ()
-    found = _gathering(lhs, rhs, axis_name) if gather else _scattering(lhs, rhs, axis_name)
-    return tuple(layout for layout in found if not set(layout.result[0]) & set(layout.result[1]))
+    candidates = _gathered_layouts(lhs, rhs, axis_name) if gather else _scattered_layouts(lhs, rhs, axis_name)
+    return tuple(layout for layout in candidates if not set(layout.result[0]) & set(layout.result[1]))
 
 
 def misfit(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> str | None:
@@ -80,20 +80,20 @@ def misfit(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> str
     lhs, rhs = map(required, problem.in_specs)
     axis_name, wanted = problem.parameters.axis_name, problem.out_specs[0]
     served = layouts(problem, gather=gather)
-    given = f"given are lhs {format_spec(lhs)}, rhs {format_spec(rhs)}"
+    specs = f"the specs are lhs {format_spec(lhs)} and rhs {format_spec(rhs)}"
     if served:
         if wanted is None or any(layout.result == wanted for layout in served):
             return None
         made = " or ".join(format_spec(layout.result) for layout in served)
-        return f"{given} and the result {format_spec(wanted)}, and it makes {made} of these operands"
+        return f"{specs} and the result {format_spec(wanted)}, and it makes {made} of these operands"
     return (
-        f"{given}; {_reason(lhs, rhs, axis_name, gather=gather)}, and it serves {served_by(axis_name, gather=gather)}"
+        f"{specs}; {_reason(lhs, rhs, axis_name, gather=gather)}, and it serves {served_by(axis_name, gather=gather)}"
     )
 
 
 def served_by(axis_name: str, *, gather: bool) -> str:
     """The layouts served, as a caller writes them."""
-    first, second = format_spec(split(2, 0, (axis_name,))), format_spec(split(2, 1, (axis_name,)))
+    first, second = format_spec(sharded(2, 0, (axis_name,))), format_spec(sharded(2, 1, (axis_name,)))
     if not gather:
         return f"lhs {second} with rhs {first}"
     return f"lhs {first} with any rhs, lhs {second} with rhs P() or {second}, lhs P() with rhs {first} or {second}"
@@ -107,10 +107,10 @@ def _reason(lhs: Spec, rhs: Spec, axis_name: str, *, gather: bool) -> str:
         return f"the contracting axis must be split alike in both, but for {axis_name!r}"
     if gather == sums:
         return f"{axis_name!r} splits the contracting axis of {'both' if sums else 'at most one'}"
-    found = list(_gathering(lhs, rhs, axis_name) if gather else _scattering(lhs, rhs, axis_name))
-    if not found:
+    candidates = list(_gathered_layouts(lhs, rhs, axis_name) if gather else _scattered_layouts(lhs, rhs, axis_name))
+    if not candidates:
         return f"{axis_name!r} must be the last mesh axis of those that split the axis to be gathered"
-    shared = sorted(set(found[0].result[0]) & set(found[0].result[1]))
+    shared = sorted(set(candidates[0].result[0]) & set(candidates[0].result[1]))
     return f"rows and columns of the result would both be split over {shared[0]!r}"
 
 
@@ -119,7 +119,7 @@ def _unlike(lhs: Spec, rhs: Spec, axis_name: str) -> bool:
     return lhs[1] != rhs[0] if sums else without(lhs[1], axis_name) != without(rhs[0], axis_name)
 
 
-def _gathering(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]:
+def _gathered_layouts(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]:
     summed = without(lhs[1], axis_name)
     if axis_name in lhs[1] and axis_name in rhs[0]:
         return
@@ -134,7 +134,7 @@ def _gathering(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]:
             yield Layout(axis_name, lhs, rhs, (rows, columns), travels, axis, summed)
 
 
-def _scattering(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]:
+def _scattered_layouts(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]:
     if axis_name not in lhs[1] or axis_name not in rhs[0]:
         return
     summed = without(lhs[1], axis_name)

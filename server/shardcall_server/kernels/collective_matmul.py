@@ -104,12 +104,12 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
             "ring",
             "The blocks of that operand go round and every device multiplies each as it comes. Serves what "
             "all_gather does, and never holds the operand whole.",
-            partial(bodies.ring_of_blocks, both_ways=False),
+            partial(bodies.ring_of_blocks, bidirectional=False),
         ),
         _strategy(
             "bidirectional_ring",
             "As ring, with one half of each block sent each way. Serves what all_gather does.",
-            partial(bodies.ring_of_blocks, both_ways=True),
+            partial(bodies.ring_of_blocks, bidirectional=True),
         ),
         _strategy(
             "psum_scatter",
@@ -121,12 +121,12 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
             "psum_scatter_ring",
             "As psum_scatter, but the sums go round and every device adds its part just in time. Serves what "
             "psum_scatter does, and never holds the sums whole.",
-            partial(bodies.ring_of_sums, both_ways=False),
+            partial(bodies.ring_of_sums, bidirectional=False),
         ),
         _strategy(
             "psum_scatter_bidirectional_ring",
             "As psum_scatter_ring, with one half of each sum sent each way. Serves what psum_scatter does.",
-            partial(bodies.ring_of_sums, both_ways=True),
+            partial(bodies.ring_of_sums, bidirectional=True),
         ),
     )
 

@@ -64,7 +64,7 @@ def all_gather(lhs: jax.Array, rhs: jax.Array, product: Product) -> jax.Array:
     return product.finish(product.multiply(element_types.from_bits(gathered, travelling.dtype), still))
 
 
-def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, both_ways: bool) -> jax.Array:
+def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirectional: bool) -> jax.Array:
     """Passes the blocks of an operand on and multiplies each as it comes.
 
     A product along an axis that is not summed over is a block of the result; along the contracting axis it is a part
@@ -73,8 +73,8 @@ def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, both_way
     layout, ring = product.layout, product.ring
     travelling, still = _roles(lhs, rhs, layout)
     axis, block = layout.axis, travelling.shape[layout.axis]
-    cut = pieces(block, both_ways=both_ways)
-    whole = not layout.contracting and not layout.summed  # then a product needs no more summing when it is written
+    cut = pieces(block, bidirectional=bidirectional)
+    is_complete = not layout.contracting and not layout.summed  # a product is final when it is written
 
     def add(i: int | jax.Array, state: State) -> jax.Array:
         *arrived, total = state
@@ -84,7 +84,7 @@ def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, both_way
             parts = [rows(still, start, piece.size, 1 - axis) for start, piece in zip(starts, cut, strict=True)]
             return total + product.multiply(joined, jnp.concatenate(parts, 1 - axis))
         made = product.multiply(joined, still)
-        made = product.finish(made) if whole else made
+        made = product.finish(made) if is_complete else made
         for start, piece in zip(starts, cut, strict=True):
             part = rows(made, piece.offset, piece.size, axis)
             total = lax.dynamic_update_slice_in_dim(total, part, start, axis)
@@ -97,11 +97,11 @@ def ring_of_blocks(lhs: jax.Array, rhs: jax.Array, product: Product, *, both_way
     shape = [lhs.shape[0], rhs.shape[1]]
     if not layout.contracting:
         shape[axis] *= ring.devices
-    empty = jnp.zeros(shape, product.dtype if whole else products.sum_type(product.dtype))
+    empty = jnp.zeros(shape, product.dtype if is_complete else products.sum_type(product.dtype))
     own = [rows(travelling, piece.offset, piece.size, axis) for piece in cut]
     start = *own, element_types.as_bits(empty)
     total = add(ring.devices - 1, ring.steps(step, start, looped=layout.contracting))
-    return total if whole else product.finish(total)
+    return total if is_complete else product.finish(total)
 
 
 def psum_scatter(lhs: jax.Array, rhs: jax.Array, product: Product) -> jax.Array:
@@ -112,11 +112,11 @@ def psum_scatter(lhs: jax.Array, rhs: jax.Array, product: Product) -> jax.Array:
     return product.finish(_rows_first(scattered, layout.axis))
 
 
-def ring_of_sums(lhs: jax.Array, rhs: jax.Array, product: Product, *, both_ways: bool) -> jax.Array:
+def ring_of_sums(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirectional: bool) -> jax.Array:
     """Passes the sums on; every device adds its own part just in time."""
     ring, axis = product.ring, product.layout.axis
     block = (lhs, rhs)[axis].shape[axis] // ring.devices
-    cut = pieces(block, both_ways=both_ways)
+    cut = pieces(block, bidirectional=bidirectional)
 
     def own_parts(i: int | jax.Array) -> Sequence[jax.Array]:
         # A sum that is here in step i goes D - 1 - i places further, and ends with the device whose block it is of.

@@ -17,19 +17,19 @@ from shardcall_server.kernels.ordering import are_ordered, is_nonzero, order_key
 _Comparison = Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def _compare(x: jax.Array, y: jax.Array, strict: _Comparison, whole: _Comparison) -> jax.Array:
-    """Compares by order: ``strict`` decides where real parts differ, ``whole`` where they do not."""
+def _compare(x: jax.Array, y: jax.Array, strict: _Comparison, comparison: _Comparison) -> jax.Array:
+    """Compares by order: ``strict`` decides where real parts differ, ``comparison`` where they do not."""
     if x.dtype.kind == "c":
         (real, imaginary), (other_real, other_imaginary) = _parts(x), _parts(y)
         above = _by_keys(real, other_real, strict) & are_ordered(imaginary, other_imaginary)
-        return above | (_by_keys(real, other_real, lax.eq) & _by_keys(imaginary, other_imaginary, whole))
+        return above | (_by_keys(real, other_real, lax.eq) & _by_keys(imaginary, other_imaginary, comparison))
     if x.dtype.kind == y.dtype.kind:
-        return _by_keys(x, y, whole)
+        return _by_keys(x, y, comparison)
     # int64 and uint64: what is negative is below all of the other's; by then both are of one type.
     negative = (x < 0) if x.dtype.kind == "i" else (y < 0)
     lower, upper = (-1, 0) if x.dtype.kind == "i" else (0, -1)
-    by_sign = whole(jnp.full_like(negative, lower, jnp.int8), jnp.full_like(negative, upper, jnp.int8))
-    return jnp.where(negative, by_sign, whole(x.astype(jnp.uint64), y.astype(jnp.uint64)))
+    by_sign = comparison(jnp.full_like(negative, lower, jnp.int8), jnp.full_like(negative, upper, jnp.int8))
+    return jnp.where(negative, by_sign, comparison(x.astype(jnp.uint64), y.astype(jnp.uint64)))
 
 
 def _by_keys(x: jax.Array, y: jax.Array, comparison: _Comparison) -> jax.Array:

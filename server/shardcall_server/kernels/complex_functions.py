@@ -123,14 +123,14 @@ def reciprocal(x: jax.Array) -> jax.Array:
 def power(x: jax.Array, y: jax.Array) -> jax.Array:
     """`numpy.power`: whole powers below 100 by multiplication."""
     exponent, imaginary = _parts(y)
-    whole = (imaginary == 0) & (jnp.abs(exponent) < 100) & (jnp.trunc(exponent) == exponent)
-    result = jnp.where(whole, _whole_power(x, jnp.where(whole, exponent, 1)), lax.pow(x, y))
+    is_integral = (imaginary == 0) & (jnp.abs(exponent) < 100) & (jnp.trunc(exponent) == exponent)
+    result = jnp.where(is_integral, _integer_power(x, jnp.where(is_integral, exponent, 1)), lax.pow(x, y))
     undefined = jnp.full_like(x, complex(np.nan, np.nan))
     of_zero = jnp.where(exponent > 0, jnp.zeros_like(x), undefined)
     return jnp.where(y == 0, jnp.ones_like(x), jnp.where(is_nonzero(x), result, of_zero))
 
 
-def _whole_power(x: jax.Array, exponent: jax.Array) -> jax.Array:
+def _integer_power(x: jax.Array, exponent: jax.Array) -> jax.Array:
     count, one = jnp.abs(exponent).astype(np.int32), jnp.ones_like(x)
     result, factor = one, x
     # Written out: one pass over memory, where a loop makes one for each bit.

@@ -102,7 +102,7 @@ ContractionOf = Callable[[Problem], Contraction]
 
 
 @dataclass(frozen=True)
-class Meeting:
+class ContractionSharding:
     """How the axes that a contraction labels are split.
 
     Attributes:
@@ -114,9 +114,9 @@ class Meeting:
     specs: tuple[Spec, ...]
 
     @staticmethod
-    def of(problem: Problem, contraction: Contraction) -> Meeting:
+    def of(problem: Problem, contraction: Contraction) -> ContractionSharding:
         """That of a problem."""
-        return Meeting(contraction, tuple(spec for spec in problem.in_specs if spec is not None))
+        return ContractionSharding(contraction, tuple(spec for spec in problem.in_specs if spec is not None))
 
     def axes(self, label: str) -> list[tuple[str, tuple[str, ...]]]:
         """The axes of a label: what each is called, and the mesh axes it is split over."""
@@ -129,19 +129,19 @@ class Meeting:
             if other == label
         ]
 
-    def split(self, label: str) -> tuple[str, ...]:
+    def mesh_axes(self, label: str) -> tuple[str, ...]:
         """The mesh axes that a label's first axis is split over."""
         return self.axes(label)[0][1]
 
     @property
     def summed_over(self) -> tuple[str, ...]:
         """The mesh axes over which partial sums are to be completed."""
-        return tuple(name for label in self.contraction.summed for name in self.split(label))
+        return tuple(name for label in self.contraction.summed for name in self.mesh_axes(label))
 
     @property
     def result_spec(self) -> Spec:
         """The result's spec where every device keeps what it computes of its blocks."""
-        return tuple(self.split(label) for label in self.contraction.result)
+        return tuple(self.mesh_axes(label) for label in self.contraction.result)
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -157,14 +157,14 @@ class Meeting:
         for label in dict.fromkeys(label for axes in self.contraction.labels for label in axes):
             if label == STRETCHED or label in gathered:
                 continue
-            (first, split), *others = self.axes(label)
+            (first, mesh_axes), *others = self.axes(label)
             for other, names in others:
-                if names != split:
+                if names != mesh_axes:
                     return (
-                        f"{first} is split over {over(split)} and {other} over {over(names)}, "
+                        f"{first} is split over {over(mesh_axes)} and {other} over {over(names)}, "
                         "and it serves axes that meet split alike"
                     )
-            for name in split:
+            for name in mesh_axes:
                 if name in seen:
                     return f"{seen[name]} and {first} are both split over {name!r}, and it serves different mesh axes"
                 seen[name] = first

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardcall_server.kernels import gathered_products, partial_sums, products
-from shardcall_server.kernels.contraction import STRETCHED, Contraction, Meeting
+from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionSharding
 from shardcall_server.kernels.kernel import Kernel, Problem
 from shardcall_server.kernels.layout import MeshAxes, Spec, Specs
 from shardcall_server.kernels.signature import ParametersT
@@ -38,7 +38,7 @@ class ContractionKernel(Kernel[ParametersT]):
     def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
         """``psum_scatter`` or ``psum`` where they serve, else ``all_gather``, else ``gspmd``."""
         contraction = self.contraction_of(problem)
-        meeting = Meeting.of(problem, contraction)
+        sharding = ContractionSharding.of(problem, contraction)
         strategies = {strategy.name: strategy for strategy in self.strategies}
 
         def refusal(name: str) -> str | None:
@@ -46,19 +46,19 @@ class ContractionKernel(Kernel[ParametersT]):
 
         for name, collective in (("psum_scatter", "reduce-scatter"), ("psum", "all-reduce")):
             if not refusal(name):
-                return name, partial_sums.completed(meeting.summed_over, collective)
+                return name, partial_sums.completed(sharding.summed_over, collective)
         if not refusal("all_gather"):
             return "all_gather", "every device gathers what its block of the result needs, so there are no partial sums"
-        if not any(names for label in contraction.summed for _, names in meeting.axes(label)):
+        if not any(names for label in contraction.summed for _, names in sharding.axes(label)):
             return "gspmd", "no axis that is summed over is split, so there are no partial sums"
         return "gspmd", f"the compiler completes the partial sums; psum cannot: {refusal('psum')}"
 
 
 def default_specs(
     contraction: Contraction,
-    given: Sequence[Spec | None],
+    in_specs: Sequence[Spec | None],
     mesh: MeshAxes,
-    unsaid: Sequence[Mapping[str, tuple[str, ...]]],
+    defaults: Sequence[Mapping[str, tuple[str, ...]]],
 ) -> tuple[Spec, ...]:
     """Fills in the specs that a caller left unset.
 
@@ -67,34 +67,34 @@ def default_specs(
 
     Args:
         contraction: what is computed.
-        given: one per operand.
+        in_specs: one per operand, None where unset.
         mesh: the mesh's axes.
-        unsaid: how each operand's labels are split where no spec is set.
+        defaults: for each operand, the mesh axes of its labels, used where no spec is set.
     """
-    if all(spec is None for spec in given):
+    if all(spec is None for spec in in_specs):
         return tuple(
-            tuple(() if label == STRETCHED else split.get(label, ()) for label in labels)
-            for labels, split in zip(contraction.labels, unsaid, strict=True)
+            tuple(() if label == STRETCHED else mesh_axes.get(label, ()) for label in labels)
+            for labels, mesh_axes in zip(contraction.labels, defaults, strict=True)
         )
-    said = {
+    assigned = {
         label: names
-        for labels, spec in zip(contraction.labels, given, strict=True)
+        for labels, spec in zip(contraction.labels, in_specs, strict=True)
         for label, names in zip(labels, spec or (), strict=False)
         if label != STRETCHED
     }
-    free = [name for name in mesh.names if not any(name in names for spec in given for names in spec or ())]
+    free = [name for name in mesh.names if not any(name in names for spec in in_specs for names in spec or ())]
     return tuple(
-        _beside(labels, said, free[:1], contraction) if spec is None else spec
-        for labels, spec in zip(contraction.labels, given, strict=True)
+        _beside(labels, assigned, free[:1], contraction) if spec is None else spec
+        for labels, spec in zip(contraction.labels, in_specs, strict=True)
     )
 
 
 def _beside(
-    labels: Sequence[str], said: Mapping[str, tuple[str, ...]], free: Sequence[str], contraction: Contraction
+    labels: Sequence[str], assigned: Mapping[str, tuple[str, ...]], free: Sequence[str], contraction: Contraction
 ) -> Spec:
-    own = [label for label in labels if label in contraction.result and label not in said]
+    own = [label for label in labels if label in contraction.result and label not in assigned]
     spec: list[tuple[str, ...]] = []
     for label in labels:
-        names = tuple(free) if own[:1] == [label] else said.get(label, ())
+        names = tuple(free) if own[:1] == [label] else assigned.get(label, ())
         spec.append(() if any({*names} & {*others} for others in spec) else names)
     return tuple(spec)

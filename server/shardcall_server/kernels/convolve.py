@@ -15,7 +15,7 @@ from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.blocks import fit, index_type, pad_axis, partition_spec, rows
-from shardcall_server.kernels.exchange import Exchange, SplitAxis
+from shardcall_server.kernels.exchange import Exchange, ShardedAxis
 from shardcall_server.kernels.kernel import Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import (
     ArrayType,
@@ -123,7 +123,7 @@ def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Wi
     return element_types.narrow(sums, dtype)
 
 
-def _whole(x: jax.Array, v: jax.Array, window: Window, dtype: np.dtype) -> jax.Array:
+def _unsharded(x: jax.Array, v: jax.Array, window: Window, dtype: np.dtype) -> jax.Array:
     """All rows of the result; ``x`` holds all of its rows along the axis."""
     before, after = window.length - 1 - window.start, window.start + window.count - window.rows
     return windowed(pad_axis(x, window.axis, before, after), v, window.start, window, dtype)
@@ -135,7 +135,7 @@ def _gspmd(problem: Problem[ConvolveParameters], mesh: jax.sharding.Mesh) -> Pro
 
     def program(x: jax.Array, v: jax.Array) -> tuple[jax.Array]:
         x = rows(x, 0, window.rows, window.axis)
-        convolution = _whole(x, fit(v, (window.length,)), window, result.dtype)
+        convolution = _unsharded(x, fit(v, (window.length,)), window, result.dtype)
         return (fit(convolution, problem.padded_result()),)
 
     return program
@@ -152,7 +152,7 @@ class Halo:
         block: rows of a block of the result.
     """
 
-    along: SplitAxis
+    along: ShardedAxis
     exchange: Exchange
     starts: tuple[int, ...]
     block: int
@@ -161,7 +161,7 @@ class Halo:
     def of(problem: Problem[ConvolveParameters], window: Window) -> Halo:
         """The halo of a problem whose result is split as x is."""
         x, spec, mesh = required(problem.operands[0]), required(problem.in_specs[0]), problem.mesh
-        along = SplitAxis.of(x, spec, window.axis, mesh)
+        along = ShardedAxis.of(x, spec, window.axis, mesh)
         block = block_shape(problem.results[0].shape, spec, mesh)[window.axis]
         # The first row that each device needs, as its block of x counts.
         first = [d * (block - along.block) + window.start - (window.length - 1) for d in range(along.devices)]
@@ -186,7 +186,7 @@ def _halo(problem: Problem[ConvolveParameters], mesh: jax.sharding.Mesh) -> Prog
 def _halo_block(block: jax.Array, v: jax.Array, window: Window, halo: Halo, dtype: np.dtype) -> jax.Array:
     """One device's block of the result, of its block of x and the rows beside it."""
     if halo.along.devices == 1:
-        return _whole(rows(block, 0, window.rows, window.axis), v, window, dtype)
+        return _unsharded(rows(block, 0, window.rows, window.axis), v, window, dtype)
     wider = halo.exchange(block)
     needed = rows(wider, halo.along.pick(halo.starts), halo.block + window.length - 1, window.axis)
     first = halo.along.pick([device * halo.block + window.start for device in range(halo.along.devices)])
@@ -205,12 +205,12 @@ def _halo_refusal(problem: Problem[ConvolveParameters]) -> str | None:
 
 def _mode(parameters: ParameterValues) -> str:
     """A mode by its name, or by NumPy's number of it."""
-    given = parameters["mode"]
-    if isinstance(given, int) and not isinstance(given, bool):
-        if given in range(len(NUMBERED)):
-            return NUMBERED[given]
+    value = parameters["mode"]
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value in range(len(NUMBERED)):
+            return NUMBERED[value]
         raise CallError(
-            Reason.INVALID_PARAMETER, f"mode={given}; give 0, 1 or 2, or one of {', '.join(MODES)}", field="mode"
+            Reason.INVALID_PARAMETER, f"mode={value}; give 0, 1 or 2, or one of {', '.join(MODES)}", field="mode"
         )
     mode = text(parameters, "mode")
     if mode not in MODES:

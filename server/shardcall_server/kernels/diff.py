@@ -20,7 +20,7 @@ from shardcall_server.kernels.halo import (
     differences,
     edge_rows,
     halo_block,
-    whole_block,
+    unsharded_block,
 )
 from shardcall_server.kernels.kernel import Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import (
@@ -81,7 +81,7 @@ def _gspmd(problem: Problem[DiffParameters], mesh: jax.sharding.Mesh) -> Program
     def program(*operands: jax.Array) -> tuple[jax.Array]:
         (prepend, append), x = _edges(problem, operands), operands[0]
         if g.devices == 1:
-            difference = whole_block(x, prepend, append, g, result.dtype)
+            difference = unsharded_block(x, prepend, append, g, result.dtype)
         else:
             parts = [prepend, rows(x, 0, g.along.rows, g.axis), append]
             difference = differences(parts, 0, result.shape[g.axis], g, result.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.kernels import element_types, gathered_products, partial_sums, subscripts, whole_products
+from shardcall_server.kernels import element_types, gathered_products, gspmd_products, partial_sums, subscripts
 from shardcall_server.kernels.accumulation import PREFERRED, normalised, preferred_type
 from shardcall_server.kernels.contraction import Contraction, operand_names
 from shardcall_server.kernels.contraction_kernel import ContractionKernel, default_specs
@@ -76,7 +76,7 @@ class Einsum(ContractionKernel[EinsumParameters]):
     )
     contraction_of = staticmethod(_of)
     strategies = (
-        whole_products.gspmd(_of),
+        gspmd_products.gspmd(_of),
         *map(_of_pairs, (*partial_sums.strategies(_of), gathered_products.all_gather(_of))),
     )
 
@@ -109,11 +109,11 @@ class Einsum(ContractionKernel[EinsumParameters]):
         own, else the first label of lhs over all of them.
         """
         contraction = _contraction(operands, parameters)
-        filled = default_specs(contraction, in_specs[: len(contraction.labels)], mesh, _unsaid(contraction, mesh))
+        filled = default_specs(contraction, in_specs[: len(contraction.labels)], mesh, _default_axes(contraction, mesh))
         return (*filled, *in_specs[len(filled) :])
 
 
-def _unsaid(contraction: Contraction, mesh: MeshAxes) -> list[dict[str, tuple[str, ...]]]:
+def _default_axes(contraction: Contraction, mesh: MeshAxes) -> list[dict[str, tuple[str, ...]]]:
     if len(contraction.labels) == 2:
         lhs, rhs = contraction.labels
         own = [
@@ -123,5 +123,5 @@ def _unsaid(contraction: Contraction, mesh: MeshAxes) -> list[dict[str, tuple[st
         if any(own):
             names = iter((mesh.names[:1], mesh.names[1:2]))
             return [{label: next(names)} if label else {} for label in own]
-    whole = next((label for label in contraction.labels[0] if contraction.labels[0].count(label) == 1), None)
-    return [{whole: mesh.names} if whole and axes.count(whole) == 1 else {} for axes in contraction.labels]
+    first = next((label for label in contraction.labels[0] if contraction.labels[0].count(label) == 1), None)
+    return [{first: mesh.names} if first and axes.count(first) == 1 else {} for axes in contraction.labels]

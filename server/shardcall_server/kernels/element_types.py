@@ -51,11 +51,11 @@ def common_type(names: Sequence[str], operands: Sequence[ArrayType], field: str 
     try:
         return np.result_type(*(operand.dtype for operand in operands))
     except TypeError:  # numpy.exceptions.DTypePromotionError
-        given = " and ".join(f"{name} {o.dtype.name}" for name, o in zip(names, operands, strict=True))
+        described = " and ".join(f"{name} {o.dtype.name}" for name, o in zip(names, operands, strict=True))
         one = "one to the type of the other, or both" if len(names) == 2 else "all to one of these types, or"
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"{given} have no common element type; convert {one} to float32",
+            f"{described} have no common element type; convert {one} to float32",
             field=field or names[-1],
         ) from None
 

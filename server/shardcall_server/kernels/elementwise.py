@@ -10,10 +10,10 @@ import numpy as np
 from jax import lax
 
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.element_types import narrow, widen, working_type
-from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import (
     ArrayType,
@@ -23,17 +23,17 @@ from shardcall_server.kernels.layout import (
     Specs,
     padded_shape,
     replicated,
-    split,
+    sharded,
 )
 from shardcall_server.kernels.ordering import is_nonzero, to_double
 from shardcall_server.kernels.reproducibility import Reproducibility, all_real
 from shardcall_server.kernels.signature import ParameterValues, Signature
 from shardcall_server.kernels.ufunc_types import Loop
-from shardcall_server.kernels.ufuncs import FUNCTIONS, Function, Refusal
+from shardcall_server.kernels.ufuncs import FUNCTIONS, Refusal, Ufunc
 from shardcall_server.kernels.value_checks import any_element
 
 
-class Elementwise(Kernel[None]):
+class ElementwiseKernel(Kernel[None]):
     """A function of one, two or three operands, element by element, as NumPy's ufunc of that name.
 
     ``r[i, …] = f(x[i, …], y[i, …])`` with NumPy's broadcasting and NumPy's element types. Real arithmetic,
@@ -50,7 +50,7 @@ class Elementwise(Kernel[None]):
     Source: the NumPy reference, Universal functions.
     """
 
-    function: ClassVar[Function]
+    function: ClassVar[Ufunc]
     version = 8
     reproducibility = Reproducibility.PER_CALL
 
@@ -98,7 +98,7 @@ class Elementwise(Kernel[None]):
         if any(spec is not None for spec in in_specs):
             guide = _result_spec(shape, operands, in_specs)
         else:
-            guide = split(len(shape), 0, mesh.names)
+            guide = sharded(len(shape), 0, mesh.names)
         return tuple(
             spec if spec is not None or operand is None else _followed(operand, shape, guide)
             for operand, spec in zip(operands, in_specs, strict=True)
@@ -140,38 +140,38 @@ def _result_spec(shape: tuple[int, ...], operands: OperandTypes, in_specs: Seque
     return tuple(result)
 
 
-def _loop(function: Function, operands: OperandTypes) -> Loop:
+def _loop(function: Ufunc, operands: OperandTypes) -> Loop:
     try:
         return function.loop(*(None if operand is None else operand.dtype for operand in operands))
     except TypeError:
-        given = " and ".join(operand.dtype.name for operand in operands if operand is not None)
+        types = " and ".join(operand.dtype.name for operand in operands if operand is not None)
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"numpy.{function.name} does not take {given}, nor is there a type that it takes to which "
+            f"numpy.{function.name} does not take {types}, nor is there a type that it takes to which "
             "they convert safely; convert the operands to another type",
             field=function.operands[0].name,
         ) from None
 
 
-def _refusals(function: Function, loop: Loop) -> list[Refusal]:
+def _refusals(function: Ufunc, loop: Loop) -> list[Refusal]:
     return [refusal for refusal in function.refusals if refusal.applies(loop)]
 
 
-def _flags(function: Function, loop: Loop, problem: Problem, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
+def _flags(function: Ufunc, loop: Loop, problem: Problem, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
     """What computes a flag for each refusal that applies, of the operands that are present."""
     names = [info.name for info in function.operands]
     present = [i for i, operand in enumerate(problem.operands) if operand is not None]
 
     def flags(*arrays: jax.Array) -> list[jax.Array]:
-        found = []
+        computed = []
         for refusal in _refusals(function, loop):
             i = names.index(refusal.check.operand)
             kind, spec, array = problem.operands[i], problem.in_specs[i], arrays[present.index(i)]
             assert kind is not None
             assert spec is not None
             wide = widen(array, array.dtype)
-            found.append(any_element(refusal.refused, wide, kind.shape, mesh, spec))
-        return found
+            computed.append(any_element(refusal.refused, wide, kind.shape, mesh, spec))
+        return computed
 
     return flags
 
@@ -186,16 +186,16 @@ def _widened(array: jax.Array, dtype: np.dtype) -> jax.Array:
     return widen(to_double(widen(array, array.dtype)), dtype)
 
 
-def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
+def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     loop, (result,) = _loop(function, problem.operands), problem.results
     own = _result_spec(result.shape, problem.operands, problem.in_specs)
     out_spec = required(problem.out_specs[0])
-    gathering = Gathering.of(result.shape, own, out_spec, problem.mesh)
+    plan = AllGatherPlan.of(result.shape, own, out_spec, problem.mesh)
     # What only has to be cut is cut first: less is computed.
-    here = own if gathering.gathers else out_spec
+    here = own if plan.gathers else out_spec
     padded = padded_shape(result.shape, here, problem.mesh)
 
-    def placed(array: jax.Array, shape: Sequence[int], has: Spec, needs: Spec) -> jax.Array:
+    def resharded(array: jax.Array, shape: Sequence[int], has: Spec, needs: Spec) -> jax.Array:
         """The array of another padding, split otherwise; the compiler moves it bit for bit."""
         if has == needs:
             return fit(array, shape)
@@ -204,9 +204,9 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
     def operand(array: jax.Array, kind: ArrayType, spec: Spec, dtype: np.dtype) -> jax.Array:
         behind = len(padded) - kind.ndim
         sizes = [padded[behind + i] if n == result.shape[behind + i] else n for i, n in enumerate(kind.shape)]
-        array = placed(array, sizes, spec, _followed(kind, result.shape, here))
+        array = resharded(array, sizes, spec, _followed(kind, result.shape, here))
         wide = is_nonzero(widen(array, array.dtype)) if dtype == np.bool_ else _widened(array, dtype)
-        if function.tells_scalars and not kind.ndim:
+        if function.keeps_scalars and not kind.ndim:
             return wide
         return lax.broadcast_in_dim(wide, padded, range(behind, len(padded)))
 
@@ -219,18 +219,18 @@ def _program(function: Function, problem: Problem, mesh: jax.sharding.Mesh) -> P
             for kind, spec, dtype in zip(problem.operands, problem.in_specs, loop.operands, strict=True)
         ]
         made = narrow(function.body(*wide), result.dtype)
-        if gathering.only_gathers:
-            return (gathering.of_arrays(mesh)(made), *flags(*arrays))
-        return (placed(made, problem.padded_result(), here, out_spec), *flags(*arrays))
+        if plan.only_gathers:
+            return (plan.of_arrays(mesh)(made), *flags(*arrays))
+        return (resharded(made, problem.padded_result(), here, out_spec), *flags(*arrays))
 
     return program
 
 
-def _kernel(row: Function) -> Elementwise:
+def _kernel(row: Ufunc) -> ElementwiseKernel:
     names = ", ".join(info.name for info in row.operands)
 
-    class Named(Elementwise):
-        __doc__ = Elementwise.__doc__
+    class NamedFunction(ElementwiseKernel):
+        __doc__ = ElementwiseKernel.__doc__
         name = row.name
         summary = f"{row.name}({names}), element by element, as numpy.{row.name}."
         operands = row.operands
@@ -245,9 +245,9 @@ def _kernel(row: Function) -> Elementwise:
             ),
         )
 
-    return Named()
+    return NamedFunction()
 
 
-def elementwise() -> tuple[Elementwise, ...]:
+def elementwise() -> tuple[ElementwiseKernel, ...]:
     """One kernel for each function."""
     return tuple(map(_kernel, FUNCTIONS.values()))

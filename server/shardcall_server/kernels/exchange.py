@@ -19,14 +19,21 @@ from jax import lax
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import index_type, pad_axis, ppermute, rows, zeros
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
-from shardcall_server.kernels.routes import Boundary, Hop, Run, hops_of, order_of, runs_between
+from shardcall_server.kernels.routes import (
+    Boundary,
+    PermuteStep,
+    RowRange,
+    concatenation_of,
+    permutes_of,
+    ranges_between,
+)
 
 MAX_SELECTS = 4
 """The most rows that are put into a block's padding by a select each, which XLA fuses with what follows."""
 
 
 @dataclass(frozen=True)
-class SplitAxis:
+class ShardedAxis:
     """An axis of an array as its blocks see it.
 
     Attributes:
@@ -44,10 +51,10 @@ class SplitAxis:
     block: int
 
     @staticmethod
-    def of(array: ArrayType, spec: Spec, axis: int, mesh: MeshAxes) -> SplitAxis:
+    def of(array: ArrayType, spec: Spec, axis: int, mesh: MeshAxes) -> ShardedAxis:
         """The axis of an array split as a spec tells."""
         block = block_shape(array.shape, spec, mesh)[axis]
-        return SplitAxis(axis, spec[axis], mesh, array.shape[axis], block)
+        return ShardedAxis(axis, spec[axis], mesh, array.shape[axis], block)
 
     @property
     def devices(self) -> int:
@@ -86,14 +93,14 @@ class Exchange:
         order: the order in which the hops' rows, put one after the other, are the answer; None if there is none.
     """
 
-    along: SplitAxis
+    along: ShardedAxis
     count: int
-    hops: tuple[Hop, ...]
-    runs: tuple[tuple[Run, ...], ...]
-    order: tuple[int, ...] | None
+    permutes: tuple[PermuteStep, ...]
+    ranges: tuple[tuple[RowRange, ...], ...]
+    concatenation: tuple[int, ...] | None
 
     @staticmethod
-    def of(along: SplitAxis, windows: Sequence[tuple[int, int]], boundary: Boundary) -> Exchange:
+    def of(along: ShardedAxis, windows: Sequence[tuple[int, int]], boundary: Boundary) -> Exchange:
         """Plans an exchange.
 
         Args:
@@ -102,71 +109,75 @@ class Exchange:
             boundary: what the rows outside the array are.
         """
         count = max(max(0, stop - start) for start, stop in windows)
-        runs = tuple(tuple(runs_between(along.rows, along.block, start, stop, boundary)) for start, stop in windows)
-        hops = hops_of(runs, along.block)
-        return Exchange(along, count, hops, runs, order_of(hops, runs, windows, boundary))
+        ranges = tuple(tuple(ranges_between(along.rows, along.block, start, stop, boundary)) for start, stop in windows)
+        permutes = permutes_of(ranges, along.block)
+        return Exchange(along, count, permutes, ranges, concatenation_of(permutes, ranges, windows, boundary))
 
     @property
     def is_direct(self) -> bool:
         """Whether what one hop brings is the answer as it comes."""
-        return self.order is not None and len(self.order) == 1
+        return self.concatenation is not None and len(self.concatenation) == 1
 
     @property
     def rows_moved(self) -> int:
         """The most rows that a device sends to others."""
-        return sum(hop.length for hop in self.hops if hop.distance)
+        return sum(permute.length for permute in self.permutes if permute.distance)
 
     def __call__(self, block: jax.Array) -> jax.Array:
         """The rows that the running device needs, given its block ``[B, …]``: ``[count, …]``."""
         along, axis = self.along, self.along.axis
-        sent = [rows(block, along.pick(hop.starts), hop.length, axis) for hop in self.hops]
-        parts = [_travel(part, hop, along) for part, hop in zip(sent, self.hops, strict=True)]
-        if self.order is None:
+        sent = [rows(block, along.pick(permute.starts), permute.length, axis) for permute in self.permutes]
+        parts = [_travel(part, permute, along) for part, permute in zip(sent, self.permutes, strict=True)]
+        if self.concatenation is None:
             parts.append(zeros((*block.shape[:axis], 1, *block.shape[axis + 1 :]), block.dtype))
         else:
-            parts = [parts[i] for i in self.order]
+            parts = [parts[i] for i in self.concatenation]
         if not parts:
             return zeros((*block.shape[:axis], self.count, *block.shape[axis + 1 :]), block.dtype)
         if self.is_direct:
             return parts[0]
         joined = jnp.concatenate([element_types.as_bits(part) for part in parts], axis)
-        if self.order is None:
-            joined = jnp.take(joined, self._places(), axis=axis, mode="clip")
+        if self.concatenation is None:
+            joined = jnp.take(joined, self._received_indices(), axis=axis, mode="clip")
         return element_types.from_bits(joined, block.dtype)
 
-    def _places(self) -> jax.Array:
+    def _received_indices(self) -> jax.Array:
         # [count]: where each row is among all received, one hop after the other; the row behind them is zero.
-        received = sum(hop.length for hop in self.hops)
+        received = sum(permute.length for permute in self.permutes)
         kind = index_type(max(received, self.count) + 1)
-        slot, place = jnp.arange(self.count, dtype=kind), jnp.full(self.count, received, kind)
-        found = [[self._found(run, target) for run in runs] for target, runs in enumerate(self.runs)]
-        for of_devices in zip_longest(*found, fillvalue=(0, 0, 0, 0)):
+        slot, index = jnp.arange(self.count, dtype=kind), jnp.full(self.count, received, kind)
+        segments = [
+            [self._segment(row_range, target) for row_range in ranges] for target, ranges in enumerate(self.ranges)
+        ]
+        for of_devices in zip_longest(*segments, fillvalue=(0, 0, 0, 0)):
             start, stop, first, step = (self.along.pick(values) for values in zip(*of_devices, strict=True))
-            place = jnp.where((slot >= start) & (slot < stop), first + step * (slot - start), place).astype(kind)
-        return place
+            index = jnp.where((slot >= start) & (slot < stop), first + step * (slot - start), index).astype(kind)
+        return index
 
-    def _found(self, run: Run, target: int) -> tuple[int, int, int, int]:
+    def _segment(self, row_range: RowRange, target: int) -> tuple[int, int, int, int]:
         # A run's slots, from and to; the place of its first row among all received, and the step to the next.
-        distance = (target - run.source) % self.along.devices
-        offset = sum(hop.length for hop in self.hops if hop.distance < distance)
-        (start,) = (hop.starts[run.source] for hop in self.hops if hop.distance == distance)
-        return run.slot, run.slot + run.length, offset + run.row - start, run.step
+        distance = (target - row_range.source) % self.along.devices
+        offset = sum(permute.length for permute in self.permutes if permute.distance < distance)
+        (start,) = (permute.starts[row_range.source] for permute in self.permutes if permute.distance == distance)
+        return row_range.slot, row_range.slot + row_range.length, offset + row_range.row - start, row_range.step
 
 
-def rows_before(along: SplitAxis, count: int, boundary: Boundary) -> Exchange:
+def rows_before(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
     """The exchange of the ``count`` rows before each block."""
     starts = [device * along.block for device in range(along.devices)]
     return Exchange.of(along, [(s - count, s) if s < along.rows else (0, 0) for s in starts], boundary)
 
 
-def rows_after(along: SplitAxis, count: int, boundary: Boundary) -> Exchange:
+def rows_after(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
     """The exchange of the ``count`` rows after the last true row of each block that has one."""
     ends = [device * along.block + along.held(device) for device in range(along.devices)]
     windows = [(end, end + count) if along.held(device) else (0, 0) for device, end in enumerate(ends)]
     return Exchange.of(along, windows, boundary)
 
 
-def continued(block: jax.Array, after: jax.Array, along: SplitAxis, boundary: Boundary) -> tuple[jax.Array, jax.Array]:
+def continued(
+    block: jax.Array, after: jax.Array, along: ShardedAxis, boundary: Boundary
+) -> tuple[jax.Array, jax.Array]:
     """Makes a block and the rows after it one run of rows, with no padding between them.
 
     Args:
@@ -182,7 +193,7 @@ def continued(block: jax.Array, after: jax.Array, along: SplitAxis, boundary: Bo
     return written(filled, after, along) if boundary == "periodic" else filled, behind(after, along)
 
 
-def fill(block: jax.Array, along: SplitAxis, boundary: Boundary) -> jax.Array:
+def fill(block: jax.Array, along: ShardedAxis, boundary: Boundary) -> jax.Array:
     """Fills a block's padding as far as that takes no row of another block: with zeros, or its last row."""
     if along.is_even or boundary not in ("zero", "edge"):
         return block
@@ -192,7 +203,7 @@ def fill(block: jax.Array, along: SplitAxis, boundary: Boundary) -> jax.Array:
     return jnp.where(row < held, block, last)  # a select: padding may hold NaN
 
 
-def behind(after: jax.Array, along: SplitAxis) -> jax.Array:
+def behind(after: jax.Array, along: ShardedAxis) -> jax.Array:
     """The rows behind a block's last, padding or not, of those after its last true one: ``[count, …]``."""
     count = after.shape[along.axis]
     if along.is_even or not count:
@@ -201,7 +212,7 @@ def behind(after: jax.Array, along: SplitAxis) -> jax.Array:
     return rows(pad_axis(after, along.axis, 0, count), start, count, along.axis)
 
 
-def written(block: jax.Array, after: jax.Array, along: SplitAxis) -> jax.Array:
+def written(block: jax.Array, after: jax.Array, along: ShardedAxis) -> jax.Array:
     """The block with ``after``, the rows after its last true one, in its padding, as far as there is any."""
     count = after.shape[along.axis]
     if along.is_even or not count:
@@ -216,13 +227,13 @@ def written(block: jax.Array, after: jax.Array, along: SplitAxis) -> jax.Array:
     return rows(longer, 0, along.block, along.axis)
 
 
-def _held(along: SplitAxis) -> jax.Array | int:
+def _held(along: ShardedAxis) -> jax.Array | int:
     # Of a block that holds nothing all rows are taken for true: they are of no account.
     return along.pick([along.held(device) or along.block for device in range(along.devices)])
 
 
-def _travel(part: jax.Array, hop: Hop, along: SplitAxis) -> jax.Array:
-    if not hop.distance:
+def _travel(part: jax.Array, permute: PermuteStep, along: ShardedAxis) -> jax.Array:
+    if not permute.distance:
         return part
-    received = ppermute(element_types.as_bits(part), along.axis_names, along.mesh, hop.pairs)
+    received = ppermute(element_types.as_bits(part), along.axis_names, along.mesh, permute.pairs)
     return element_types.from_bits(received, part.dtype)

@@ -12,18 +12,18 @@ import jax.numpy as jnp
 from jax import lax
 
 from shardcall_server.kernels import products
+from shardcall_server.kernels.all_gather_plan import AllGatherPlan, movable, moved
 from shardcall_server.kernels.blocks import index_type, mask_from, pad_axis, partition_spec
-from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, Meeting, over
-from shardcall_server.kernels.gathering import Gathering, movable, moved
+from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, ContractionSharding, over
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.layout import Spec, format_spec
 
 
 def result_spec(problem: Problem, contraction: Contraction) -> Spec:
     """The result's spec as the operands' axes have it, each mesh axis where it comes first."""
-    meeting, used, spec = Meeting.of(problem, contraction), set[str](), []
+    sharding, used, spec = ContractionSharding.of(problem, contraction), set[str](), []
     for label in contraction.result:
-        names = () if used & {*meeting.split(label)} else meeting.split(label)
+        names = () if used & {*sharding.mesh_axes(label)} else sharding.mesh_axes(label)
         used |= {*names}
         spec.append(names)
     return tuple(spec)
@@ -34,25 +34,25 @@ def _out_spec(problem: Problem, contraction: Contraction) -> Spec:
     return result_spec(problem, contraction) if spec is None else spec
 
 
-def _gatherings(problem: Problem, contraction: Contraction) -> list[Gathering]:
+def _plans(problem: Problem, contraction: Contraction) -> list[AllGatherPlan]:
     needed = dict(zip(contraction.result, _out_spec(problem, contraction), strict=True))
     return [
-        Gathering.of(
+        AllGatherPlan.of(
             [1 if label == STRETCHED else contraction.sizes[label] for label in labels],
             spec,
             tuple(needed.get(label, ()) for label in labels),
             problem.mesh,
         )
-        for labels, spec in zip(contraction.labels, Meeting.of(problem, contraction).specs, strict=True)
+        for labels, spec in zip(contraction.labels, ContractionSharding.of(problem, contraction).specs, strict=True)
     ]
 
 
 def _all_gather_refusal(problem: Problem, of: ContractionOf) -> str | None:
     contraction = of(problem)
-    meeting, spec = Meeting.of(problem, contraction), _out_spec(problem, contraction)
-    if why := _idempotency(meeting, spec):
+    sharding, spec = ContractionSharding.of(problem, contraction), _out_spec(problem, contraction)
+    if why := _duplicate_work(sharding, spec):
         return why
-    if not any(gathering.gathers for gathering in _gatherings(problem, contraction)):
+    if not any(plan.gathers for plan in _plans(problem, contraction)):
         return "every device has what its block of the result needs, and it gathers what a device lacks"
     return None
 
@@ -61,10 +61,10 @@ def _all_gather(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) ->
     contraction = of(problem)
     if program := products.empty_sum(problem, contraction.terms):
         return program
-    (result,), gatherings = problem.results, _gatherings(problem, contraction)
+    (result,), plans = problem.results, _plans(problem, contraction)
 
     def block(*arrays: jax.Array) -> jax.Array:
-        needed = [gathering.block(array) for array, gathering in zip(arrays, gatherings, strict=True)]
+        needed = [plan.block(array) for array, plan in zip(arrays, plans, strict=True)]
         return products.finish(products.contract(needed, contraction, contraction.result, result.dtype), result.dtype)
 
     return _sharded(block, problem, contraction, mesh)
@@ -72,21 +72,21 @@ def _all_gather(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) ->
 
 def _summa_refusal(problem: Problem, of: ContractionOf) -> str | None:
     contraction = of(problem)
-    meeting, summed = Meeting.of(problem, contraction), contraction.summed
-    if not any(names for label in summed for _, names in meeting.axes(label)):
+    sharding, summed = ContractionSharding.of(problem, contraction), contraction.summed
+    if not any(names for label in summed for _, names in sharding.axes(label)):
         return "the contracting axis is split in neither operand, and it broadcasts panels of one that is"
-    if why := meeting.refusal(gathered=summed):
+    if why := sharding.refusal(gathered=summed):
         return why
     spec = problem.out_specs[0]
-    if spec is not None and spec != meeting.result_spec:
-        made = format_spec(meeting.result_spec)
+    if spec is not None and spec != sharding.result_spec:
+        made = format_spec(sharding.result_spec)
         return f"the result is to be split as {format_spec(spec)}, and it makes {made} of these operands"
-    return _idempotency(meeting, meeting.result_spec)
+    return _duplicate_work(sharding, sharding.result_spec)
 
 
-def _idempotency(meeting: Meeting, spec: Spec) -> str | None:
+def _duplicate_work(sharding: ContractionSharding, spec: Spec) -> str | None:
     kept = {name for names in spec for name in names}
-    if unused := tuple(name for name in meeting.used if name not in kept):
+    if unused := tuple(name for name in sharding.used if name not in kept):
         return (
             f"the result is split as {format_spec(spec)} and the operands are over {over(unused)} too, "
             "and it serves a result split over all of them, or devices would multiply the same blocks"
@@ -147,8 +147,8 @@ def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
         return program
     (result,), (label,) = problem.results, contraction.summed
     size = contraction.sizes[label]
-    splits = [names for _, names in Meeting.of(problem, contraction).axes(label)]
-    panels = _Panels.of(size, [-(-size // problem.mesh.size(names)) for names in splits])
+    axis_names_of = [names for _, names in ContractionSharding.of(problem, contraction).axes(label)]
+    panels = _Panels.of(size, [-(-size // problem.mesh.size(names)) for names in axis_names_of])
     axes = [labels.index(label) for labels in contraction.labels]
 
     def block(*arrays: jax.Array) -> jax.Array:
@@ -158,7 +158,10 @@ def _summa(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
 
         def part(i: jax.Array | int) -> jax.Array:
             factors = [
-                moved(panels.broadcast_panel(block, operand, axes[operand], splits[operand], i), arrays[operand].dtype)
+                moved(
+                    panels.broadcast_panel(block, operand, axes[operand], axis_names_of[operand], i),
+                    arrays[operand].dtype,
+                )
                 for operand, block in enumerate(blocks)
             ]
             return products.contract(factors, contraction, contraction.result, result.dtype)

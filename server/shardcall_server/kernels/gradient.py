@@ -14,13 +14,13 @@ from jax import lax
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import arithmetic, element_types, stencils
 from shardcall_server.kernels.blocks import pad_axis, rows
-from shardcall_server.kernels.exchange import SplitAxis, rows_after, rows_before
+from shardcall_server.kernels.exchange import ShardedAxis, rows_after, rows_before
 from shardcall_server.kernels.kernel import Problem, required
 from shardcall_server.kernels.layout import ArrayType, OperandTypes
 from shardcall_server.kernels.parameters import integer
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
-from shardcall_server.kernels.spacings import Weights, check_spacing, even_ends, inexact_type, named_axes
+from shardcall_server.kernels.spacings import Weights, check_spacing, even_edges, inexact_type, named_axes
 from shardcall_server.kernels.stencils import StencilKernel
 
 
@@ -44,14 +44,14 @@ class _Slopes:
         weights: for coordinates.
     """
 
-    along: SplitAxis
+    along: ShardedAxis
     edge_order: int
     dtype: np.dtype
     step: jax.Array
     weights: Weights | None
 
     @staticmethod
-    def of(along: SplitAxis, spacing: jax.Array | None, edge_order: int, dtype: np.dtype) -> _Slopes:
+    def of(along: ShardedAxis, spacing: jax.Array | None, edge_order: int, dtype: np.dtype) -> _Slopes:
         """Those for a scalar, for coordinates [R], or for steps of 1."""
         one = jnp.ones((), element_types.working_type(dtype)).real
         if spacing is None or spacing.ndim:
@@ -72,20 +72,20 @@ class _Slopes:
         # Of even steps b is 0; times -1 it is -0, which changes no sum.
         return a * earlier + b * jnp.where(self.weights.even, -jnp.ones_like(here), here) + c * later
 
-    def first(self, run: jax.Array) -> jax.Array:
+    def first(self, edge: jax.Array) -> jax.Array:
         """The array's first row, of its first e + 1."""
-        return self._end(run, self.weights.first if self.weights else even_ends(self.step, self.edge_order)[0])
+        return self._edge_row(edge, self.weights.first if self.weights else even_edges(self.step, self.edge_order)[0])
 
-    def last(self, run: jax.Array) -> jax.Array:
+    def last(self, edge: jax.Array) -> jax.Array:
         """The array's last row, of its last e + 1."""
-        return self._end(run, self.weights.last if self.weights else even_ends(self.step, self.edge_order)[1])
+        return self._edge_row(edge, self.weights.last if self.weights else even_edges(self.step, self.edge_order)[1])
 
     def finished(self, array: jax.Array) -> jax.Array:
         """The bits of the result's type."""
         return element_types.as_bits(element_types.narrow(array, self.dtype))
 
-    def _end(self, run: jax.Array, factors: jax.Array) -> jax.Array:
-        factors, wide = factors.astype(self.step.dtype), self._wide(run)
+    def _edge_row(self, edge: jax.Array, factors: jax.Array) -> jax.Array:
+        factors, wide = factors.astype(self.step.dtype), self._wide(edge)
         parts = [rows(wide, i, 1, self.along.axis) for i in range(self.edge_order + 1)]
         if self.edge_order == 1:
             return arithmetic.divide(parts[1] - parts[0], factors[0])
@@ -99,12 +99,12 @@ class _Slopes:
 def _bodies(
     block: jax.Array,
     *spacing: jax.Array,
-    alongs: Sequence[SplitAxis],
+    alongs: Sequence[ShardedAxis],
     edge_order: int,
     dtype: np.dtype,
 ) -> tuple[jax.Array, ...]:
-    given: list[jax.Array | None] = list(spacing or [None])
-    steps = given * len(alongs) if len(given) == 1 else given
+    spacings: list[jax.Array | None] = list(spacing or [None])
+    steps = spacings * len(alongs) if len(spacings) == 1 else spacings
     slopes = [_Slopes.of(along, step, edge_order, dtype) for step, along in zip(steps, alongs, strict=True)]
     return tuple(_body(block, of_axis) for of_axis in slopes)
 
@@ -123,12 +123,12 @@ def _body(block: jax.Array, slopes: _Slopes) -> jax.Array:
     else:
         result = slopes.finished(jnp.zeros(block.shape, element_types.working_type(slopes.dtype)))
     left, right = before(block), after(block)
-    place = along.pick([count - 1 for count in held])
-    last = _last_row(block, left, right, place, slopes)
-    result = lax.dynamic_update_slice_in_dim(result, slopes.finished(last), place, axis)
+    last_index = along.pick([count - 1 for count in held])
+    last = _last_row(block, left, right, last_index, slopes)
+    result = lax.dynamic_update_slice_in_dim(result, slopes.finished(last), last_index, axis)
     first = _first_row(block, left, right, slopes)
     if min(held) == 1:  # a block's only row may be the array's last
-        is_last = (along.index() == (along.rows - 1) // size) & (jnp.asarray(place) == 0)
+        is_last = (along.index() == (along.rows - 1) // size) & (jnp.asarray(last_index) == 0)
         first = jnp.where(is_last, last, first)
     result = lax.dynamic_update_slice_in_dim(result, slopes.finished(first), 0, axis)
     return element_types.from_bits(result, slopes.dtype)
@@ -137,21 +137,21 @@ def _body(block: jax.Array, slopes: _Slopes) -> jax.Array:
 def _first_row(block: jax.Array, left: jax.Array, right: jax.Array, slopes: _Slopes) -> jax.Array:
     # The derivative in a block's first row, which may be the array's.
     axis, width = slopes.along.axis, left.shape[slopes.along.axis]
-    run = jnp.concatenate([rows(block, 0, min(slopes.along.block, slopes.edge_order + 1), axis), right], axis)
-    inner = slopes.inner(rows(left, width - 1, 1, axis), rows(run, 0, 1, axis), rows(run, 1, 1, axis), 0)
-    return jnp.where(slopes.along.index() == 0, slopes.first(run), inner)
+    edge = jnp.concatenate([rows(block, 0, min(slopes.along.block, slopes.edge_order + 1), axis), right], axis)
+    inner = slopes.inner(rows(left, width - 1, 1, axis), rows(edge, 0, 1, axis), rows(edge, 1, 1, axis), 0)
+    return jnp.where(slopes.along.index() == 0, slopes.first(edge), inner)
 
 
 def _last_row(
-    block: jax.Array, left: jax.Array, right: jax.Array, place: int | jax.Array, slopes: _Slopes
+    block: jax.Array, left: jax.Array, right: jax.Array, last_index: int | jax.Array, slopes: _Slopes
 ) -> jax.Array:
     # The derivative in a block's last true row, at `place`, which may be the array's.
-    along, axis, order = slopes.along, slopes.along.axis, slopes.edge_order
-    start = place + left.shape[axis] - order
-    run = rows(jnp.concatenate([left, block], axis), start, order + 1, axis)
-    earlier, here = (rows(run, i, 1, axis) for i in (order - 1, order))
-    inner = slopes.inner(earlier, here, rows(right, 0, 1, axis), place)
-    return jnp.where(along.index() == (along.rows - 1) // along.block, slopes.last(run), inner)
+    along, axis, edge_order = slopes.along, slopes.along.axis, slopes.edge_order
+    start = last_index + left.shape[axis] - edge_order
+    edge = rows(jnp.concatenate([left, block], axis), start, edge_order + 1, axis)
+    earlier, here = (rows(edge, i, 1, axis) for i in (edge_order - 1, edge_order))
+    inner = slopes.inner(earlier, here, rows(right, 0, 1, axis), last_index)
+    return jnp.where(along.index() == (along.rows - 1) // along.block, slopes.last(edge), inner)
 
 
 def _bound(problem: Problem[GradientParameters]) -> stencils.Body:

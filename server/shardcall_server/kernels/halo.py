@@ -16,7 +16,7 @@ from jax import lax
 
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import index_type, pad_axis, rows
-from shardcall_server.kernels.exchange import Exchange, SplitAxis
+from shardcall_server.kernels.exchange import Exchange, ShardedAxis
 from shardcall_server.kernels.kernel import Problem, required
 from shardcall_server.kernels.layout import ArrayType, block_shape
 
@@ -52,7 +52,7 @@ class Geometry:
         result_block: rows of one block of the result, padding included.
     """
 
-    along: SplitAxis
+    along: ShardedAxis
     n: int
     before: int
     after: int
@@ -65,7 +65,7 @@ class Geometry:
         axis, n = problem.parameters.axis, problem.parameters.n
         before, after = (edge_rows(edge, axis) for edge in problem.operands[1:])
         result_block = block_shape(problem.results[0].shape, spec, problem.mesh)[axis]
-        return Geometry(SplitAxis.of(x, spec, axis, problem.mesh), n, before, after, result_block)
+        return Geometry(ShardedAxis.of(x, spec, axis, problem.mesh), n, before, after, result_block)
 
     @property
     def axis(self) -> int:
@@ -160,7 +160,7 @@ def _looped_difference(array: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Ar
     return rows(lax.fori_loop(0, g.n, step, array), 0, array.shape[g.axis] - g.n, g.axis)
 
 
-def whole_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
+def unsharded_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
     """The differences along an axis that is not split."""
     return _with_edges(_inside(block, g.shift(0), g, dtype), prepend, block, append, g.shift(0), g, dtype)
 
@@ -180,7 +180,7 @@ def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geome
     """
     block = element_types.convert(block, dtype)
     if g.devices == 1:
-        return whole_block(block, prepend, append, g, dtype)
+        return unsharded_block(block, prepend, append, g, dtype)
     device = lax.axis_index(g.along.axis_names)
     start = device.astype(index_type(g.devices * (g.block + 1) + g.right)) * g.block
     if g.after:
@@ -246,6 +246,6 @@ def _overlay(block: jax.Array, over: jax.Array, start: jax.Array, axis: int) -> 
     if not count:
         return block
     index = start + lax.broadcasted_iota(start.dtype, (block.shape[axis],), 0)
-    found = jnp.take(over, jnp.clip(index, 0, count - 1), axis=axis)
+    overlaid = jnp.take(over, jnp.clip(index, 0, count - 1), axis=axis)
     index = lax.broadcast_in_dim(index, block.shape, (axis,))
-    return jnp.where((index >= 0) & (index < count), found, block)
+    return jnp.where((index >= 0) & (index < count), overlaid, block)

@@ -11,10 +11,10 @@ import numpy as np
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import arithmetic, element_types, stencils
-from shardcall_server.kernels.exchange import SplitAxis
+from shardcall_server.kernels.exchange import ShardedAxis
 from shardcall_server.kernels.kernel import Problem, required
 from shardcall_server.kernels.layout import ArrayType, OperandTypes
-from shardcall_server.kernels.parameters import choice
+from shardcall_server.kernels.parameters import one_of
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.routes import Boundary
 from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
@@ -35,7 +35,7 @@ class LaplacianParameters:
 def _body(
     block: jax.Array,
     *spacing: jax.Array,
-    alongs: Sequence[SplitAxis],
+    alongs: Sequence[ShardedAxis],
     boundary: Boundary,
     dtype: np.dtype,
 ) -> tuple[jax.Array]:
@@ -43,10 +43,10 @@ def _body(
     work = element_types.working_type(dtype)
     squares = [step.astype(work.type(0).real.dtype) ** 2 for step in steps]
 
-    def value(around: stencils.Around, region: stencils.Region) -> jax.Array:
+    def value(extended: stencils.HaloExtendedBlock, region: stencils.Region) -> jax.Array:
         total: jax.Array | None = None
         for i, along in enumerate(alongs):
-            before, here, after = (around.at(region, along.axis, offset).astype(work) for offset in (-1, 0, 1))
+            before, here, after = (extended.at(region, along.axis, offset).astype(work) for offset in (-1, 0, 1))
             term = before - (here + here) + after
             term = arithmetic.divide(term, squares[i]) if squares else term
             total = term if total is None else total + term
@@ -98,7 +98,7 @@ class Laplacian(StencilKernel[LaplacianParameters]):
         """
         x, *spacing = map(required, operands)
         axes = named_axes(parameters, "axes", x)
-        boundary = choice(parameters, "boundary", BOUNDARIES)
+        boundary = one_of(parameters, "boundary", BOUNDARIES)
         if x.dtype == np.bool_:
             raise CallError(
                 Reason.UNSUPPORTED_ELEMENT_TYPE,

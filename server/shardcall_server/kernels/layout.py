@@ -86,14 +86,14 @@ def replicated(ndim: int) -> Spec:
     return ((),) * ndim
 
 
-def split(ndim: int, axis: int, axis_names: Sequence[str]) -> Spec:
+def sharded(ndim: int, axis: int, axis_names: Sequence[str]) -> Spec:
     """The spec that splits one axis over the given mesh axes."""
     return tuple(tuple(axis_names) if i == axis else () for i in range(ndim))
 
 
 def rows_over_all(ndim: int, mesh: MeshAxes) -> Spec:
     """The spec of an array that nothing is said of: its first axis split over all mesh axes, a scalar replicated."""
-    return split(ndim, 0, mesh.names)
+    return sharded(ndim, 0, mesh.names)
 
 
 def block_shape(shape: Sequence[int], spec: Spec, mesh: MeshAxes) -> tuple[int, ...]:

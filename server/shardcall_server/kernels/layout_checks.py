@@ -12,13 +12,13 @@ _MESH_AXIS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _MAX_MESH_AXES = 16
 
 
-def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]) -> tuple[int, ...]:
+def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], existing_ids: Sequence[int]) -> tuple[int, ...]:
     """The devices of a mesh, by id.
 
     Args:
         mesh: its axes.
         device_ids: the devices in row-major order of the axes; empty for the first ones.
-        known: those that there are.
+        existing_ids: the ids of all devices of the server.
 
     Raises:
         CallError: INVALID_MESH or NOT_ENOUGH_DEVICES.
@@ -50,26 +50,26 @@ def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]) 
             field="mesh",
         )
     count = mesh.device_count
-    if count > len(known):
+    if count > len(existing_ids):
         raise CallError(
             Reason.NOT_ENOUGH_DEVICES,
-            f"the mesh ({shorten(str(mesh))}) asks for {count} devices and the server has {len(known)}; "
+            f"the mesh ({shorten(str(mesh))}) asks for {count} devices and the server has {len(existing_ids)}; "
             "make an axis smaller, or start the server with more devices",
             field="mesh",
-            metadata={"asked": str(count), "available": str(len(known))},
+            metadata={"asked": str(count), "available": str(len(existing_ids))},
         )
-    ids = tuple(device_ids) or tuple(known[:count])
+    ids = tuple(device_ids) or tuple(existing_ids[:count])
     if len(ids) != count:
         raise CallError(
             Reason.INVALID_MESH,
             f"the mesh ({mesh}) has {count} devices and device_ids names {len(ids)}; name each device once",
             field="mesh.device_ids",
         )
-    if unknown := sorted(set(ids) - set(known)):
+    if unknown := sorted(set(ids) - set(existing_ids)):
         raise CallError(
             Reason.NOT_ENOUGH_DEVICES,
             f"device_ids names {shorten(str(unknown))}, which the server does not have; "
-            f"it has {shorten(str(list(known)))}",
+            f"it has {shorten(str(list(existing_ids)))}",
             field="mesh.device_ids",
         )
     if len(set(ids)) < count:
@@ -94,11 +94,11 @@ def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAx
     Raises:
         CallError: SPEC_TOO_LONG, UNKNOWN_MESH_AXIS or MESH_AXIS_REUSED.
     """
-    given = f"the spec of {name}, {shorten(format_spec(spec))},"
+    subject = f"the spec of {name}, {shorten(format_spec(spec))},"
     if len(spec) > array.ndim:
         raise CallError(
             Reason.SPEC_TOO_LONG,
-            f"{given} has {len(spec)} entries, and {name} has {array.ndim} axes (shape {shorten(str(array.shape))}); "
+            f"{subject} has {len(spec)} entries, and {name} has {array.ndim} axes (shape {shorten(str(array.shape))}); "
             f"give at most {array.ndim}",
             field=field,
         )
@@ -107,14 +107,14 @@ def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAx
         if axis_name not in mesh.names:
             raise CallError(
                 Reason.UNKNOWN_MESH_AXIS,
-                f"{given} names mesh axis {shorten(axis_name)!r}, and the mesh has "
+                f"{subject} names mesh axis {shorten(axis_name)!r}, and the mesh has "
                 f"{', '.join(map(repr, mesh.names))}; {did_you_mean(axis_name, mesh.names)}",
                 field=field,
             )
         if axis_name in seen:
             raise CallError(
                 Reason.MESH_AXIS_REUSED,
-                f"{given} names mesh axis {axis_name!r} twice; a mesh axis can split one array axis",
+                f"{subject} names mesh axis {axis_name!r} twice; a mesh axis can split one array axis",
                 field=field,
             )
         seen.add(axis_name)
@@ -122,7 +122,7 @@ def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAx
 
 
 def check_put(
-    array: ArrayType, spec: Spec | None, mesh: MeshAxes, device_ids: Sequence[int], known: Sequence[int]
+    array: ArrayType, spec: Spec | None, mesh: MeshAxes, device_ids: Sequence[int], existing_ids: Sequence[int]
 ) -> tuple[tuple[int, ...], Spec]:
     """Where an array goes that is to stay: its devices, and its spec.
 
@@ -131,10 +131,10 @@ def check_put(
         spec: as given; None for its rows over all of the mesh.
         mesh: over which axes.
         device_ids: as of `check_mesh`.
-        known: likewise.
+        existing_ids: likewise.
 
     Raises:
         CallError: as `check_mesh` and `check_spec`.
     """
-    ids = check_mesh(mesh, device_ids, known)
+    ids = check_mesh(mesh, device_ids, existing_ids)
     return ids, check_spec("spec", "the array", rows_over_all(array.ndim, mesh) if spec is None else spec, array, mesh)

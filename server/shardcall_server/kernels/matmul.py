@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardcall_server.kernels import gathered_products, partial_sums, products, whole_products
+from shardcall_server.kernels import gathered_products, gspmd_products, partial_sums, products
 from shardcall_server.kernels.accumulation import PREFERRED, normalised, preferred_type
 from shardcall_server.kernels.contraction import Contraction, Labels
 from shardcall_server.kernels.contraction_kernel import ContractionKernel, default_specs
@@ -79,7 +79,7 @@ class MatMul(ContractionKernel[MatMulParameters]):
     )
     contraction_of = staticmethod(_of)
     strategies = (
-        whole_products.gspmd(_of),
+        gspmd_products.gspmd(_of),
         *partial_sums.strategies(_of),
         gathered_products.all_gather(_of),
         gathered_products.summa(_of),

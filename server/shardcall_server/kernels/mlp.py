@@ -17,7 +17,7 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels import arithmetic, element_types
 from shardcall_server.kernels.blocks import fit
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
-from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, split
+from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, sharded
 from shardcall_server.kernels.signature import OperandInfo, ParameterValues, Signature
 
 _X = OperandInfo("x", "The inputs, [B, N₀].")
@@ -56,8 +56,8 @@ def _build(function: _Function, before: int, problem: Problem, mesh: jax.shardin
 
     def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
         dtype = problem.results[0].dtype
-        given = [element_types.widen(fit(a, o.shape), dtype) for a, o in zip(arrays, operands, strict=True)]
-        made = function(given[:before], given[before:])
+        wide = [element_types.widen(fit(a, o.shape), dtype) for a, o in zip(arrays, operands, strict=True)]
+        made = function(wide[:before], wide[before:])
         return tuple(
             fit(element_types.narrow(array, result.dtype), problem.padded_result(i))
             for i, (array, result) in enumerate(zip(made, problem.results, strict=True))
@@ -78,34 +78,34 @@ class _Network(Kernel[None]):
             CallError: for operands of other ranks or types, and sizes that do not meet.
         """
         infos = self.operand_infos(len(operands))
-        given = {info.name: required(o) for info, o in zip(infos, operands, strict=True)}
-        layers = [(name, kind) for name, kind in given.items() if name.startswith("layers")]
+        named = {info.name: required(o) for info, o in zip(infos, operands, strict=True)}
+        layers = [(name, kind) for name, kind in named.items() if name.startswith("layers")]
         if len(layers) % 2:
             raise CallError(
                 Reason.INVALID_OPERAND,
                 f"{len(layers)} arrays are given for layers; give W and b of each layer by turns",
                 field="layers",
             )
-        for name, kind in given.items():
+        for name, kind in named.items():
             if not element_types.is_real_float(kind.dtype):
                 raise CallError(
                     Reason.UNSUPPORTED_ELEMENT_TYPE,
                     f"{name} has element type {kind.dtype.name}; a network takes {_REAL}",
                     field=name,
                 )
-        _check("x", given["x"], 2, None)
-        batch, width = given["x"].shape
+        _check("x", named["x"], 2, None)
+        batch, width = named["x"].shape
         for (weights_name, weights), (bias_name, bias) in zip(layers[::2], layers[1::2], strict=True):
             _check(weights_name, weights, 2, (width, None))
             width = weights.shape[1]
             _check(bias_name, bias, 1, (width,))
-        if "targets" in given:
-            _check("targets", given["targets"], 2, (batch, width))
+        if "targets" in named:
+            _check("targets", named["targets"], 2, (batch, width))
             if not batch:
                 raise CallError(Reason.INVALID_OPERAND, "x has no rows; a loss is a mean over one or more", field="x")
-        if "rate" in given:
-            _check("rate", given["rate"], 0, ())
-        dtype = element_types.common_type(list(given), list(given.values()))
+        if "rate" in named:
+            _check("rate", named["rate"], 0, ())
+        dtype = element_types.common_type(list(named), list(named.values()))
         return Signature(None, self.results((batch, width), [kind.shape for _, kind in layers], dtype))
 
     def results(
@@ -122,19 +122,19 @@ class _Network(Kernel[None]):
         rows = in_specs[0][0] if in_specs[0] is not None else mesh.names[:1]
         batches = {"x", "targets"}
         return tuple(
-            spec if spec is not None else split(required(o).ndim, 0, rows if info.name in batches else ())
+            spec if spec is not None else sharded(required(o).ndim, 0, rows if info.name in batches else ())
             for info, o, spec in zip(infos, operands, in_specs, strict=True)
         )
 
 
-def _check(name: str, given: ArrayType, ndim: int, wanted: tuple[int | None, ...] | None) -> None:
+def _check(name: str, operand: ArrayType, ndim: int, wanted: tuple[int | None, ...] | None) -> None:
     sizes = wanted or (None,) * ndim
-    if given.ndim == ndim and all(w in (None, n) for n, w in zip(given.shape, sizes, strict=True)):
+    if operand.ndim == ndim and all(w in (None, n) for n, w in zip(operand.shape, sizes, strict=True)):
         return
     shape = ", ".join("any" if w is None else str(w) for w in sizes)
     raise CallError(
         Reason.INVALID_OPERAND,
-        f"{name} has shape {shorten(str(given.shape))}; give {f'[{shape}]' if ndim else 'a scalar'}, "
+        f"{name} has shape {shorten(str(operand.shape))}; give {f'[{shape}]' if ndim else 'a scalar'}, "
         "so that it meets the operands before it",
         field=name,
     )
@@ -178,7 +178,7 @@ class MlpPredict(_Network):
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """By rows as x is."""
         rows = required(problem.in_specs[0])[0]
-        return (split(2, 0, rows) if problem.out_specs[0] is None else problem.out_specs[0],)
+        return (sharded(2, 0, rows) if problem.out_specs[0] is None else problem.out_specs[0],)
 
 
 class MlpLoss(_Network):
@@ -254,4 +254,4 @@ class MlpSgdStep(_Network):
 
 def _as_layers(problem: Problem, count: int) -> Specs:
     layers = problem.in_specs[-count:]
-    return tuple(own if given is None else given for own, given in zip(layers, problem.out_specs, strict=False))
+    return tuple(own if spec is None else spec for own, spec in zip(layers, problem.out_specs, strict=False))

@@ -90,7 +90,7 @@ def text(parameters: ParameterValues, name: str) -> str:
     return value
 
 
-def choice(parameters: ParameterValues, name: str, allowed: Sequence[OptionT]) -> OptionT:
+def one_of(parameters: ParameterValues, name: str, allowed: Sequence[OptionT]) -> OptionT:
     """A parameter that must be one of a few words.
 
     Raises:
@@ -127,20 +127,20 @@ def element_type(parameters: ParameterValues, name: str) -> np.dtype:
     Raises:
         CallError: if it is anything else.
     """
-    given = text(parameters, name)
-    if given not in element_types.NAMED:
+    value = text(parameters, name)
+    if value not in element_types.NAMED:
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"{name}={shorten(given)!r} is no element type; give one of: {', '.join(element_types.NAMED)}",
+            f"{name}={shorten(value)!r} is no element type; give one of: {', '.join(element_types.NAMED)}",
             field=name,
         )
-    return element_types.NAMED[given]
+    return element_types.NAMED[value]
 
 
 def _refusal(name: str, value: ParameterValue, allowed: str) -> CallError:
-    given = repr(shorten(value)) if isinstance(value, str) else shorten(value)
+    shown = repr(shorten(value)) if isinstance(value, str) else shorten(value)
     return CallError(
         Reason.PARAMETER_TYPE,
-        f"{name}={given} is of type {type(value).__name__}; {name} is {allowed}",
+        f"{name}={shown} is of type {type(value).__name__}; {name} is {allowed}",
         field=name,
     )

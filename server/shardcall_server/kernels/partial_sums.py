@@ -10,7 +10,7 @@ from jax import lax
 
 from shardcall_server.kernels import products
 from shardcall_server.kernels.blocks import partition_spec
-from shardcall_server.kernels.contraction import Contraction, ContractionOf, Meeting, over
+from shardcall_server.kernels.contraction import Contraction, ContractionOf, ContractionSharding, over
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.layout import Spec, block_shape, format_spec
 
@@ -28,14 +28,16 @@ class PartialSums:
     contraction: Contraction
 
     @property
-    def meeting(self) -> Meeting:
+    def sharding(self) -> ContractionSharding:
         """How the operands are split."""
-        return Meeting.of(self.problem, self.contraction)
+        return ContractionSharding.of(self.problem, self.contraction)
 
     def scattered(self, axis: int) -> Spec:
         """The result's spec where the sums are scattered along an axis of theirs."""
-        meeting = self.meeting
-        return tuple(names + meeting.summed_over if i == axis else names for i, names in enumerate(meeting.result_spec))
+        sharding = self.sharding
+        return tuple(
+            names + sharding.summed_over if i == axis else names for i, names in enumerate(sharding.result_spec)
+        )
 
     @property
     def scatter_axis(self) -> int:
@@ -51,14 +53,14 @@ class PartialSums:
 
     def refusal(self) -> str | None:
         """Why no device has a part of a sum that a collective can complete, or None."""
-        axes = [axis for label in self.contraction.summed for axis in self.meeting.axes(label)]
+        axes = [axis for label in self.contraction.summed for axis in self.sharding.axes(label)]
         if not any(names for _, names in axes):
             return "no axis that is summed over is split, and it completes the sums of one that is"
-        return self.meeting.refusal()
+        return self.sharding.refusal()
 
     def psum_refusal(self) -> str | None:
         """Why ``psum`` cannot serve, or None."""
-        return self.refusal() or self._out_refusal(self.meeting.result_spec)
+        return self.refusal() or self._out_refusal(self.sharding.result_spec)
 
     def psum_scatter_refusal(self) -> str | None:
         """Why ``psum_scatter`` cannot serve, or None."""
@@ -70,8 +72,8 @@ class PartialSums:
         return self._uneven(axis) or self._out_refusal(self.scattered(axis))
 
     def _uneven(self, axis: int) -> str | None:
-        mesh, parts = self.problem.mesh, self.problem.mesh.size(self.meeting.summed_over)
-        shape, spec = self.contraction.shape, self.meeting.result_spec
+        mesh, parts = self.problem.mesh, self.problem.mesh.size(self.sharding.summed_over)
+        shape, spec = self.contraction.shape, self.sharding.result_spec
         summed, block = (block_shape(shape, s, mesh)[axis] for s in (spec, self.scattered(axis)))
         if not spec[axis] or summed == parts * block:
             return None
@@ -91,28 +93,28 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf, *, scat
     sums = PartialSums(problem, contraction := of(problem))
     if program := products.empty_sum(problem, contraction.terms):
         return program
-    (result,), meeting, axis = problem.results, sums.meeting, sums.scatter_axis
-    names, devices = meeting.summed_over, problem.mesh.size(meeting.summed_over)
-    order = contraction.result
+    (result,), sharding, axis = problem.results, sums.sharding, sums.scatter_axis
+    names, devices = sharding.summed_over, problem.mesh.size(sharding.summed_over)
+    labels = contraction.result
     # Sums are scattered along their first axis where that costs no transposition of them all: XLA:CPU
     # takes half as long again along another.
-    first = scatter and not any(all(label in labels for labels in contraction.labels) for label in order)
+    first = scatter and not any(all(label in labels for labels in contraction.labels) for label in labels)
     if first:
-        order = (order[axis], *order[:axis], *order[axis + 1 :])
+        labels = (labels[axis], *labels[:axis], *labels[axis + 1 :])
 
     def block(*arrays: jax.Array) -> jax.Array:
         arrays = tuple(_mask(list(arrays), sums))
-        part = products.contract(arrays, contraction, order, result.dtype)
+        part = products.contract(arrays, contraction, labels, result.dtype)
         if not scatter:
             return products.finish(lax.psum(part, names), result.dtype)
         total = products.finish(products.scatter_sum(part, 0 if first else axis, names, devices), result.dtype)
-        return lax.transpose(total, [order.index(label) for label in contraction.result])
+        return lax.transpose(total, [labels.index(label) for label in contraction.result])
 
     body = jax.shard_map(
         block,
         mesh=mesh,
         in_specs=tuple(partition_spec(spec) for spec in problem.in_specs if spec is not None),
-        out_specs=partition_spec(sums.scattered(axis) if scatter else meeting.result_spec),
+        out_specs=partition_spec(sums.scattered(axis) if scatter else sharding.result_spec),
     )
     return lambda *arrays: (body(*arrays),)
 
@@ -121,7 +123,7 @@ def _mask(arrays: list[jax.Array], sums: PartialSums) -> list[jax.Array]:
     """Zeroes the padding of axes that are summed over."""
     contraction = sums.contraction
     for label in contraction.summed:
-        size, names = contraction.sizes[label], sums.meeting.split(label)
+        size, names = contraction.sizes[label], sums.sharding.mesh_axes(label)
         devices = sums.problem.mesh.size(names)
         if size % devices:
             here = products.rows_here(size, names, -(-size // devices))
@@ -155,7 +157,7 @@ def default_out_spec(problem: Problem, contraction: Contraction, strategy: str) 
     if sums.refusal():
         return None
     scattered = strategy == "psum_scatter" and contraction.result
-    return sums.scattered(sums.scatter_axis) if scattered else sums.meeting.result_spec
+    return sums.scattered(sums.scatter_axis) if scattered else sums.sharding.result_spec
 
 
 def completed(names: tuple[str, ...], collective: str) -> str:

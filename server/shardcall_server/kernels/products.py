@@ -103,36 +103,36 @@ def multiply(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> jax.Array:
     return _dot(*_factors(lhs, rhs, dtype), (((lhs.ndim - 1,), (0,)), ((), ())), dtype)
 
 
-def contract(arrays: Sequence[jax.Array], contraction: Contraction, order: Labels, dtype: np.dtype) -> jax.Array:
+def contract(arrays: Sequence[jax.Array], contraction: Contraction, wanted: Labels, dtype: np.dtype) -> jax.Array:
     """The contraction of arrays, or of blocks that meet, for a result of type ``dtype``, in its sum type.
 
     Args:
         arrays: one per operand; its axes of one label are of one size, stretched ones of size 1.
         contraction: which axes meet, and which are summed over.
-        order: the result's labels, in the order in which its axes are wanted.
+        wanted: the labels of the result's axes, in order.
         dtype: of the result.
     """
     factors, labels = zip(*map(_diagonals, arrays, contraction.labels), strict=True)
     if len(factors) == 1:
-        return _transpose(*_sum_alone(factors[0], labels[0], order, dtype), order)
+        return _transpose(*_sum_alone(factors[0], labels[0], wanted, dtype), wanted)
     lhs, rhs = labels
-    if set(lhs) - set(rhs) - set(order) or set(rhs) - set(lhs) - set(order):
+    if set(lhs) - set(rhs) - set(wanted) or set(rhs) - set(lhs) - set(wanted):
         (left, lhs), (right, rhs) = (
-            _sum_alone(factor, of, {*other, *order}, dtype)
+            _sum_alone(factor, of, {*other, *wanted}, dtype)
             for factor, of, other in ((factors[0], lhs, rhs), (factors[1], rhs, lhs))
         )
     else:
         left, right = _factors(factors[0], factors[1], dtype)
-    if order and order[0] in rhs and order[0] not in lhs:
+    if wanted and wanted[0] in rhs and wanted[0] not in lhs:
         # Made in this order, what is scattered by the columns of a product needs no transposition.
         left, right, lhs, rhs = right, left, rhs, lhs
-    batch = [label for label in order if label in lhs and label in rhs]
-    contracting = [label for label in lhs if label in rhs and label not in order]
+    batch = [label for label in wanted if label in lhs and label in rhs]
+    contracting = [label for label in lhs if label in rhs and label not in wanted]
     dimensions = tuple(
-        tuple(tuple(of.index(label) for label in meeting) for of in (lhs, rhs)) for meeting in (contracting, batch)
+        tuple(tuple(of.index(label) for label in shared) for of in (lhs, rhs)) for shared in (contracting, batch)
     )
     made = (*batch, *(label for of in (lhs, rhs) for label in of if label not in batch and label not in contracting))
-    return _transpose(_dot(left, right, cast(lax.DotDimensionNumbers, dimensions), dtype), made, order)
+    return _transpose(_dot(left, right, cast(lax.DotDimensionNumbers, dimensions), dtype), made, wanted)
 
 
 def _diagonals(array: jax.Array, labels: Labels) -> tuple[jax.Array, Labels]:
@@ -158,8 +158,8 @@ def _sum_alone(array: jax.Array, labels: Labels, kept: Collection[str], dtype: n
     return summed, tuple(label for label in labels if label in kept)
 
 
-def _transpose(array: jax.Array, labels: Labels, order: Labels) -> jax.Array:
-    return array if labels == order else lax.transpose(array, [labels.index(label) for label in order])
+def _transpose(array: jax.Array, labels: Labels, wanted: Labels) -> jax.Array:
+    return array if labels == wanted else lax.transpose(array, [labels.index(label) for label in wanted])
 
 
 def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array, jax.Array]:

@@ -113,7 +113,7 @@ _Draw = Callable[[jax.Array, tuple[int, ...], np.dtype, list[jax.Array]], jax.Ar
 """Values of a distribution from a key, their shape and type, and the distribution's two scalars."""
 
 
-def _in_place(draw: _Draw) -> tuple[Strategy, ...]:
+def _device_local(draw: _Draw) -> tuple[Strategy, ...]:
     return (
         Strategy("gspmd", "Every device makes its own blocks; nothing is sent.", lambda _: None, partial(_build, draw)),
     )
@@ -126,8 +126,8 @@ def _build(draw: _Draw, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     sizes = (*padded[:1], *result.shape[1:])
     present = [operand is not None for operand in problem.operands[1:]]
 
-    def program(seed: jax.Array, *given: jax.Array) -> tuple[jax.Array]:
-        arrays = iter(given)
+    def program(seed: jax.Array, *others: jax.Array) -> tuple[jax.Array]:
+        arrays = iter(others)
         scalars = [next(arrays) if there else jnp.int64(i) for i, there in enumerate(present)]
         return (fit(draw(key_of(seed), sizes, result.dtype, scalars), padded),)
 
@@ -175,7 +175,7 @@ class Uniform(_Drawn):
     parameters = _parameters("float64")
     element_types = _FLOATS
     scalar_kinds = ("biuf", "a real number")
-    strategies = _in_place(_uniform)
+    strategies = _device_local(_uniform)
 
 
 class Normal(_Drawn):
@@ -197,7 +197,7 @@ class Normal(_Drawn):
     parameters = _parameters("float64")
     element_types = (*_FLOATS, *_COMPLEX)
     scalar_kinds = ("biuf", "a real number")
-    strategies = _in_place(_normal)
+    strategies = _device_local(_normal)
     reproducibility = Reproducibility.PER_CALL
 
     def is_reproducible(self, problem: Problem) -> bool:
@@ -225,7 +225,7 @@ class RandInt(_Drawn):
     parameters = _parameters("int64")
     element_types = _INTEGERS
     scalar_kinds = ("iu", "an integer")
-    strategies = _in_place(_randint)
+    strategies = _device_local(_randint)
 
 
 @dataclass(frozen=True)
@@ -241,10 +241,10 @@ def _permuted(problem: Problem[PermutationParameters], mesh: jax.sharding.Mesh) 
     specs = problem.in_specs[1], problem.out_specs[0]
 
     def program(seed: jax.Array, array: jax.Array) -> tuple[jax.Array]:
-        order = jax.random.permutation(key_of(seed), x.shape[axis])
+        permutation = jax.random.permutation(key_of(seed), x.shape[axis])
 
         def permuted(rows: jax.Array) -> jax.Array:
-            return fit(jnp.take(fit(rows, x.shape), order, axis=axis, unique_indices=True), padded)
+            return fit(jnp.take(fit(rows, x.shape), permutation, axis=axis, unique_indices=True), padded)
 
         return (moved(permuted, array, mesh=mesh, specs=specs),)
 

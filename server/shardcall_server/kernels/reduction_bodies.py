@@ -249,7 +249,7 @@ def _from_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
 def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tuple[list[jax.Array], jax.Array]:
     """The keys of the largest or smallest element, and which elements have them; complex ones have two keys."""
     parts = [jnp.real(x), jnp.imag(x)] if x.dtype.kind == "c" else [x]
-    candidates, nan, found = jnp.ones(x.shape, bool), jnp.zeros(x.shape, bool), []
+    candidates, nan, keys = jnp.ones(x.shape, bool), jnp.zeros(x.shape, bool), []
     for part in parts:
         nan = nan | (part != part)  # noqa: PLR0124
     for part in parts:
@@ -258,8 +258,8 @@ def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tupl
         key = jnp.where(nan, most, key if largest else ~key)
         best = over.max(jnp.where(candidates, key, least))
         candidates = candidates & (key == best)
-        found.append(best if largest else ~best)
-    return found, candidates
+        keys.append(best if largest else ~best)
+    return keys, candidates
 
 
 def _first(x: jax.Array, over: Over, *, largest: bool) -> tuple[jax.Array, jax.Array]:
@@ -281,13 +281,13 @@ def _extreme(*, largest: bool) -> Body:
     return body
 
 
-def _chosen(x: jax.Array, choice: jax.Array, over: Over) -> jax.Array:
+def _chosen(x: jax.Array, selected: jax.Array, over: Over) -> jax.Array:
     """The one element of floats that is chosen, bit for bit."""
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
-    return lax.bitcast_convert_type(over.max(jnp.where(choice, bits, np.iinfo(bits.dtype).min)), x.dtype)
+    return lax.bitcast_convert_type(over.max(jnp.where(selected, bits, np.iinfo(bits.dtype).min)), x.dtype)
 
 
-def _place(*, largest: bool) -> Body:
+def _index_of(*, largest: bool) -> Body:
     def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
         _index, first = _first(widen(x, x.dtype), over, largest=largest)
         return first.astype(np.int64)
@@ -306,8 +306,8 @@ REDUCTIONS = (
     Reduction("std", "The square root of var", _std, _NAN, ("ddof",), averages=True),
     Reduction("max", "The largest element", _extreme(largest=True), combine=comparisons.maximum),
     Reduction("min", "The smallest element", _extreme(largest=False), combine=comparisons.minimum),
-    Reduction("argmax", "Where the first of the largest elements is", _place(largest=True), index=True),
-    Reduction("argmin", "Where the first of the smallest elements is", _place(largest=False), index=True),
+    Reduction("argmax", "Where the first of the largest elements is", _index_of(largest=True), index=True),
+    Reduction("argmin", "Where the first of the smallest elements is", _index_of(largest=False), index=True),
     Reduction("any", "Whether an element is true", _any, 0),
     Reduction("all", "Whether all elements are true", _all, 1),
 )

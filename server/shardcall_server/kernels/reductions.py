@@ -53,7 +53,7 @@ class VarParameters(ReduceParameters):
     ddof: float
 
 
-class Reduce(Kernel[ReduceParameters]):
+class ReduceKernel(Kernel[ReduceParameters]):
     """A reduction over some or all axes, as NumPy's function of that name, with its element type.
 
     Where a call gives ``where``, the elements that it leaves out count for nothing; ``initial`` is combined with the
@@ -276,7 +276,7 @@ def _all_reduce(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sh
     body: Callable[..., jax.Array] = jax.shard_map(
         lambda *arrays: _reduce(row, problem, over, *arrays),
         mesh=mesh,
-        in_specs=tuple(partition_spec(given) for given in problem.in_specs if given is not None),
+        in_specs=tuple(partition_spec(own) for own in problem.in_specs if own is not None),
         out_specs=partition_spec(_reduced_spec(problem)),
         check_vma=False,  # what an all-gather makes, as for prod, is not known to be alike on all devices
     )
@@ -287,9 +287,9 @@ def _all_reduce_refusal(problem: Problem[ReduceParameters]) -> str | None:
     x, spec = required(problem.operands[0]), required(problem.in_specs[0])
     if 0 in x.shape:
         return "x has no elements"
-    for operand, given in zip(problem.operands[1:], problem.in_specs[1:], strict=True):
-        if operand is not None and given != (wanted := _beside(operand, x, spec)):
-            return f"where is split as {format_spec(given or ())}, and beside this x it takes {format_spec(wanted)}"
+    for operand, own in zip(problem.operands[1:], problem.in_specs[1:], strict=True):
+        if operand is not None and own != (wanted := _beside(operand, x, spec)):
+            return f"where is split as {format_spec(own or ())}, and beside this x it takes {format_spec(wanted)}"
     served, asked = _reduced_spec(problem), problem.out_specs[0]
     if asked is not None and asked != served:
         return f"the result is to be split as {format_spec(asked)}, and of this x it makes {format_spec(served)}"
@@ -315,10 +315,10 @@ def _operands(row: Reduction) -> tuple[OperandInfo, ...]:
     return (_X, _WHERE, _INITIAL) if row.combine else (_X, _WHERE)
 
 
-def _kernel(row: Reduction) -> Reduce:
+def _kernel(row: Reduction) -> ReduceKernel:
 
-    class Named(Reduce):
-        __doc__ = Reduce.__doc__
+    class NamedReduction(ReduceKernel):
+        __doc__ = ReduceKernel.__doc__
         name = row.name
         summary = f"{row.documentation}, as numpy.{row.name}."
         parameters = tuple(_PARAMETERS[name] for name in ("axis", "keepdims", *row.parameters))
@@ -341,9 +341,9 @@ def _kernel(row: Reduction) -> Reduce:
             ),
         )
 
-    return Named()
+    return NamedReduction()
 
 
-def reductions() -> tuple[Reduce, ...]:
+def reductions() -> tuple[ReduceKernel, ...]:
     """One kernel for each reduction."""
     return tuple(map(_kernel, REDUCTIONS))

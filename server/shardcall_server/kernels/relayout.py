@@ -11,10 +11,10 @@ import jax
 from jax import lax
 
 from shardcall_server.errors import CallError, Reason, shorten
+from shardcall_server.kernels.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.axes import axes
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
-from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import ArrayType, OperandTypes, Specs, format_spec
 from shardcall_server.kernels.reproducibility import Reproducibility
@@ -30,18 +30,18 @@ class TransposeParameters:
     axes: tuple[int, ...]
 
 
-def _order(problem: Problem[TransposeParameters | None]) -> tuple[int, ...]:
+def _permutation(problem: Problem[TransposeParameters | None]) -> tuple[int, ...]:
     """Which axis of x each axis of the result is."""
     return problem.parameters.axes if problem.parameters else tuple(range(problem.results[0].ndim))
 
 
 def _relaid(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     specs = required(problem.in_specs[0]), required(problem.out_specs[0])
-    order, shape = _order(problem), problem.padded_result()
-    stays = tuple(specs[0][i] for i in order) == specs[1]
+    permutation, shape = _permutation(problem), problem.padded_result()
+    stays = tuple(specs[0][i] for i in permutation) == specs[1]
     if stays and problem.results[0].dtype.kind == "c":  # their parts would take twice the time
-        return lambda x: (fit(lax.transpose(x, order), shape),)
-    return lambda x: (moved(lambda bits: fit(lax.transpose(bits, order), shape), x, mesh=mesh, specs=specs),)
+        return lambda x: (fit(lax.transpose(x, permutation), shape),)
+    return lambda x: (moved(lambda bits: fit(lax.transpose(bits, permutation), shape), x, mesh=mesh, specs=specs),)
 
 
 _GSPMD = Strategy(
@@ -53,17 +53,19 @@ _GSPMD = Strategy(
 )
 
 
-def _gathering(problem: Problem) -> Gathering:
+def _all_gather_plan(problem: Problem) -> AllGatherPlan:
     """The moves from blocks of x, their axes in the result's order, to those of the result."""
     spec, out_spec = required(problem.in_specs[0]), required(problem.out_specs[0])
-    return Gathering.of(problem.results[0].shape, tuple(spec[i] for i in _order(problem)), out_spec, problem.mesh)
+    return AllGatherPlan.of(
+        problem.results[0].shape, tuple(spec[i] for i in _permutation(problem)), out_spec, problem.mesh
+    )
 
 
 def _all_gather_refusal(problem: Problem) -> str | None:
-    gathering = _gathering(problem)
-    if not gathering.gathers:
+    plan = _all_gather_plan(problem)
+    if not plan.gathers:
         return "every device has what its block of the result is made of, and it gathers what a device lacks"
-    if gathering.cuts:
+    if plan.cuts:
         return (
             f"x is split as {format_spec(required(problem.in_specs[0]))} and the result as "
             f"{format_spec(required(problem.out_specs[0]))}, so devices would gather more than their blocks, and it "
@@ -74,9 +76,9 @@ def _all_gather_refusal(problem: Problem) -> str | None:
 
 
 def _gathered(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    gather, order = _gathering(problem).of_arrays(mesh), _order(problem)
+    gather, permutation = _all_gather_plan(problem).of_arrays(mesh), _permutation(problem)
     # Blocks are turned before they are gathered: along its first axis what is gathered lies where it belongs.
-    return lambda x: (gather(lax.transpose(x, order)),)
+    return lambda x: (gather(lax.transpose(x, permutation)),)
 
 
 _ALL_GATHER = Strategy(
@@ -151,18 +153,20 @@ class Transpose(_Relayout):
             CallError: unless ``axes`` names each axis of x once.
         """
         x = required(operands[0])
-        order = axes(parameters, "axes", x.ndim)
+        permutation = axes(parameters, "axes", x.ndim)
         if parameters["axes"] is None:
-            order = order[::-1]
-        if len(order) != x.ndim:
+            permutation = permutation[::-1]
+        if len(permutation) != x.ndim:
             raise CallError(
                 Reason.INVALID_PARAMETER,
-                f"axes={shorten(str(parameters['axes']))} names {len(order)} axes and x has {x.ndim}; name each once",
+                f"axes={shorten(str(parameters['axes']))} names {len(permutation)} of {x.ndim} axes; name each once",
                 field="axes",
             )
-        return Signature(TransposeParameters(order), (ArrayType(tuple(x.shape[i] for i in order), x.dtype),))
+        return Signature(
+            TransposeParameters(permutation), (ArrayType(tuple(x.shape[i] for i in permutation), x.dtype),)
+        )
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
         """Splits each axis of the result as it is in x."""
-        spec, order = required(problem.in_specs[0]), _order(problem)
-        return (problem.out_specs[0] or tuple(spec[i] for i in order),)
+        spec, permutation = required(problem.in_specs[0]), _permutation(problem)
+        return (problem.out_specs[0] or tuple(spec[i] for i in permutation),)

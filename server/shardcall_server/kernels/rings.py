@@ -22,7 +22,7 @@ State = tuple[jax.Array, ...]
 
 
 @dataclass(frozen=True)
-class Piece:
+class RingPiece:
     """A piece of every block, which travels one way.
 
     Attributes:
@@ -36,13 +36,13 @@ class Piece:
     by: int
 
 
-def pieces(block: int, *, both_ways: bool) -> tuple[Piece, ...]:
+def pieces(block: int, *, bidirectional: bool) -> tuple[RingPiece, ...]:
     """What a block is cut into: its first half goes onward and the rest back, or all of it onward.
 
     Of an odd block the first half has one more; of a block of one there is no rest.
     """
-    half = (block + 1) // 2 if both_ways else block
-    halves = Piece(0, half, 1), Piece(half, block - half, -1)
+    half = (block + 1) // 2 if bidirectional else block
+    halves = RingPiece(0, half, 1), RingPiece(half, block - half, -1)
     return halves if block > half else halves[:1]
 
 

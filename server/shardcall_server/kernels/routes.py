@@ -17,7 +17,7 @@ Boundary = Literal["none", "zero", "periodic", "edge"]
 
 
 @dataclass(frozen=True)
-class Run:
+class RowRange:
     """Rows of one block that lie one after the other where they are needed.
 
     Attributes:
@@ -41,7 +41,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Hop:
+class PermuteStep:
     """What travels one distance: ``length`` rows from ``starts[s]`` on, of every sender s of ``pairs``."""
 
     distance: int
@@ -50,20 +50,20 @@ class Hop:
     pairs: tuple[tuple[int, int], ...]
 
 
-def runs_between(count: int, block: int, start: int, stop: int, boundary: Boundary) -> Iterator[Run]:
+def ranges_between(count: int, block: int, start: int, stop: int, boundary: Boundary) -> Iterator[RowRange]:
     """The rows from ``start`` to ``stop``, as far as they are true ones of ``count`` in blocks of ``block`` rows."""
     row = start
     while row < stop:
-        true, length, step = _true_row(row, count, boundary)
+        valid, length, step = _valid_row(row, count, boundary)
         length = min(length, stop - row)
-        if true is not None:
-            source, local = divmod(true, block)
+        if valid is not None:
+            source, local = divmod(valid, block)
             length = min(length, block - local) if step else length
-            yield Run(row - start, length, source, local, step)
+            yield RowRange(row - start, length, source, local, step)
         row += length
 
 
-def _true_row(row: int, count: int, boundary: Boundary) -> tuple[int | None, int, int]:
+def _valid_row(row: int, count: int, boundary: Boundary) -> tuple[int | None, int, int]:
     # The true row that a row is, if any; how many rows go on so; and how many true rows each is further on.
     if 0 <= row < count:
         return row, count - row, 1
@@ -75,50 +75,53 @@ def _true_row(row: int, count: int, boundary: Boundary) -> tuple[int | None, int
     return None, length, 0
 
 
-def hops_of(runs: Sequence[Sequence[Run]], block: int) -> tuple[Hop, ...]:
+def permutes_of(ranges: Sequence[Sequence[RowRange]], block: int) -> tuple[PermuteStep, ...]:
     """What must travel for every device to get its runs.
 
     Pairs of one distance, counted round, are a permutation: each sends to one and receives of one.
     """
     spans: dict[int, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
-    for target, of_target in enumerate(runs):
-        for run in of_target:
-            pairs, pair = spans[(target - run.source) % len(runs)], (run.source, target)
-            start, stop = pairs.get(pair, (run.row, run.stop))
-            pairs[pair] = min(start, run.row), max(stop, run.stop)
-    hops = []
+    for target, of_target in enumerate(ranges):
+        for row_range in of_target:
+            pairs, pair = spans[(target - row_range.source) % len(ranges)], (row_range.source, target)
+            start, stop = pairs.get(pair, (row_range.row, row_range.stop))
+            pairs[pair] = min(start, row_range.row), max(stop, row_range.stop)
+    permutes = []
     for distance, pairs in sorted(spans.items()):
         length = max(stop - start for start, stop in pairs.values())
         # A device that sends nothing slices as the others do, so that where they agree nothing is looked up.
-        starts = [min(*(start for start, _ in pairs.values()), block - length)] * len(runs)
+        starts = [min(*(start for start, _ in pairs.values()), block - length)] * len(ranges)
         for (source, _), (start, _) in pairs.items():
             starts[source] = min(start, block - length)
-        hops.append(Hop(distance, length, tuple(starts), tuple(pairs)))
-    return tuple(hops)
+        permutes.append(PermuteStep(distance, length, tuple(starts), tuple(pairs)))
+    return tuple(permutes)
 
 
-def order_of(
-    hops: Sequence[Hop], runs: Sequence[Sequence[Run]], windows: Sequence[tuple[int, int]], boundary: Boundary
+def concatenation_of(
+    permutes: Sequence[PermuteStep],
+    ranges: Sequence[Sequence[RowRange]],
+    windows: Sequence[tuple[int, int]],
+    boundary: Boundary,
 ) -> tuple[int, ...] | None:
     """The hops in the order of their rows, if these are for every device, one hop after the other, what it needs."""
-    hop_of = {hop.distance: hop for hop in hops}
+    permute_of = {permute.distance: permute for permute in permutes}
     slots: dict[int, int] = {}
-    found: Counter[tuple[int, int]] = Counter()  # rows by distance and target
-    for target, of_target in enumerate(runs):
-        for run in of_target:
-            distance = (target - run.source) % len(runs)
-            slot = run.slot - (run.row - hop_of[distance].starts[run.source])
-            if slots.setdefault(distance, slot) != slot or run.stop - run.row != run.length:
+    received: Counter[tuple[int, int]] = Counter()  # rows by distance and target
+    for target, of_target in enumerate(ranges):
+        for row_range in of_target:
+            distance = (target - row_range.source) % len(ranges)
+            slot = row_range.slot - (row_range.row - permute_of[distance].starts[row_range.source])
+            if slots.setdefault(distance, slot) != slot or row_range.stop - row_range.row != row_range.length:
                 return None
-            found[distance, target] += run.length
-    order = sorted(range(len(hops)), key=lambda i: slots[hops[i].distance])
-    ends = [0, *accumulate(hops[i].length for i in order)]
-    if hops and [slots[hops[i].distance] for i in order] + [max(b - a for a, b in windows)] != ends:
+            received[distance, target] += row_range.length
+    concatenation = sorted(range(len(permutes)), key=lambda i: slots[permutes[i].distance])
+    ends = [0, *accumulate(permutes[i].length for i in concatenation)]
+    if permutes and [slots[permutes[i].distance] for i in concatenation] + [max(b - a for a, b in windows)] != ends:
         return None
     if boundary == "zero":  # a device gets zeros where nothing arrives, and nowhere else
-        for hop, (target, (start, stop)) in product(hops, enumerate(windows)):
-            arrives = not hop.distance or found[hop.distance, target]
-            due = min(hop.length, stop - start - slots[hop.distance])
-            if arrives and due > found[hop.distance, target]:
+        for permute, (target, (start, stop)) in product(permutes, enumerate(windows)):
+            arrives = not permute.distance or received[permute.distance, target]
+            due = min(permute.length, stop - start - slots[permute.distance])
+            if arrives and due > received[permute.distance, target]:
                 return None
-    return tuple(order)
+    return tuple(concatenation)

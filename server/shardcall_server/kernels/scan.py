@@ -2,7 +2,7 @@
 
 The form is chosen for XLA:CPU, whose own running sum, a tree of reduce-windows, takes as long as 4 to 14 copies of
 the array. A loop that adds each row to the next, in place, takes little longer than one copy, if a turn adds enough
-for what it costs; `_rows_a_turn` and `_folds` see to that. On other platforms XLA's own is used.
+for what it costs; `_rows_per_iteration` and `_folds` see to that. On other platforms XLA's own is used.
 """
 
 from __future__ import annotations
@@ -90,28 +90,28 @@ def _folds(outer: int, n: int, inner: int) -> int:
     return min(-(-WIDE // lanes), longest)
 
 
-def _rows_a_turn(inner: int) -> int:
+def _rows_per_iteration(inner: int) -> int:
     return CHUNK if inner < 4 * CHUNK else 1
 
 
 def _loop(lanes: jax.Array, before: jax.Array) -> jax.Array:
     # [outer, n, inner], [outer, 1, inner] → [outer, n, inner]. The array is its own carry: what lies behind is summed.
     n = lanes.shape[1]
-    step = min(_rows_a_turn(lanes.shape[2]), n)
+    step = min(_rows_per_iteration(lanes.shape[2]), n)
 
     def add(sums: jax.Array, start: int | jax.Array, count: int, before: jax.Array) -> jax.Array:
         chunk = rows(lanes if isinstance(start, int) and not start else sums, start, count, 1)
         return lax.dynamic_update_slice_in_dim(sums, _within(chunk) + before, start, 1)
 
-    def turn(i: jax.Array, sums: jax.Array) -> jax.Array:
+    def iteration(i: jax.Array, sums: jax.Array) -> jax.Array:
         start = i * step
         return add(sums, start, step, rows(sums, start - 1, 1, 1))
 
-    turns = n // step
+    iterations = n // step
     index = index_type(n)
     sums = add(lanes, 0, step, before)
-    sums = lax.fori_loop(index.type(1), index.type(turns), turn, sums)
-    left = n - turns * step
+    sums = lax.fori_loop(index.type(1), index.type(iterations), iteration, sums)
+    left = n - iterations * step
     return add(sums, n - left, left, rows(sums, n - left - 1, 1, 1)) if left else sums
 
 

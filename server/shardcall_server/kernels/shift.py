@@ -16,10 +16,10 @@ from shardcall_server.kernels import element_types, stencils
 from shardcall_server.kernels.axes import axis as checked_axis
 from shardcall_server.kernels.bits import as_integers, from_integers, moved
 from shardcall_server.kernels.blocks import index_type
-from shardcall_server.kernels.exchange import Exchange, SplitAxis
+from shardcall_server.kernels.exchange import Exchange, ShardedAxis
 from shardcall_server.kernels.kernel import Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import ArrayType, OperandTypes
-from shardcall_server.kernels.parameters import choice, integers
+from shardcall_server.kernels.parameters import integers, one_of
 from shardcall_server.kernels.reproducibility import Reproducibility
 from shardcall_server.kernels.routes import Boundary
 from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
@@ -41,7 +41,7 @@ class ShiftParameters:
 def _body(
     block: jax.Array,
     *fill: jax.Array,
-    alongs: Sequence[SplitAxis],
+    alongs: Sequence[ShardedAxis],
     counts: Sequence[int],
     mode: str,
 ) -> tuple[jax.Array]:
@@ -55,7 +55,7 @@ def _body(
     return (from_integers(block, dtype) if is_narrow else block,)
 
 
-def _shifted(block: jax.Array, value: jax.Array, along: SplitAxis, count: int, mode: str) -> jax.Array:
+def _shifted(block: jax.Array, value: jax.Array, along: ShardedAxis, count: int, mode: str) -> jax.Array:
     boundary: Boundary = "periodic" if mode == "periodic" else "none"
     kind = index_type(along.devices * along.block + abs(count))
     first = jnp.asarray(along.index(), kind) * along.block
@@ -68,8 +68,8 @@ def _shifted(block: jax.Array, value: jax.Array, along: SplitAxis, count: int, m
         source = first + (start - count) + lax.broadcasted_iota(kind, shape, along.axis)
         return jnp.where((source >= 0) & (source < along.rows), moved, value)
 
-    def part(around: stencils.Around, region: stencils.Region) -> jax.Array:
-        moved = around.at(region, along.axis, -count)
+    def part(extended: stencils.HaloExtendedBlock, region: stencils.Region) -> jax.Array:
+        moved = extended.at(region, along.axis, -count)
         start, stop = region[along.axis]
         inside = start - count >= 0 and (stop - count <= along.held(along.devices - 1))
         return moved if inside else filled(moved, start)
@@ -98,12 +98,12 @@ def _halo(problem: Problem[ShiftParameters], mesh: jax.sharding.Mesh) -> Program
 
 
 def _gspmd(problem: Problem[ShiftParameters], mesh: jax.sharding.Mesh) -> Program:
-    whole = stencils.on_whole(problem, _axes(problem), _bound(problem))
+    unsharded = stencils.on_unsharded(problem, _axes(problem), _bound(problem))
     specs = problem.in_specs[0], problem.out_specs[0]
 
     def program(x: jax.Array, *fill: jax.Array) -> tuple[jax.Array]:
         values = [value.astype(x.dtype) for value in fill]
-        return (moved(lambda *integers: whole(*integers)[0], x, *values, mesh=mesh, specs=specs),)
+        return (moved(lambda *integers: unsharded(*integers)[0], x, *values, mesh=mesh, specs=specs),)
 
     return program
 
@@ -157,7 +157,7 @@ class Shift(StencilKernel[ShiftParameters]):
         x, fill = required(operands[0]), operands[1]
         if not x.ndim:
             raise CallError(Reason.INVALID_OPERAND, f"x is {x}, a scalar; give an array of one axis or more", field="x")
-        mode, moves = choice(parameters, "mode", MODES), moves_of(parameters, x.ndim)
+        mode, moves = one_of(parameters, "mode", MODES), moves_of(parameters, x.ndim)
         if fill is not None:
             _check_fill(fill, x, mode)
         if mode == "periodic":

@@ -114,7 +114,7 @@ def _three_points(near: jax.Array, far: jax.Array) -> jax.Array:
     return jnp.stack([-(2 * near + far) / (near * both), both / (near * far), -near / (far * both)])
 
 
-def even_ends(step: jax.Array, edge_order: int) -> tuple[jax.Array, jax.Array]:
+def even_edges(step: jax.Array, edge_order: int) -> tuple[jax.Array, jax.Array]:
     """What the first and the last row are made of for even steps, as `Weights` has it, in the step's type."""
     if edge_order == 1:
         return step[None], step[None]

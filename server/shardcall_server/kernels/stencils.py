@@ -15,7 +15,7 @@ from jax import lax
 
 from shardcall_server.kernels import element_types
 from shardcall_server.kernels.blocks import fit, partition_spec
-from shardcall_server.kernels.exchange import SplitAxis, behind, fill, rows_after, rows_before, written
+from shardcall_server.kernels.exchange import ShardedAxis, behind, fill, rows_after, rows_before, written
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import MeshAxes, OperandTypes, Specs, format_spec, replicated
 from shardcall_server.kernels.routes import Boundary
@@ -29,7 +29,7 @@ Body = Callable[..., tuple[jax.Array, ...]]
 
 
 @dataclass(frozen=True)
-class Around:
+class HaloExtendedBlock:
     """A block and rows of what lies around it.
 
     Attributes:
@@ -63,10 +63,10 @@ def _cut(array: jax.Array, region: Region, axis: int, start: int, stop: int) -> 
 
 def stencil(
     block: jax.Array,
-    alongs: Sequence[SplitAxis],
+    alongs: Sequence[ShardedAxis],
     width: tuple[int, int],
     boundary: Boundary,
-    value: Callable[[Around, Region], jax.Array],
+    value: Callable[[HaloExtendedBlock, Region], jax.Array],
 ) -> jax.Array:
     """One device's block of a result.
 
@@ -83,36 +83,40 @@ def stencil(
     filled = block
     for along in alongs if after else ():
         filled = fill(filled, along, boundary)
-    whole: Region = tuple((0, size) for size in block.shape)
-    center = _replaced(whole, {a.axis: (before, block.shape[a.axis] - after) for a in alongs})
+    full: Region = tuple((0, size) for size in block.shape)
+    center = _replaced(full, {a.axis: (before, block.shape[a.axis] - after) for a in alongs})
     has_center = all(start < stop for start, stop in center)
-    inside = value(Around(filled, {}), center) if has_center and not needs_all else None
+    inside = value(HaloExtendedBlock(filled, {}), center) if has_center and not needs_all else None
     sides = {}
     for along in alongs:
         right = rows_after(along, after, boundary)(block)
         sides[along.axis] = rows_before(along, before, boundary)(block), behind(right, along)
         if needs_all:
             filled = written(filled, right, along)
-    around = Around(filled, sides)
+    extended = HaloExtendedBlock(filled, sides)
     if inside is None and has_center:
-        inside = value(around, center)
+        inside = value(extended, center)
     if inside is None:
-        return value(around, whole)
-    return _with_faces(inside, around, center, whole, value)
+        return value(extended, full)
+    return _with_faces(inside, extended, center, full, value)
 
 
 def _with_faces(
-    inside: jax.Array, around: Around, center: Region, whole: Region, value: Callable[[Around, Region], jax.Array]
+    inside: jax.Array,
+    extended: HaloExtendedBlock,
+    center: Region,
+    full: Region,
+    value: Callable[[HaloExtendedBlock, Region], jax.Array],
 ) -> jax.Array:
     dtype = inside.dtype
     inside = element_types.as_bits(inside)
-    margins = [(start, size - stop, 0) for (start, stop), (_, size) in zip(center, whole, strict=True)]
+    margins = [(start, size - stop, 0) for (start, stop), (_, size) in zip(center, full, strict=True)]
     result = lax.pad(inside, jnp.zeros((), inside.dtype), margins)
-    for axis in around.sides:
-        size = whole[axis][1]
+    for axis in extended.sides:
+        size = full[axis][1]
         for start, stop in ((0, center[axis][0]), (center[axis][1], size)):
             if start < stop:
-                face = element_types.as_bits(value(around, _replaced(whole, {axis: (start, stop)})))
+                face = element_types.as_bits(value(extended, _replaced(full, {axis: (start, stop)})))
                 result = lax.dynamic_update_slice_in_dim(result, face, start, axis)
     return element_types.from_bits(result, dtype)
 
@@ -124,7 +128,7 @@ def _replaced(region: Region, spans: Mapping[int, tuple[int, int]]) -> Region:
 def on_blocks(problem: Problem, mesh: jax.sharding.Mesh, axes: Sequence[int], body: Body) -> Program:
     """The program that runs a body on every device's block of x; the other operands each device has whole."""
     x, spec = required(problem.operands[0]), required(problem.in_specs[0])
-    alongs = [SplitAxis.of(x, spec, axis, problem.mesh) for axis in axes]
+    alongs = [ShardedAxis.of(x, spec, axis, problem.mesh) for axis in axes]
     others = [operand for operand in problem.operands[1:] if operand is not None]
     mapped: Body = jax.shard_map(
         lambda block, *rest: body(block, *rest, alongs=alongs),
@@ -134,21 +138,21 @@ def on_blocks(problem: Problem, mesh: jax.sharding.Mesh, axes: Sequence[int], bo
     )
 
     def program(block: jax.Array, *rest: jax.Array) -> tuple[jax.Array, ...]:
-        whole = [fit(array, other.shape) for array, other in zip(rest, others, strict=True)]
-        return mapped(block, *whole)
+        unpadded = [fit(array, other.shape) for array, other in zip(rest, others, strict=True)]
+        return mapped(block, *unpadded)
 
     return program
 
 
-def on_whole(problem: Problem, axes: Sequence[int], body: Body) -> Program:
+def on_unsharded(problem: Problem, axes: Sequence[int], body: Body) -> Program:
     """The program that runs a body on the whole of x, which the compiler partitions."""
     present = [operand for operand in problem.operands if operand is not None]
     x = present[0]
-    alongs = [SplitAxis(axis, (), problem.mesh, x.shape[axis], x.shape[axis]) for axis in axes]
+    alongs = [ShardedAxis(axis, (), problem.mesh, x.shape[axis], x.shape[axis]) for axis in axes]
 
     def program(*operands: jax.Array) -> tuple[jax.Array, ...]:
-        whole = [fit(array, operand.shape) for array, operand in zip(operands, present, strict=True)]
-        results = body(*whole, alongs=alongs)
+        unpadded = [fit(array, operand.shape) for array, operand in zip(operands, present, strict=True)]
+        results = body(*unpadded, alongs=alongs)
         return tuple(fit(result, problem.padded_result(i)) for i, result in enumerate(results))
 
     return program
@@ -189,7 +193,7 @@ def strategies(axes: Callable[[Problem], Sequence[int]], bound: Callable[[Proble
             "gspmd",
             "The computation on the unsharded array, partitioned by the compiler. Serves every layout.",
             lambda _: None,
-            lambda problem, _: on_whole(problem, axes(problem), bound(problem)),
+            lambda problem, _: on_unsharded(problem, axes(problem), bound(problem)),
         ),
     )
 

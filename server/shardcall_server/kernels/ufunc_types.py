@@ -30,9 +30,9 @@ def _loop(*dtypes: np.dtype) -> Loop:
 
 
 def _ours(dtype: np.dtype) -> np.dtype:
-    for known in NAMED.values():
-        if known == dtype:  # NumPy has two types of one name, long and longlong
-            return known
+    for own in NAMED.values():
+        if own == dtype:  # NumPy has two types of one name, long and longlong
+            return own
     raise TypeError(f"the loop is one of {dtype}, which no array here is of")
 
 
@@ -67,6 +67,6 @@ def clip(x: np.dtype, low: np.dtype | None, high: np.dtype | None) -> Loop:
     """`numpy.clip`."""
     if low is None and high is None:
         return Loop((x, None, None), x)
-    given = [None if dtype is None else np.empty(0, dtype) for dtype in (x, low, high)]
-    dtype = cast(Any, np.clip)(*given).dtype
-    return Loop(tuple(None if bound is None else dtype for bound in given), dtype)
+    arrays = [None if dtype is None else np.empty(0, dtype) for dtype in (x, low, high)]
+    dtype = cast(Any, np.clip)(*arrays).dtype
+    return Loop(tuple(None if bound is None else dtype for bound in arrays), dtype)

@@ -37,7 +37,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Function:
+class Ufunc:
     """One elementwise function.
 
     Attributes:
@@ -54,15 +54,15 @@ class Function:
     loop: Callable[..., Loop]
     operands: tuple[OperandInfo, ...]
     refusals: tuple[Refusal, ...] = ()
-    tells_scalars: bool = False
+    keeps_scalars: bool = False
 
 
-def _unary(name: str, body: Callable[..., jax.Array], loop: Callable[..., Loop] | None = None) -> Function:
-    return Function(name, body, loop or types.of_ufunc(name), (_X,))
+def _unary(name: str, body: Callable[..., jax.Array], loop: Callable[..., Loop] | None = None) -> Ufunc:
+    return Ufunc(name, body, loop or types.of_ufunc(name), (_X,))
 
 
-def _binary(name: str, body: Callable[..., jax.Array], *refusals: Refusal) -> Function:
-    return Function(name, body, types.of_ufunc(name), (_X, _Y), refusals)
+def _binary(name: str, body: Callable[..., jax.Array], *refusals: Refusal) -> Ufunc:
+    return Ufunc(name, body, types.of_ufunc(name), (_X, _Y), refusals)
 
 
 def _by_kind(on_reals: Callable[..., jax.Array], on_complex: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
@@ -173,7 +173,7 @@ _BINARY = (
     _binary("right_shift", arithmetic.right_shift),
 )
 _OTHERS = (
-    Function(
+    Ufunc(
         "where",
         jnp.where,
         types.where,
@@ -183,7 +183,7 @@ _OTHERS = (
             OperandInfo("y", "Likewise."),
         ),
     ),
-    Function(
+    Ufunc(
         "clip",
         comparisons.clip,
         types.clip,
@@ -192,9 +192,9 @@ _OTHERS = (
             OperandInfo("min", "The least value of the result, an array or a scalar; left out, there is none.", True),
             OperandInfo("max", "The greatest, likewise; where min is greater, max it is.", True),
         ),
-        tells_scalars=True,
+        keeps_scalars=True,
     ),
 )
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({row.name: row for row in (*_UNARY, *_BINARY, *_OTHERS)})
+FUNCTIONS: Mapping[str, Ufunc] = MappingProxyType({row.name: row for row in (*_UNARY, *_BINARY, *_OTHERS)})
 """All of them, by name."""

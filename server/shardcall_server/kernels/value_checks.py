@@ -38,14 +38,14 @@ def any_element(
     names = tuple(name for entry in spec for name in entry)
 
     def block(part: jax.Array) -> jax.Array:
-        found = refused(part)
+        flags = refused(part)
         for axis, (size, padded) in enumerate(zip(shape, array.shape, strict=True)):
             if padded > size:
                 kind = index_type(padded)
                 first = lax.axis_index(spec[axis]).astype(kind) * part.shape[axis] if spec[axis] else 0
                 inside = lax.broadcasted_iota(kind, part.shape, axis) + first < size
-                found = jnp.where(inside, found, jnp.zeros_like(found))
-        here = _any(found)
+                flags = jnp.where(inside, flags, jnp.zeros_like(flags))
+        here = _any(flags)
         return lax.psum(here.astype(jnp.int32), names) > 0 if names else here
 
     flag: jax.Array = jax.shard_map(

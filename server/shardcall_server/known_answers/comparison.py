@@ -37,14 +37,14 @@ def are_wrong(got: np.ndarray, wanted: np.ndarray, largest: np.ndarray, *, signe
         return np.asarray(got != wanted)
     with np.errstate(all="ignore"):
         rounded = wanted.astype(got.dtype)
-        given, known = got.astype(wanted.dtype), rounded.astype(wanted.dtype)
+        actual, expected = got.astype(wanted.dtype), rounded.astype(wanted.dtype)
         size = np.maximum(np.abs(wanted), np.minimum(largest, 1.0))
-        near = np.abs(given - wanted) <= _relative_tolerance(got.dtype) * size + _absolute_tolerance(got.dtype)
+        near = np.abs(actual - wanted) <= _relative_tolerance(got.dtype) * size + _absolute_tolerance(got.dtype)
         if got.dtype.kind == "c":
-            return np.asarray(~near & np.isfinite(known))
-    both_nan, both_zero = np.isnan(given) & np.isnan(known), (given == 0) & (known == 0) & signed_zeros
-    near = ((given == known) | (near & np.isfinite(given) & np.isfinite(known))) & ~both_zero
-    return np.asarray(~(both_nan | near | (both_zero & (np.signbit(given) == np.signbit(known)))))
+            return np.asarray(~near & np.isfinite(expected))
+    both_nan, both_zero = np.isnan(actual) & np.isnan(expected), (actual == 0) & (expected == 0) & signed_zeros
+    near = ((actual == expected) | (near & np.isfinite(actual) & np.isfinite(expected))) & ~both_zero
+    return np.asarray(~(both_nan | near | (both_zero & (np.signbit(actual) == np.signbit(expected)))))
 
 
 def _relative_tolerance(dtype: np.dtype) -> float:

@@ -20,7 +20,7 @@ import structlog
 from shardcall_server.compilation.program import build_mesh, is_out_of_memory
 from shardcall_server.compilation.resolve import AUTO, Request, Resolved, resolve
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.elementwise import Elementwise
+from shardcall_server.kernels.elementwise import ElementwiseKernel
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.known_answers.comparison import are_wrong, wide_type
@@ -52,7 +52,7 @@ def known_answers(kernels: Sequence[Kernel], device_id: int) -> Iterator[KnownAn
         kernels: all kernels; those that are not elementwise are passed over.
         device_id: the device that runs them, one of this process.
     """
-    ours = [kernel for kernel in kernels if isinstance(kernel, Elementwise)]
+    ours = [kernel for kernel in kernels if isinstance(kernel, ElementwiseKernel)]
     groups = [ours[i : i + _IN_ONE_PROGRAM] for i in range(0, len(ours), _IN_ONE_PROGRAM)]
     for dtype in TYPES:
         for i, group in enumerate(groups, 1):
@@ -69,7 +69,7 @@ def prefix(dtype: np.dtype) -> str:
     return f"elementwise {dtype.name} "
 
 
-def _resolve(kernel: Elementwise, dtype: np.dtype, device_id: int) -> Resolved | None:
+def _resolve(kernel: ElementwiseKernel, dtype: np.dtype, device_id: int) -> Resolved | None:
     """The call of a function with operands of one type; None where it does not compute in that type."""
     operands = (ArrayType((SIZE,), dtype),) * len(kernel.operands)
     try:
@@ -91,11 +91,11 @@ def operands_of(dtype: np.dtype) -> list[np.ndarray]:
             special = np.roll(pairs[:, (i + shift) % 2], shift * len(_SPECIAL))
             step = SIZE // len(special)
             part[: step * len(special) : step] = special
-        whole = np.empty(SIZE, np.complex128 if dtype.kind == "c" else np.float64)
-        whole.real = parts[0]
+        operand = np.empty(SIZE, np.complex128 if dtype.kind == "c" else np.float64)
+        operand.real = parts[0]
         if dtype.kind == "c":
-            whole.imag = parts[1]
-        operands.append(whole.astype(dtype))
+            operand.imag = parts[1]
+        operands.append(operand.astype(dtype))
     return operands
 
 
@@ -107,7 +107,7 @@ def _ordinary(values: np.random.Generator, dtype: np.dtype) -> np.ndarray:
     return ordinary
 
 
-def _compile(kernels: Sequence[Elementwise], dtype: np.dtype, device_id: int) -> Launch:
+def _compile(kernels: Sequence[ElementwiseKernel], dtype: np.dtype, device_id: int) -> Launch:
     group = [resolved for kernel in kernels if (resolved := _resolve(kernel, dtype, device_id)) is not None]
     device = build_mesh(_ONE_DEVICE, (device_id,)).devices.flat[0]
     on_host = operands_of(dtype)
@@ -167,21 +167,21 @@ def _finish(
 ) -> Outcome:
     wrong: dict[str, str] = {}
     for kernel, result in results:
-        count = int(wrong_elements(cast(Elementwise, kernel), np.asarray(result), on_host).sum())
+        count = int(wrong_elements(cast(ElementwiseKernel, kernel), np.asarray(result), on_host).sum())
         if count:
             wrong[kernel.name] = f"{count} of {SIZE} elements are wrong"
     return Outcome(wrong, untested)
 
 
-def wrong_elements(kernel: Elementwise, got: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
+def wrong_elements(kernel: ElementwiseKernel, got: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
     """Tells of each element of a function's result whether it is wrong."""
-    given = [operand.astype(wide_type(operand.dtype)) for operand in operands[: len(kernel.operands)]]
+    wide = [operand.astype(wide_type(operand.dtype)) for operand in operands[: len(kernel.operands)]]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        wanted = np.asarray(getattr(np, kernel.function.name)(*given))
-        largest = np.max([np.abs(operand).astype(np.float64) for operand in given], axis=0)
+        wanted = np.asarray(getattr(np, kernel.function.name)(*wide))
+        largest = np.max([np.abs(operand).astype(np.float64) for operand in wide], axis=0)
     wrong = are_wrong(got, wanted, largest, signed_zeros=kernel.function.name not in _EITHER_ZERO)
-    for operand in given:
+    for operand in wide:
         if operand.dtype.kind == "c":  # C leaves much open where parts are special, and NumPy and XLA differ there
             wrong &= np.isfinite(operand) & (operand.real != 0) & (operand.imag != 0)
     return wrong

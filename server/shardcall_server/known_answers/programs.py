@@ -25,7 +25,7 @@ _ROWS = 16_385  # the fewest at which jax-ml/jax#39103 shows in float64
 
 
 @dataclass(frozen=True)
-class _Call:
+class _TestCall:
     """A call of one of our kernels over the whole mesh, and its result by NumPy.
 
     Attributes:
@@ -72,11 +72,11 @@ def _there(names: Sequence[str], kernels: Mapping[str, Kernel]) -> tuple[str, ..
     return tuple(name for name in names if name in kernels)
 
 
-def _product(device_count: int) -> _Call:
+def _product(device_count: int) -> _TestCall:
     """A product whose contracting axis is split, and not evenly."""
     contracted = 32 * device_count - 1
     lhs, rhs = _integers((65, contracted)), _integers((contracted, 63))
-    return _Call(
+    return _TestCall(
         "product",
         "matmul",
         (lhs.astype(np.float32), rhs.astype(np.float32)),
@@ -87,17 +87,17 @@ def _product(device_count: int) -> _Call:
     )
 
 
-def _along_rows(name: str, kernel: str, function: Callable[..., np.ndarray], device_count: int) -> _Call:
+def _along_rows(name: str, kernel: str, function: Callable[..., np.ndarray], device_count: int) -> _TestCall:
     """A function along an axis that is split, and not evenly."""
     x = _integers((512 * device_count - 1, 9))
-    return _Call(name, kernel, (x.astype(np.float64),), function(x, axis=0).astype(np.float64), {"axis": 0})
+    return _TestCall(name, kernel, (x.astype(np.float64),), function(x, axis=0).astype(np.float64), {"axis": 0})
 
 
 def _integers(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(39103).integers(-5, 6, shape)
 
 
-_ON_THE_MESH: Mapping[str, tuple[tuple[str, ...], Callable[[int], _Call]]] = {
+_ON_THE_MESH: Mapping[str, tuple[tuple[str, ...], Callable[[int], _TestCall]]] = {
     "product": (_PRODUCTS, _product),
     "sum": (("sum", "mean", "var", "std"), lambda count: _along_rows("sum", "sum", np.sum, count)),
     "scan": (("cumsum",), lambda count: _along_rows("scan", "cumsum", np.cumsum, count)),
@@ -107,40 +107,40 @@ _ON_THE_MESH: Mapping[str, tuple[tuple[str, ...], Callable[[int], _Call]]] = {
 
 
 def _compile(
-    make: Callable[[int], _Call], covered: Sequence[str], kernels: Mapping[str, Kernel], device_count: int
+    make: Callable[[int], _TestCall], covered: Sequence[str], kernels: Mapping[str, Kernel], device_count: int
 ) -> Launch:
     call, ids = make(device_count), tuple(range(device_count))
     kinds = tuple(ArrayType(operand.shape, operand.dtype) for operand in call.operands)
     axes = MeshAxes((("x", device_count),))
     request = Request(call.parameters, kinds, axes, ids, call.in_specs, call.out_specs, AUTO)
     program = compile_program(resolve(kernels[call.kernel], request, ids))
-    placed = [
-        _place(operand, placement)
+    on_devices = [
+        _on_devices(operand, placement)
         for operand, placement in zip(call.operands, program.operands, strict=False)  # others are left out
         if placement is not None
     ]
-    return partial(_launch, call, program, placed, covered)
+    return partial(_launch, call, program, on_devices, covered)
 
 
-def _place(array: np.ndarray, placement: Placement) -> jax.Array:
+def _on_devices(array: np.ndarray, placement: Placement) -> jax.Array:
     padded = np.full(placement.padded, 0, array.dtype)
     padded[tuple(map(slice, array.shape))] = array
     return jax.make_array_from_callback(padded.shape, placement.sharding, padded.__getitem__, dtype=padded.dtype)
 
 
-def _launch(call: _Call, program: Program, operands: Sequence[jax.Array], kernels: Sequence[str]) -> Finish:
+def _launch(call: _TestCall, program: Program, operands: Sequence[jax.Array], kernels: Sequence[str]) -> Finish:
     assert program.compiled is not None
     result, *_ = program.compiled(*operands)  # the flags of checks may come behind it
     return partial(_finish, call, result, kernels)
 
 
-def _finish(call: _Call, result: jax.Array, kernels: Sequence[str]) -> Outcome:
+def _finish(call: _TestCall, result: jax.Array, kernels: Sequence[str]) -> Outcome:
     """Compares the blocks that this process has."""
     wrong = total = 0
     for shard in result.addressable_shards:
         wanted = call.wanted[shard.index]  # less its padding, which is of no account
-        given = np.asarray(shard.data)[tuple(map(slice, wanted.shape))]
-        wrong += int((given != wanted).sum())
+        actual = np.asarray(shard.data)[tuple(map(slice, wanted.shape))]
+        wrong += int((actual != wanted).sum())
         total += wanted.size
     return Outcome(dict.fromkeys(kernels, f"{wrong} of {total} elements of a {call.name} are wrong") if wrong else {})
 

@@ -10,7 +10,7 @@ import jax
 from shardcall_server.compilation.disk_cache import host_processor
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.resolve import Resolved
-from shardcall_server.kernels.elementwise import Elementwise
+from shardcall_server.kernels.elementwise import ElementwiseKernel
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.known_answers import elementwise, programs
 from shardcall_server.known_answers.known_answer import KnownAnswer
@@ -35,25 +35,27 @@ class Suite:
             *programs.known_answers(kernels, jax.device_count(), local),
             *elementwise.known_answers(tuple(kernels.values()), device_id),
         ]
-        self.known_answers: Mapping[str, KnownAnswer] = {known.name: known for known in made if known.kernels}
+        self.known_answers: Mapping[str, KnownAnswer] = {
+            known_answer.name: known_answer for known_answer in made if known_answer.kernels
+        }
 
     def vouching_for(self, resolved: Resolved) -> list[str]:
         """The names of the tests that must have passed before a program's results are believed."""
         name, computed = resolved.kernel.name, ""
-        if isinstance(resolved.kernel, Elementwise):
+        if isinstance(resolved.kernel, ElementwiseKernel):
             computed = elementwise.prefix(resolved.kernel.computed_type(resolved.problem.operands))
         return [
-            known.name
-            for known in self.known_answers.values()
-            if name in known.kernels and known.name.startswith(computed)
+            known_answer.name
+            for known_answer in self.known_answers.values()
+            if name in known_answer.kernels and known_answer.name.startswith(computed)
         ]
 
     def digest(self, name: str) -> bytes:
         """What a test's verdict is kept by: all that decides it."""
-        known = self.known_answers[name]
+        known_answer = self.known_answers[name]
         parts = [
-            *(str(_VERSION), name, *(f"{kernel} {self._kernels[kernel].version}" for kernel in known.kernels)),
+            *(str(_VERSION), name, *(f"{kernel} {self._kernels[kernel].version}" for kernel in known_answer.kernels)),
             *self._decisive,
-            *((str(jax.device_count()), str(jax.process_count())) if known.is_collective else ()),
+            *((str(jax.device_count()), str(jax.process_count())) if known_answer.is_collective else ()),
         ]
         return hashlib.sha256("\0".join(parts).encode()).digest()

@@ -8,15 +8,15 @@ import jax
 import numpy as np
 
 from shardcall_server.kernels import products
+from shardcall_server.kernels.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.blocks import fit
-from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, Meeting
+from shardcall_server.kernels.contraction import STRETCHED, Contraction, ContractionOf, ContractionSharding
 from shardcall_server.kernels.element_types import widen
 from shardcall_server.kernels.gathered_products import result_spec
-from shardcall_server.kernels.gathering import Gathering
 from shardcall_server.kernels.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape
 
-WORTH_SHARING = 128
+MIN_TERMS_TO_SHARD = 128
 """The products that an element of the result is the sum of, from which on it pays to share out work and then gather."""
 
 
@@ -27,16 +27,16 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
     (result,) = problem.results
     if len(contraction.labels) > 2:
         return _by_pairs(problem, contraction)
-    gathering = _gathering(problem, contraction)
+    plan = _all_gather_plan(problem, contraction)
 
-    def whole(*arrays: jax.Array) -> tuple[jax.Array]:
+    def multiply(*arrays: jax.Array) -> tuple[jax.Array]:
         product = products.contract(_align(arrays, contraction), contraction, contraction.result, result.dtype)
         product = products.finish(product, result.dtype)
-        if gathering is not None:
-            return (gathering.of_arrays(mesh)(fit(product, padded_shape(result.shape, gathering.has, problem.mesh))),)
+        if plan is not None:
+            return (plan.of_arrays(mesh)(fit(product, padded_shape(result.shape, plan.has, problem.mesh))),)
         return (product if problem.out_specs[0] is None else fit(product, problem.padded_result()),)
 
-    return whole
+    return multiply
 
 
 def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
@@ -44,7 +44,7 @@ def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
     (result,) = problem.results
     total = products.sum_type(result.dtype)
 
-    def whole(*arrays: jax.Array) -> tuple[jax.Array]:
+    def multiply(*arrays: jax.Array) -> tuple[jax.Array]:
         first, *others = (widen(array, result.dtype).astype(total) for array in _align(arrays, contraction))
         product = first
         for pair, factor in zip(contraction.pairs(), others, strict=True):
@@ -54,10 +54,10 @@ def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
         product = products.finish(product, result.dtype)
         return (product if problem.out_specs[0] is None else fit(product, problem.padded_result()),)
 
-    return whole
+    return multiply
 
 
-def _gathering(problem: Problem, contraction: Contraction) -> Gathering | None:
+def _all_gather_plan(problem: Problem, contraction: Contraction) -> AllGatherPlan | None:
     """How devices gather the result from a product that is made in smaller blocks; None where the compiler decides.
 
     It is made as the operands' axes are split, unless the compiler has partial sums to complete, and over the mesh axes
@@ -66,15 +66,15 @@ def _gathering(problem: Problem, contraction: Contraction) -> Gathering | None:
     (out_spec,), (result,) = problem.out_specs, problem.results
     if out_spec is None:
         return None
-    meeting = Meeting.of(problem, contraction)
-    sums = any(names for label in contraction.summed for _, names in meeting.axes(label))
+    sharding = ContractionSharding.of(problem, contraction)
+    sums = any(names for label in contraction.summed for _, names in sharding.axes(label))
     used = {name for spec in (*problem.in_specs, out_spec) for names in spec or () for name in names}
     idle = tuple(name for name in problem.mesh.names if name not in used and problem.mesh.size((name,)) > 1)
     specs = [out_spec] if sums else [result_spec(problem, contraction), out_spec]
-    if idle and contraction.terms >= WORTH_SHARING:
+    if idle and contraction.terms >= MIN_TERMS_TO_SHARD:
         specs = [*(shared for spec in specs for shared in _shared(spec, idle, result.shape, problem.mesh)), *specs]
-    gatherings = [Gathering.of(result.shape, spec, out_spec, problem.mesh) for spec in specs]
-    return next((each for each in gatherings if each.only_gathers), None)
+    plans = [AllGatherPlan.of(result.shape, spec, out_spec, problem.mesh) for spec in specs]
+    return next((each for each in plans if each.only_gathers), None)
 
 
 def _shared(spec: Spec, idle: tuple[str, ...], shape: tuple[int, ...], mesh: MeshAxes) -> list[Spec]:

@@ -35,7 +35,7 @@ class _Axis:
 
 
 @dataclass(frozen=True)
-class Gathering:
+class AllGatherPlan:
     """How a block of an array as it is split becomes one as it is needed.
 
     Attributes:
@@ -49,9 +49,9 @@ class Gathering:
     axes: tuple[_Axis, ...]
 
     @staticmethod
-    def of(shape: Sequence[int], has: Spec, needs: Spec, mesh: MeshAxes) -> Gathering:
+    def of(shape: Sequence[int], has: Spec, needs: Spec, mesh: MeshAxes) -> AllGatherPlan:
         """For an array of a shape."""
-        return Gathering(has, needs, tuple(_Axis(*axis, mesh) for axis in zip(shape, has, needs, strict=True)))
+        return AllGatherPlan(has, needs, tuple(_Axis(*axis, mesh) for axis in zip(shape, has, needs, strict=True)))
 
     @property
     def gathers(self) -> bool:
