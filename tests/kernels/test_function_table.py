@@ -7,9 +7,9 @@ import pytest
 from shardcall._src.functions.element_types import NAMED
 from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, REQUIRED, UNARY, WITH_INITIAL, WITH_WHERE
 from shardcall_server.errors import CallError
-from shardcall_server.kernels.kernel import REQUIRED as NO_DEFAULT
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.library import kernels
+from shardcall_server.kernels.signature import REQUIRED as NO_DEFAULT
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
 SOME = ("bool", "int4", "uint8", "int32", "uint64", "float16", "bfloat16", "float64", "complex64")

@@ -44,7 +44,7 @@ class WireCalls:
             CallError: of a call that is to be refused, as the kernel itself raises it.
         """
         try:
-            result = self._client.kernel_case(
+            result = self._client.call(
                 wanted.kernel.name,
                 *operands,
                 mesh=self._mesh(dict(wanted.mesh)),
