@@ -1,4 +1,4 @@
-"""What the server's processes are started with: an allocator set for large arrays, and flags for XLA."""
+"""Environment of the server's processes: an allocator tuned for large arrays, and flags for XLA."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _TUNABLES = {
     "glibc.malloc.arena_max": "1",
 }
 
-# Many virtual devices on few cores may meet late; after the default 40 s XLA would end the process.
-_LATE_MEETINGS = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+# Many virtual devices on few cores may enter a collective late; after the default 40 s XLA would abort the process.
+_LATE_COLLECTIVES = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 # XLA prefers vectors of 256 bits where the processor has 512. With 512, whole cache lines are written without being
 # read first: a pass over memory takes about 8 % less. Versions of jaxlib that are wrong with them are not allowed
 # (pyproject.toml).
 _WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"
-# A bfloat16 that is an element here and padding there LLVM holds as a float32, and brings back by an instruction of
-# AVX512-BF16 that takes subnormals for zero: even a copy would lose them. XLA turns off extensions from one on only,
-# so the compiler's own float16 instructions go too; libraries for products look at the processor themselves.
+# Where a bfloat16 is either an element or padding, LLVM converts it to float32 and back by an instruction of
+# AVX512-BF16 that flushes subnormals to zero, even in a copy. XLA can disable extensions only from one on, so the
+# float16 instructions go too; libraries for matrix products detect the processor themselves.
 _WITHOUT_BFLOAT16 = "--xla_cpu_max_isa=AVX512_VNNI"
 # Collectives on a GPU are asynchronous, but only this scheduler puts products between their start and their end; and
 # in a loop only two buffers let one block arrive while the other is read.
@@ -38,31 +38,31 @@ _GPU_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
 
 
 def tuned_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the allocator set; what is set there already stays as it is.
+    """Returns the environment with the allocator's tunables; tunables that are set already are kept.
 
-    glibc reads it before a program's first instruction, so it must stand before exec.
+    glibc reads them before a program's first instruction, so they must be set before exec.
     """
-    given = environment.get("GLIBC_TUNABLES", "")
-    names = {tunable.partition("=")[0] for tunable in given.split(":")}
+    tunables = environment.get("GLIBC_TUNABLES", "")
+    names = {tunable.partition("=")[0] for tunable in tunables.split(":")}
     added = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in names]
-    return {**environment, "GLIBC_TUNABLES": ":".join(filter(None, [given, *added]))}
+    return {**environment, "GLIBC_TUNABLES": ":".join(filter(None, [tunables, *added]))}
 
 
 def worker_environment(environment: Mapping[str, str], platform: str = "") -> dict[str, str]:
-    """The environment with XLA's flags as a mesh worker has them; flags set there already come last and win.
+    """Returns the environment of a mesh worker, with flags for XLA; flags that are set already come last and win.
 
     Args:
-        environment: as it is.
-        platform: "cpu", "gpu" or "tpu"; empty for what JAX will find.
+        environment: the environment of this process.
+        platform: "cpu", "gpu" or "tpu"; empty for JAX's default.
     """
-    flags, features = [_LATE_MEETINGS], _processor_features()
+    flags, features = [_LATE_COLLECTIVES], _processor_features()
     if "avx512f" in features:
         flags.append(_WIDE_VECTORS)
     if "avx512_bf16" in features:
         flags.append(_WITHOUT_BFLOAT16)
     if _is_gpu(platform or environment.get("JAX_PLATFORMS", "")):
         flags += _OVERLAP_ON_GPU
-    # It asks nobody who calls, and what JAX's processes say to each other goes by no proxy: one may make them hang.
+    # A worker needs no token, and the connections between JAX's processes must not use a proxy, which may hang them.
     kept = {
         name: value
         for name, value in environment.items()
@@ -72,28 +72,28 @@ def worker_environment(environment: Mapping[str, str], platform: str = "") -> di
 
 
 def quiet_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with gRPC's own log off, unless it is set there.
+    """Returns the environment with gRPC's log disabled, unless it is set.
 
-    It would have lines for every TLS handshake that fails, as many as strangers like. gRPC reads it when imported.
+    gRPC would log every failed TLS handshake, which strangers can cause at will. It reads the variable when imported.
     """
     return {"GRPC_VERBOSITY": "NONE", **environment}
 
 
 def ensure_environment() -> None:
-    """Starts this very command again, in the same process, with the allocator set and gRPC quiet; returns if so."""
+    """Executes this command again with the allocator tuned and gRPC quiet; returns if the environment is so already."""
     environment = dict(os.environ)
     wanted = quiet_environment(tuned_environment(environment))
     if sys.platform == "linux" and wanted != environment:
-        os.execve(sys.executable, sys.orig_argv, wanted)  # noqa: S606  # this program again, as it was called
+        os.execve(sys.executable, sys.orig_argv, wanted)  # noqa: S606  # this program, with its own arguments
 
 
-def ensure_environment_early(words: Sequence[str]) -> None:
-    """`ensure_environment` before anything is imported that would be imported again, where no setting may forbid it.
+def ensure_environment_early(arguments: Sequence[str]) -> None:
+    """Calls `ensure_environment` before other imports, unless a setting may forbid it.
 
     Args:
-        words: the command's.
+        arguments: the arguments of the command.
     """
-    if any("tune-allocator" in word or word.startswith("--config") for word in words):
+    if any("tune-allocator" in argument or argument.startswith("--config") for argument in arguments):
         return
     if not {name.upper() for name in os.environ} & {"SHARDCALL_TUNE_ALLOCATOR", "SHARDCALL_CONFIG"}:
         ensure_environment()
@@ -106,13 +106,13 @@ def _is_gpu(platforms: str) -> bool:
 
 
 def gpu_is_present() -> bool:
-    """Whether JAX will find a GPU, as it decides itself: by an installed plugin for one, and a device for that."""
+    """Returns whether JAX will find a GPU: a plugin for GPUs is installed and a device node exists."""
     return bool(gpu_platforms()) and any(Path(node).exists() for node in _GPU_NODES)
 
 
 def gpu_platforms() -> list[str]:
-    """JAX's platforms for GPUs whose plugins are installed."""
-    from importlib.metadata import entry_points  # noqa: PLC0415  # slow, and needed for workers alone
+    """Returns JAX's GPU platforms whose plugins are installed."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  # slow, and needed for workers only
 
     plugins = [entry.name for entry in entry_points(group="jax_plugins")]
     return [platform for platform in ("cuda", "rocm") if any(platform in plugin for plugin in plugins)]

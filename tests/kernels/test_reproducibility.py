@@ -21,7 +21,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import padded_shape
 from shardcall_server.kernels.library import kernels
 from shardcall_server.kernels.reproducibility import Reproducibility, differing_bits
-from shardcall_server.mesh.placement import ParallelCopier, gather, place
+from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
 PROMISING = {
@@ -108,7 +108,7 @@ def run_together(
         for array, spec in zip(given, problem.in_specs, strict=False):  # those at the end may be left out
             if array is not None and spec is not None:
                 placement = Placement(padded_shape(array.shape, spec, problem.mesh), named_sharding(mesh, spec))
-                placed.append(place(np.asarray(array), placement, copier, may_alias=True))
+                placed.append(put_padded(np.asarray(array), placement, copier, may_alias=True))
 
     def together(*arrays: jax.Array) -> list[tuple[jax.Array, ...]]:
         left = iter(arrays)

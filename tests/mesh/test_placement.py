@@ -14,7 +14,7 @@ import pytest
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape
 from shardcall_server.mesh import placement as placement_module
-from shardcall_server.mesh.placement import ParallelCopier, gather, place
+from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 
 ROWS = MeshAxes((("x", 8),))
 ALIGNMENT = 64
@@ -76,19 +76,19 @@ def values(array: jax.Array, shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("megabytes", [1, 64], ids=["small", "large"])
 def test_rows_that_lie_well_become_blocks_without_a_copy(copier, megabytes):
     source = memory_at((8, megabytes * MIB // 64), np.float64)
-    array = place(source, where(ROWS, (("x",), ()), source.shape), copier, may_alias=True)
+    array = put_padded(source, where(ROWS, (("x",), ()), source.shape), copier, may_alias=True)
     assert pointers(array) == [row.ctypes.data for row in source]
 
 
 def test_what_is_replicated_is_one_memory_for_all_devices(copier):
     source = memory_at((16, 8), np.float32)
-    array = place(source, layout("replicated", source.shape), copier, may_alias=True)
+    array = put_padded(source, layout("replicated", source.shape), copier, may_alias=True)
     assert pointers(array) == [source.ctypes.data] * 8
 
 
 def test_a_whole_array_on_one_device_is_the_callers_memory(copier):
     source = memory_at((3, 5), np.float64)
-    array = place(source, layout("one device", source.shape), copier, may_alias=True)
+    array = put_padded(source, layout("one device", source.shape), copier, may_alias=True)
     assert pointers(array) == [source.ctypes.data]
 
 
@@ -100,14 +100,14 @@ def test_a_whole_array_on_one_device_is_the_callers_memory(copier):
 )
 def test_what_does_not_lie_well_is_copied_and_right(copier, name, rows, offset, columns):
     source = memory_at((rows, columns), np.int64, offset)
-    array = place(source, layout(name, source.shape), copier, may_alias=True)
+    array = put_padded(source, layout(name, source.shape), copier, may_alias=True)
     assert bits(values(array, source.shape)) == bits(source)
     assert not lies_in(array, source)
 
 
 def test_where_the_last_block_needs_padding_the_others_are_taken_as_they_lie(copier):
     source = memory_at((15, 64), np.int64)
-    array = place(source, layout("rows", source.shape), copier, may_alias=True)
+    array = put_padded(source, layout("rows", source.shape), copier, may_alias=True)
     *whole, padded = pointers(array)
     assert whole == [source[row : row + 1].ctypes.data for row in range(0, 14, 2)]
     assert padded != source[14:].ctypes.data
@@ -118,7 +118,7 @@ def test_where_the_last_block_needs_padding_the_others_are_taken_as_they_lie(cop
 def test_padding_is_zeros_in_every_block(copier, may_alias):
     source = memory_at((13, 7), np.uint8)
     source[source == 0] = 1
-    array = np.array(place(source, layout("both", source.shape), copier, may_alias=may_alias))
+    array = np.array(put_padded(source, layout("both", source.shape), copier, may_alias=may_alias))
     assert array.shape == (16, 8)
     assert bits(array[:13, :7]) == bits(source)
     array[:13, :7] = 0
@@ -131,7 +131,7 @@ def test_padding_is_zeros_in_every_block(copier, may_alias):
 def test_what_may_not_alias_keeps_its_bits_when_its_source_is_overwritten(copier, name, offset, shape):
     source = memory_at(shape, np.float64, offset)
     before = bits(source)
-    array = place(source, layout(name, shape), copier, may_alias=False)
+    array = put_padded(source, layout(name, shape), copier, may_alias=False)
     jax.block_until_ready(array)
     assert not lies_in(array, source)
     source.view(np.uint8)[...] = 0xA5
@@ -143,7 +143,7 @@ def test_arrays_of_few_axes_may_alias_nothing_either(copier, shape):
     source = memory_at(shape, np.float64)
     before = bits(source)
     spec: Spec = (("x",),) if shape else ()
-    array = place(source, where(ROWS, spec, shape), copier, may_alias=False)
+    array = put_padded(source, where(ROWS, spec, shape), copier, may_alias=False)
     source[...] = 0.5
     assert bits(values(array, shape)) == before
 
@@ -156,7 +156,7 @@ def test_arrays_of_few_axes_may_alias_nothing_either(copier, shape):
 def test_what_is_gathered_is_what_was_placed(copier, name, shape, dtype):
     source = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     out = np.full(shape, 1).astype(dtype)
-    gather(place(source, layout(name, shape), copier, may_alias=True), out, copier, lambda _: None)
+    gather(put_padded(source, layout(name, shape), copier, may_alias=True), out, copier, lambda _: None)
     assert bits(out) == bits(source)
 
 
@@ -164,7 +164,7 @@ def test_what_is_gathered_is_what_was_placed(copier, name, shape, dtype):
 def test_large_arrays_are_gathered_by_two_threads_and_are_right(copier, name):
     source = memory_at((2051, 1021), np.uint64)
     out = np.zeros_like(source)
-    gather(place(source, layout(name, source.shape), copier, may_alias=True), out, copier, lambda _: None)
+    gather(put_padded(source, layout(name, source.shape), copier, may_alias=True), out, copier, lambda _: None)
     assert bits(out) == bits(source)
 
 
@@ -181,7 +181,7 @@ def test_what_is_told_is_in_place_at_that_moment(copier, monkeypatch, name, slab
         told.append(byte_count)
         assert bits(out)[:byte_count] == bits(source)[:byte_count]
 
-    gather(place(source, layout(name, source.shape), copier, may_alias=True), out, copier, tell)
+    gather(put_padded(source, layout(name, source.shape), copier, may_alias=True), out, copier, tell)
     steps = [after - before for before, after in itertools.pairwise([0, *told])]
     assert min(steps) > 0
     assert max(steps) <= max(slab_bytes, source.nbytes // 61)
@@ -192,7 +192,7 @@ def test_what_is_told_is_in_place_at_that_moment(copier, monkeypatch, name, slab
 
 def test_gathering_takes_no_memory_of_its_own(copier):
     source = memory_at((1024, 4096), np.float64)
-    array = place(source, layout("both", source.shape), copier, may_alias=True)
+    array = put_padded(source, layout("both", source.shape), copier, may_alias=True)
     out = np.zeros_like(source)
     tracemalloc.start()
     try:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.link.process_blocks import Blocks, Bounds, blocks_of, crop, device_blocks, laid_out_bytes, lay_out
-from shardcall_server.mesh.placement import ParallelCopier, gather_blocks, gathered_bytes, place_blocks
+from shardcall_server.mesh.placement import ParallelCopier, gather_blocks, gathered_bytes, put_blocks
 
 DEVICES = 8
 ALIGNMENT = 64
@@ -149,7 +149,7 @@ def test_blocks_in_memory_become_the_array_and_its_blocks_again(one_copier, layo
     memory = np.full(nbytes + ALIGNMENT, 0xFF, np.uint8)
     for piece in pieces:
         piece.view(memory, kind.dtype)[...] = piece.of(source)
-    array = place_blocks(memory, kind, layout.placement, one_copier, may_alias=may_alias)
+    array = put_blocks(memory, kind, layout.placement, one_copier, may_alias=may_alias)
     jax.block_until_ready(array)
     assert array.shape == layout.padded
     corner = np.asarray(array)[tuple(slice(n) for n in kind.shape)]
@@ -165,7 +165,7 @@ def test_blocks_in_memory_become_the_array_and_its_blocks_again(one_copier, layo
 def test_a_block_that_may_not_alias_is_not_the_memory_that_it_came_from(one_copier):
     layout = Layout(ArrayType((16, 8), np.dtype(np.float64)), (("a",), ()), MeshAxes((("a", 8),)), [*range(8)], [0] * 8)
     memory = np.zeros(laid_out_bytes(lay_out(set(layout.bounds), layout.kind)), np.uint8)
-    array = place_blocks(memory, layout.kind, layout.placement, one_copier, may_alias=False)
+    array = put_blocks(memory, layout.kind, layout.placement, one_copier, may_alias=False)
     jax.block_until_ready(array)
     memory[...] = 0xA5
     assert not np.asarray(array).any()

@@ -19,8 +19,8 @@ from shardcall_worker.v1 import link_pb2
 _BEATING = """
 import socket, sys, time
 from shardcall_server.link.framing import Link
-from shardcall_server.mesh.heartbeat import keep_beating
-keep_beating(Link(socket.socket(fileno=int(sys.argv[1]))), alone=False)
+from shardcall_server.mesh.heartbeat import start_heartbeats
+start_heartbeats(Link(socket.socket(fileno=int(sys.argv[1]))), alone=False)
 time.sleep(60)
 """
 

@@ -15,7 +15,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.signature import ParameterValue
 from shardcall_server.launcher import worker_environment
-from shardcall_server.mesh.placement import ParallelCopier, gather, place
+from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
 
 DEVICES = 8
 
@@ -132,7 +132,7 @@ class Runner:
         """
         program = self.program(case)
         arrays = [
-            place(_padded(operand, placement.padded, padding), placement, self.copier, may_alias=True)
+            put_padded(_padded(operand, placement.padded, padding), placement, self.copier, may_alias=True)
             for operand, placement in zip(operands, program.operands, strict=False)
             if operand is not None and placement is not None
         ]

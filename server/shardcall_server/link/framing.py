@@ -1,8 +1,7 @@
-"""One end of the link: whole messages over a stream socket, with a file descriptor beside a message.
+"""Framing of messages on a stream socket, each with an optional file descriptor.
 
-A frame is a header (length of the body, whether a descriptor comes with it) and the body, one serialized
-protobuf message. Descriptors travel as SCM_RIGHTS beside the first byte of their frame, so they arrive in
-the order of the frames that own them.
+A frame is a header (length of the body, presence of a descriptor) and the body, one serialized protobuf message.
+Descriptors travel as SCM_RIGHTS with the first byte of their frame, so they arrive in the order of their frames.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _RECEIVE_BYTES = 1 << 18
 
 
 class LinkClosedError(ConnectionError):
-    """The peer is gone: its process ended, or it closed the link."""
+    """The peer is gone: its process exited, or it closed the link."""
 
 
 class LinkFullError(ConnectionError):
-    """The peer has not read for so long that no more is kept for it."""
+    """The peer does not read and the backlog is full."""
 
 
 @dataclass
@@ -40,12 +39,12 @@ class _Unsent:
 class Link:
     """One end of the link.
 
-    `send` never blocks: what the socket does not take at once a thread of the link's sends later, in
-    order. So a peer that is stopped hangs nobody, and callers bound their waits for an answer themselves.
+    `send` never blocks: data that the socket does not accept at once is sent later by a thread, in order. So a
+    suspended peer blocks no sender, and callers bound their waits for an answer themselves.
 
     Args:
-        sock: a connected stream socket; the link owns it from here on.
-        backlog_bytes: what may wait for a peer that does not read.
+        sock: a connected stream socket, owned by the link.
+        backlog_bytes: the limit of unsent bytes for a peer that does not read.
     """
 
     def __init__(self, sock: socket.socket, backlog_bytes: int = 64 << 20) -> None:
@@ -57,7 +56,7 @@ class Link:
         self._closed = False
 
     def has_capacity(self, nbytes: int) -> bool:
-        """Whether so much more may be sent to a peer that does not read."""
+        """Returns whether the backlog of a peer that does not read has this many bytes left."""
         return self._backlog_bytes + nbytes <= self._backlog_limit_bytes
 
     def send(self, body: bytes, fd: int | None = None) -> None:
@@ -65,11 +64,11 @@ class Link:
 
         Args:
             body: the serialized message.
-            fd: a descriptor for the peer; a copy is made, the caller keeps its own.
+            fd: a descriptor for the peer, which gets a copy.
 
         Raises:
             LinkClosedError: the peer is gone.
-            LinkFullError: the peer has not read for long; the message was not sent.
+            LinkFullError: the backlog is full; the message was not sent.
         """
         unsent = _Unsent(memoryview(_HEADER.pack(len(body), fd is not None) + body), fd)
         with self._lock:
@@ -80,9 +79,9 @@ class Link:
                 if not unsent.data:
                     return
             if self._backlog_bytes + len(unsent.data) > self._backlog_limit_bytes:
-                if len(unsent.data) < len(body) + _HEADER.size:  # a part is out: the stream cannot go on
+                if len(unsent.data) < len(body) + _HEADER.size:  # a part was sent, so the stream is broken
                     self._shut()
-                    raise LinkClosedError("the link broke in the middle of a message")
+                    raise LinkClosedError("the link was closed in the middle of a message")
                 raise LinkFullError("the mesh worker does not read its link")
             if unsent.fd is not None:
                 unsent.fd = os.dup(unsent.fd)
@@ -154,16 +153,16 @@ class Link:
 
     @property
     def readable(self) -> bool:
-        """Whether something has come, or the end of the link, that `frames` has not read yet."""
+        """True if data or the end of the stream has come that `frames` has not read yet."""
         with self._lock:
             if self._closed:
                 return False
-            come = select.poll()
-            come.register(self._socket, select.POLLIN)
-            return bool(come.poll(0))
+            readable = select.poll()
+            readable.register(self._socket, select.POLLIN)
+            return bool(readable.poll(0))
 
     def close(self) -> None:
-        """Ends the link for both sides; what waits is thrown away."""
+        """Closes the link for both sides and discards the backlog."""
         with self._lock:
             self._shut()
 

@@ -1,6 +1,6 @@
-"""Which blocks of an array each process of the mesh holds, and how they lie in its memory.
+"""Blocks of an array that each process of the mesh holds, and their layout in its memory.
 
-Front end and workers count alike, so that nothing of it needs to be told.
+The front end and the workers compute the same blocks, so that messages need not describe them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _ALIGNMENT_BYTES = 64  # JAX aliases a block that begins at a multiple of this
 
 @dataclass(frozen=True)
 class Piece:
-    """A block without its padding, and where it lies in the memory of a process.
+    """A block without its padding, and its offset in the memory of a process.
 
     Attributes:
-        bounds: of what is left of the block.
-        offset: in bytes, from the first piece of the array.
-        nbytes: its size.
+        bounds: the bounds of the block without its padding.
+        offset: the offset in bytes from the first piece of the array.
+        nbytes: the size in bytes.
     """
 
     bounds: Bounds
@@ -37,27 +37,27 @@ class Piece:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what is left of the block."""
+        """The shape of the block without its padding."""
         return tuple(high - low for low, high in self.bounds)
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """The piece in the whole array, as a view."""
+        """Returns a view of the piece in the complete array."""
         inside: Any = (*(slice(low, high) for low, high in self.bounds), ...)
         part: np.ndarray = array[inside]
         return part
 
     def view(self, memory: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """The piece in the memory of its process: uint8[n], whose first byte is the first piece's."""
+        """Returns a view of the piece in the memory of its process: uint8[n], which begins with the first piece."""
         return np.ndarray(self.shape, dtype, buffer=memory, offset=self.offset)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The different blocks of one array, by the index of a process.
+    """The distinct blocks of one array, by the index of a process.
 
     Attributes:
-        held: those that its devices hold.
-        gathered: of these, those that it gives when the array is gathered: no process before it holds them.
+        held: the blocks that the devices of the process hold.
+        gathered: the blocks that the process contributes when the array is gathered, held by none before it.
     """
 
     held: Mapping[int, frozenset[Bounds]]
@@ -65,10 +65,10 @@ class Blocks:
 
 
 def blocks_of(holders: Iterable[tuple[int, Bounds]]) -> Blocks:
-    """The blocks of an array.
+    """Returns the blocks of an array.
 
     Args:
-        holders: for each device, the index of its process and the bounds of its block, padding included.
+        holders: for each device, the index of its process and the bounds of its block with padding.
     """
     held: dict[int, set[Bounds]] = {}
     first: dict[Bounds, int] = {}
@@ -82,34 +82,34 @@ def blocks_of(holders: Iterable[tuple[int, Bounds]]) -> Blocks:
 
 
 def device_blocks(padded: Sequence[int], spec: Spec, mesh: MeshAxes) -> list[Bounds]:
-    """The bounds of each device's block, in row-major order of the mesh's axes.
+    """Returns the bounds of each device's block, in row-major order of the mesh's axes.
 
     Args:
-        padded: the array's shape, which the spec divides.
-        spec: how it is split.
-        mesh: the axes that it is split over.
+        padded: the padded shape of the array, which the spec divides.
+        spec: the partition spec of the array.
+        mesh: the axes of its mesh.
     """
     steps = [n // mesh.size(names) for n, names in zip(padded, spec, strict=True)]
-    found = []
-    for place in itertools.product(*(range(size) for _, size in mesh.axes)):
-        at = dict(zip(mesh.names, place, strict=True))
+    blocks = []
+    for position in itertools.product(*(range(size) for _, size in mesh.axes)):
+        coordinates = dict(zip(mesh.names, position, strict=True))
         sizes = dict(mesh.axes)
         bounds = []
         for step, names in zip(steps, spec, strict=True):
             index = 0
             for name in names:
-                index = index * sizes[name] + at[name]
+                index = index * sizes[name] + coordinates[name]
             bounds.append((index * step, (index + 1) * step))
-        found.append(tuple(bounds))
-    return found
+        blocks.append(tuple(bounds))
+    return blocks
 
 
 def lay_out(blocks: Iterable[Bounds], kind: ArrayType) -> list[Piece]:
-    """Puts blocks one after the other: without their padding, by ascending place in the array.
+    """Lays blocks out one after the other without their padding, in ascending order of their bounds.
 
     Args:
-        blocks: of one array, padding included.
-        kind: the array as its owner sees it.
+        blocks: the bounds of blocks of one array, with padding.
+        kind: the type of the unpadded array.
     """
     pieces, end = [], 0
     for block in sorted(blocks):
@@ -122,10 +122,10 @@ def lay_out(blocks: Iterable[Bounds], kind: ArrayType) -> list[Piece]:
 
 
 def laid_out_bytes(pieces: Sequence[Piece]) -> int:
-    """The memory that pieces take together."""
+    """Returns the total size of pieces in memory."""
     return pieces[-1].offset + pieces[-1].nbytes if pieces else 0
 
 
 def crop(bounds: Bounds, shape: Sequence[int]) -> Bounds:
-    """What is left of a block when the padding is cut off."""
+    """Returns the bounds of a block without its padding."""
     return tuple((min(low, n), min(high, n)) for (low, high), n in zip(bounds, shape, strict=True))

@@ -1,6 +1,6 @@
-"""Between the contract's messages and plain values, for both processes.
+"""Conversion between the contract's messages and plain values, for both processes.
 
-Nothing is trusted: what is odd is refused by name.
+Messages are not trusted: invalid fields are refused by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_TEXT = 4096
 
 
 def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
-    """Refuses a call of absurdly many parts before anything is done for each of them.
+    """Refuses a call with absurdly many parts before any work is done for each of them.
 
     Raises:
         CallError: names the part.
@@ -51,29 +51,31 @@ def check_counts(call: kernel_pb2.KernelCall, operand_count: int) -> None:
 
 
 def about(nbytes: int) -> str:
-    """A number of bytes in a few digits; 32 axes of 2⁶³ span more than a float can hold."""
+    """Formats a number of bytes in a few digits; 32 axes of 2⁶³ span more than a float can represent."""
     return f"{nbytes:.3g}" if nbytes < 10**300 else "more than 1e+300"
 
 
 def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
-    """The type of an array that is there.
+    """Returns the type of a present array.
 
     Args:
         message: the type as sent.
-        field: what it is the type of, for the error message.
+        field: the field that it describes, for the error message.
 
     Raises:
-        CallError: an unknown element type, a negative size, too many axes, or a shape whose bytes cannot
-            be counted in 63 bits.
+        CallError: an unknown element type, a negative size, too many axes, or a shape that spans too many bytes.
     """
-    if len(message.shape) <= MAX_RANK and (known := _sound(message.element_type, tuple(message.shape))) is not None:
-        return known
+    if (
+        len(message.shape) <= MAX_RANK
+        and (valid := _valid_type(message.element_type, tuple(message.shape))) is not None
+    ):
+        return valid
     try:
         dtype = to_dtype(message.element_type)
     except ProtocolError:
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"{field} has element type {message.element_type}, which is none of this contract's; "
+            f"{field} has element type {message.element_type}, which the contract does not define; "
             "use a value of ElementType",
             field=field,
         ) from None
@@ -98,8 +100,8 @@ def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
 
 
 @lru_cache(maxsize=4096)
-def _sound(code: array_pb2.ElementType, shape: tuple[int, ...]) -> ArrayType | None:
-    """The type, unless something about it is to be refused."""
+def _valid_type(code: array_pb2.ElementType, shape: tuple[int, ...]) -> ArrayType | None:
+    """Returns the type, or None if it is to be refused."""
     try:
         array = ArrayType(shape, to_dtype(code))  # type: ignore[arg-type]
     except ProtocolError:
@@ -109,10 +111,10 @@ def _sound(code: array_pb2.ElementType, shape: tuple[int, ...]) -> ArrayType | N
 
 
 def decode_operand_types(messages: Sequence[array_pb2.ArrayType]) -> tuple[ArrayType | None, ...]:
-    """The operands' types; None for one left out, whose element type is unspecified.
+    """Returns the types of operands; None for an omitted one, whose element type is unspecified.
 
     Raises:
-        CallError: there are too many of them, or as `decode_array_type`.
+        CallError: there are too many types, or as `decode_array_type`.
     """
     if len(messages) > MAX_OPERANDS:  # a message of 4 MiB holds two million, and each takes ten microseconds
         check_counts(kernel_pb2.KernelCall(), len(messages))
@@ -126,30 +128,30 @@ def decode_operand_types(messages: Sequence[array_pb2.ArrayType]) -> tuple[Array
 
 @lru_cache(maxsize=4096)
 def encode_array_type(array: ArrayType | None) -> array_pb2.ArrayType:
-    """The message for a type, not to be changed; an empty one for None."""
+    """Returns the message for a type, which must not be modified; an empty one for None."""
     if array is None:
         return array_pb2.ArrayType()
     return array_pb2.ArrayType(element_type=to_element_type(array.dtype), shape=array.shape)
 
 
 def decode_mesh(message: mesh_pb2.Mesh) -> MeshAxes:
-    """The axes of a mesh, unchecked."""
+    """Returns the axes of a mesh, unchecked."""
     return MeshAxes(tuple((axis.name, axis.size) for axis in message.axes))
 
 
 def encode_mesh(mesh: MeshAxes, device_ids: tuple[int, ...] = ()) -> mesh_pb2.Mesh:
-    """The message for a mesh."""
+    """Returns the message for a mesh."""
     axes = [mesh_pb2.MeshAxis(name=name, size=size) for name, size in mesh.axes]
     return mesh_pb2.Mesh(axes=axes, device_ids=device_ids)
 
 
 def decode_spec(message: mesh_pb2.OptionalPartitionSpec) -> Spec | None:
-    """A spec, unchecked; None for one left open."""
+    """Returns a spec, unchecked; None if it is unset."""
     if not message.HasField("spec"):
         return None
     return tuple(tuple(entry.axis_names) for entry in message.spec.entries)
 
 
 def encode_spec(spec: Spec) -> mesh_pb2.PartitionSpec:
-    """The message for a spec."""
+    """Returns the message for a spec."""
     return mesh_pb2.PartitionSpec(entries=[mesh_pb2.PartitionSpecEntry(axis_names=names) for names in spec])

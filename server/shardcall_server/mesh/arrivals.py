@@ -1,4 +1,4 @@
-"""Arrays that are put on the mesh to stay."""
+"""Transfer of resident arrays from the host to the mesh."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from shardcall_worker.v1 import link_pb2
 
 @dataclass(frozen=True)
 class Arrival:
-    """An array on its way to the devices.
+    """An array that is being put on the devices.
 
     Attributes:
-        array_id: what it will be called.
-        type: what it is.
-        mesh: the axes that it is split over.
-        device_ids: the devices.
-        spec: how it is split.
+        array_id: the id by which commands will refer to it.
+        type: its shape and element type.
+        mesh: the axes of its mesh.
+        device_ids: the devices of its mesh.
+        spec: its partition spec.
     """
 
     array_id: int
@@ -43,36 +43,36 @@ class Arrivals:
     """Puts arrays on the devices.
 
     Args:
-        residents: keeps them.
-        copier: copies.
-        devices: the ids of the devices that there are.
+        resident_arrays: the table of resident arrays.
+        copier: copies host memory.
+        devices: the ids of all devices.
     """
 
-    def __init__(self, residents: ResidentArrays, copier: ParallelCopier, devices: Sequence[int]) -> None:
-        self._residents = residents
+    def __init__(self, resident_arrays: ResidentArrays, copier: ParallelCopier, devices: Sequence[int]) -> None:
+        self._resident_arrays = resident_arrays
         self._copier = copier
         self._devices = devices
 
     def prepare(self, command: link_pb2.PutArray) -> Arrival:
-        """Checks where an array is to go.
+        """Checks the placement of a new array.
 
         Raises:
-            CallError: mesh or spec are wrong, or it spans too much.
+            CallError: the mesh or the spec is invalid, or the padded array is too large.
         """
         kind = decode_array_type(command.type, "array")
         mesh = decode_mesh(command.mesh)
         device_ids, spec = check_put(kind, decode_spec(command.spec), mesh, command.mesh.device_ids, self._devices)
-        check_placed(kind, spec, mesh)  # whether there is room for it the front end knows, which counts what is there
+        check_placed(kind, spec, mesh)  # the front end accounts for the memory
         return Arrival(command.array_id, kind, mesh, device_ids, spec)
 
     def finish(self, put: Arrival, source: Source) -> link_pb2.ArrayPut:
-        """Copies an array to the devices and keeps it; afterwards nothing of it lies in ``source``."""
+        """Copies an array to the devices and registers it; the devices do not alias ``source``."""
         began = time.monotonic()
         sharding = named_sharding(build_mesh(put.mesh, put.device_ids), put.spec)
         placement = Placement(padded_shape(put.type.shape, put.spec, put.mesh), sharding)
-        array = source.place(placement, self._copier, may_alias=False)
+        array = source.put(placement, self._copier, may_alias=False)
         jax.block_until_ready(array)
-        self._residents.keep(put.array_id, put.type, array)
+        self._resident_arrays.keep(put.array_id, put.type, array)
         return link_pb2.ArrayPut(
             mesh=encode_mesh(put.mesh, put.device_ids),
             placement=describe_placement(put.type, placement, put.spec, put.mesh),

@@ -1,7 +1,7 @@
-"""What a worker does on each command of the link.
+"""Commands of the link, as a worker executes them.
 
-The thread that reads the link only launches. Validation runs on a thread that nothing slow shares,
-compilation on others, and the wait for a result on others again.
+The thread that reads the link only launches. Planning has a thread that it shares with no slow work; compilation and
+the wait for results have threads of their own.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.failures import compile_failed, failure_of
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
-from shardcall_server.mesh.known_answers import KnownAnswers
+from shardcall_server.mesh.known_answers import KnownAnswerRunner
 from shardcall_server.mesh.memory import SharedMemory, release_aliased
 from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.profiling import Profiler, phase
-from shardcall_server.mesh.resident_arrays import Resident, ResidentArrays
+from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_server.mesh.resolver import Resolver
 from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_server.mesh.trial_runner import TrialRunner
@@ -45,7 +45,7 @@ from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
 T = TypeVar("T")
 _COMPILE_THREADS = 2
-_FINISH_THREADS = 8  # executions that are waited for and gathered at once
+_FINISH_THREADS = 8  # executions that are awaited and gathered concurrently
 _EVICTIONS_BETWEEN_CLEARS = 64
 
 
@@ -56,25 +56,25 @@ class _Compiled:
 
 
 class Commands:
-    """The compiled programs of this process, and what may be done with them.
+    """Executes commands with the compiled programs of this process.
 
-    The front end decides what is kept: it sends every eviction in the order of launches, so that all
+    The front end decides which programs are evicted and sends every eviction in the order of launches, so that all
     workers of a mesh hold the same programs at every launch.
 
     Args:
-        link: where answers go.
-        kernels: by name.
-        platform: what of this process is part of every key.
-        disk: keeps compiled programs on disk; None where that is not done.
+        link: the link for answers.
+        kernels: the kernels by name.
+        platform: the properties of this process that are part of every key.
+        disk: the disk cache of compiled programs; None if there is none.
 
     Attributes:
-        known_answers: the tests of what the compiler makes.
+        known_answers: the known-answer tests.
     """
 
     def __init__(
         self, link: Link, kernels: Mapping[str, Kernel], platform: Platform, disk: DiskCache | None = None
     ) -> None:
-        self.known_answers = KnownAnswers(Suite(kernels, platform), disk)
+        self.known_answers = KnownAnswerRunner(Suite(kernels, platform), disk)
         self._link = link
         self._disk = disk
         devices = range(len(jax.devices()))
@@ -82,13 +82,13 @@ class Commands:
         self._sequence = 0
         self._copier = ParallelCopier()
         self._memory = SharedMemory()
-        self._residents = ResidentArrays(self._copier)
-        self._arrivals = Arrivals(self._residents, self._copier, devices)
-        self._executor = Executor(self._memory, self._residents, self._copier)
+        self._resident_arrays = ResidentArrays(self._copier)
+        self._arrivals = Arrivals(self._resident_arrays, self._copier, devices)
+        self._executor = Executor(self._memory, self._resident_arrays, self._copier)
         self._trial_runner = TrialRunner()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        # Several processes compile one after the other, in the same order: on GPUs they share what they try out, and
-        # would wait for each other.
+        # Several processes compile one program at a time, in the same order: on GPUs they share autotuning results,
+        # and could deadlock.
         compile_threads = _COMPILE_THREADS if jax.process_count() == 1 else 1
         self._compilers = ThreadPoolExecutor(compile_threads, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
@@ -98,7 +98,7 @@ class Commands:
         self._evictions = 0
 
     def handle(self, message: link_pb2.FrontEndMessage, fd: int | None) -> bool:
-        """Does what a message says, or begins it; returns whether more are to be read."""
+        """Executes a command or begins to; returns whether to read more."""
         if message.HasField("shutdown") or (message.sequence and not self._is_next(message.sequence)):
             return False
         self._begin(message, fd)
@@ -112,7 +112,7 @@ class Commands:
                 self._planner.submit(self._prepare, message.call_id, message.prepare)
             case "get_compiled_text":
                 self._planner.submit(self._text, message.call_id, message.get_compiled_text)
-            case "evict":  # behind the Prepare commands that came before it; launches are before it anyway
+            case "evict":  # after the Prepare commands that came before it; launches are before it anyway
                 self._planner.submit(self._evict, message.evict.key_digest)
             case "attach_memory" | "detach_memory":
                 self._map(message, fd)
@@ -121,7 +121,7 @@ class Commands:
             case "get_array":
                 self._get(message)
             case "delete_arrays":
-                self._residents.delete(message.delete_arrays.array_ids)
+                self._resident_arrays.delete(message.delete_arrays.array_ids)
                 release_aliased()
             case "measure" | "discard_trial_blocks":
                 self._run_trial(message)
@@ -139,7 +139,7 @@ class Commands:
             self._memory.detach(message.detach_memory.memory_id)
 
     def _is_next(self, sequence: int) -> bool:
-        """Whether no command is missing: else this process would launch other programs than the others."""
+        """Checks that no command is missing, since this process would launch other programs than the others."""
         before, self._sequence = self._sequence, sequence
         if sequence == before + 1:
             return True
@@ -148,7 +148,7 @@ class Commands:
         return False
 
     def close(self) -> None:
-        """Waits for what was begun."""
+        """Waits for the commands that were begun."""
         self._planner.shutdown()
         self._profile_thread.shutdown()
         self._compilers.shutdown(cancel_futures=True)
@@ -160,15 +160,15 @@ class Commands:
         with _Answer(self._link, message.call_id) as answer:
             program = self._programs[command.key_digest].result(timeout=0).program
             launch = self._executor.launch(program, command, message.request_id)
-            tell = answer.report_gathered if command.report_gathered else _tell_nobody
-            if launch.is_ready:  # handing it to another thread would take longer than the rest
-                self._finish(answer, launch, tell)
+            on_gathered = answer.report_gathered if command.report_gathered else _ignore_progress
+            if launch.is_ready:  # a switch of threads would take longer than the rest
+                self._finish(answer, launch, on_gathered)
             else:
-                self._finishers.submit(self._finish, answer, launch, tell)
+                self._finishers.submit(self._finish, answer, launch, on_gathered)
 
-    def _finish(self, answer: _Answer, launch: Launch, tell: OnGathered) -> None:
+    def _finish(self, answer: _Answer, launch: Launch, on_gathered: OnGathered) -> None:
         with answer:
-            executed = self._executor.finish(launch, tell)
+            executed = self._executor.finish(launch, on_gathered)
             # Before the answer: with it, the front end may hand the memory to another call.
             launch.release()
             answer.send(executed=executed)
@@ -220,17 +220,17 @@ class Commands:
     def _get(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.get_array
         with _Answer(self._link, message.call_id) as answer:
-            # Here and once, or a later command could delete it first: in one process, and not in the others.
-            resident = self._residents.find(command.array_id)
+            # On this thread, or a later command could delete it first in one process and not in the others.
+            resident = self._resident_arrays.get(command.array_id)
             target = self._executor.target(resident.type, command.result)
-            tell = answer.report_gathered if command.report_gathered else _tell_nobody
-            self._finishers.submit(self._finish_get, answer, resident, target, tell, message.request_id)
+            on_gathered = answer.report_gathered if command.report_gathered else _ignore_progress
+            self._finishers.submit(self._finish_get, answer, resident, target, on_gathered, message.request_id)
 
     def _finish_get(
-        self, answer: _Answer, resident: Resident, target: Target | None, tell: OnGathered, request_id: str
+        self, answer: _Answer, resident: DeviceArray, target: Target | None, on_gathered: OnGathered, request_id: str
     ) -> None:
         with answer, phase("get", request_id):
-            answer.send(executed=self._executor.copy_out(resident, target, tell))
+            answer.send(executed=self._executor.copy_out(resident, target, on_gathered))
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
         with _Answer(self._link, call_id) as answer:
@@ -245,8 +245,8 @@ class Commands:
                 compiled = self._compilers.submit(_compile, answer, resolved, key, self._disk, command.max_device_bytes)
                 self._programs[digest] = compiled
                 compiled.add_done_callback(lambda done: self._forget_failed(digest, done))
-            known = self.known_answers.vouching_for(resolved)
-            compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved, known)}))
+            tests = self.known_answers.vouching_for(resolved)
+            compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved, tests)}))
 
     def _text(self, call_id: int, command: link_pb2.GetCompiledText) -> None:
         with _Answer(self._link, call_id) as answer:
@@ -258,7 +258,7 @@ class Commands:
         self._programs.pop(digest, None)
         self._evictions += 1
         if self._evictions % _EVICTIONS_BETWEEN_CLEARS == 0:
-            # JAX's own caches keep the traces of programs that we let go; ours are compiled and need none.
+            # JAX's caches keep the traces of evicted programs; compiled programs need none.
             _clear_jax_caches()
 
     def _forget_failed(self, digest: str, done: Future[_Compiled]) -> None:
@@ -267,7 +267,7 @@ class Commands:
 
 
 class _Answer:
-    """The one answer to a command: as a context manager, an exception in the body becomes a Failure."""
+    """The one answer to a command; as a context manager it sends an exception of the body as a Failure."""
 
     def __init__(self, link: Link, call_id: int) -> None:
         self._link = link
@@ -277,7 +277,7 @@ class _Answer:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception | SystemExit):  # a kernel's code may ask for an end too
+        if isinstance(error, Exception | SystemExit):  # the code of a kernel may raise SystemExit
             self.send(failure=failure_of(error))
             return True
         return False
@@ -296,13 +296,13 @@ class _Answer:
         return done
 
     def send(self, **answer: object) -> None:
-        """Sends the answer; without a front end there is nobody to tell."""
+        """Sends the answer; does nothing if the front end is gone."""
         try:
             message = link_pb2.WorkerMessage(call_id=self._call_id, **answer)  # type: ignore[arg-type]
             self._link.send(message.SerializeToString())
         except LinkClosedError:
             pass
-        except LinkFullError:  # a call without its answer would hold its memory for ever: begin anew
+        except LinkFullError:  # a call without an answer would retain its memory for ever, so restart the mesh
             self._link.close()
 
 
@@ -350,7 +350,7 @@ def _compile(
 
 
 def _candidates(resolved: Resolved, key: KernelKey) -> link_pb2.Candidates:
-    """The answer to a call that leaves the choice of a strategy to the server."""
+    """Returns the answer to a call whose strategy is `auto`."""
     operands, results = resolved.problem.operands, resolved.problem.results
     made = sum(result.nbytes for result in results)
     nbytes = made and made + sum(operand.nbytes for operand in operands if operand is not None)
@@ -358,7 +358,7 @@ def _candidates(resolved: Resolved, key: KernelKey) -> link_pb2.Candidates:
 
 
 def _prepared(compiled: _Compiled, resolved: Resolved, known_answers: Sequence[str]) -> link_pb2.Prepared:
-    """The answer for one of the calls that lead to a program: each has its own reason for the strategy."""
+    """Returns the answer for one of the calls that share a program, each with its own strategy reason."""
     prepared = link_pb2.Prepared(known_answers=known_answers)
     prepared.MergeFrom(compiled.prepared)
     prepared.plan.strategy_reason = resolved.reason
@@ -369,12 +369,12 @@ def _store_counts(disk: DiskCache | None) -> link_pb2.ProgramStoreCounts | None:
     return link_pb2.ProgramStoreCounts(**asdict(disk.store.counts)) if disk else None
 
 
-def _tell_nobody(byte_count: int) -> None:
+def _ignore_progress(byte_count: int) -> None:
     pass
 
 
 def _trim() -> None:
-    """Gives memory that is not in use back to the system."""
+    """Returns unused memory to the system."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
 

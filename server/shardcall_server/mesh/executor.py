@@ -1,4 +1,4 @@
-"""Running compiled programs: launches in order on one thread, everything after a launch on others."""
+"""Execution of compiled programs: launches in order on one thread, everything after a launch on others."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
 from shardcall_server.mesh.memory import SharedMemory
-from shardcall_server.mesh.placement import ParallelCopier, place
+from shardcall_server.mesh.placement import ParallelCopier, put_padded
 from shardcall_server.mesh.profiling import phase
-from shardcall_server.mesh.resident_arrays import Resident, ResidentArrays
+from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
 _SMALL_BYTES = 64 << 10
@@ -26,16 +26,16 @@ _SMALL_BYTES = 64 << 10
 
 @dataclass
 class Launch:
-    """An execution under way.
+    """A launched execution.
 
     Attributes:
-        program: what runs.
-        launched: the arrays to come.
-        targets: where each is copied to; None for into the answer, or for nowhere: it stays.
-        kept: the ids of results that stay.
-        began: when it was handed to the devices, on the monotonic clock.
-        place_s: what placing took.
-        request_id: of the call.
+        program: the program.
+        launched: the results to come.
+        targets: the destination of each result; None for the answer itself and for resident results.
+        kept: the ids of resident results.
+        began: the time of the launch, on the monotonic clock.
+        placement_s: the time that placing the operands took, in seconds.
+        request_id: the request id of the call.
     """
 
     program: Program
@@ -43,46 +43,46 @@ class Launch:
     targets: Sequence[Target | None]
     kept: Sequence[int]
     began: float
-    place_s: float
+    placement_s: float
     request_id: str = ""
 
     @property
     def is_ready(self) -> bool:
-        """Whether all is computed already, as small programs of one device are, and small to gather."""
+        """True if all results are computed already and small, as with small programs of one device."""
         small = sum(result.nbytes for result in self.launched.results) <= _SMALL_BYTES
         return small and self.launched.is_ready
 
     def release(self) -> None:
-        """Lets go of results and memory, once the answer is on its way."""
+        """Releases results and memory, before the answer is sent."""
         self.launched, self.targets = Launched(), ()
 
 
 class Executor:
-    """Launches programs in the order of its calls, and finishes them on whatever thread asks.
+    """Launches programs in the order of calls, and finishes them on any thread.
 
     Args:
-        memory: the memory files that operands and results lie in.
-        residents: the arrays that stay.
-        copier: copies.
+        memory: the memory files of operands and results.
+        resident_arrays: the resident arrays.
+        copier: copies host memory.
     """
 
-    def __init__(self, memory: SharedMemory, residents: ResidentArrays, copier: ParallelCopier) -> None:
+    def __init__(self, memory: SharedMemory, resident_arrays: ResidentArrays, copier: ParallelCopier) -> None:
         self._memory = memory
-        self._residents = residents
+        self._resident_arrays = resident_arrays
         self._copier = copier
         self._is_one_process = jax.process_count() == 1
         self._ready_lock = threading.Lock()
         self._last_ready = 0.0
 
     def launch(self, program: Program, command: link_pb2.Execute, request_id: str = "") -> Launch:
-        """Places the operands and hands the program to the devices.
+        """Puts the operands on the devices and launches the program.
 
-        Operands may alias shared memory; the front end leaves it alone until it has the answer.
+        Operands may alias shared memory, which the front end does not change until it has the answer.
 
         Args:
-            program: what to run.
-            command: where operands are and results go.
-            request_id: of the call.
+            program: the program.
+            command: the sources of operands and destinations of results.
+            request_id: the request id of the call.
         """
         started = time.monotonic()
         problem = program.resolved.problem
@@ -104,103 +104,103 @@ class Executor:
         elif kept:
             launched = Launched(_nothing(program, self._copier))
         for array_id, result, kind in zip(kept, launched.results if kept else (), problem.results, strict=False):
-            self._residents.keep(array_id, kind, result)
+            self._resident_arrays.keep(array_id, kind, result)
         return Launch(program, launched, targets, kept, placed, placed - started, request_id)
 
-    def finish(self, launch: Launch, tell: OnGathered) -> link_pb2.Executed:
-        """Waits until every shard is ready and gathers the results that do not stay.
+    def finish(self, launch: Launch, on_gathered: OnGathered) -> link_pb2.Executed:
+        """Waits until every shard is ready and gathers the results that are not resident.
 
         Args:
-            launch: what was launched.
-            tell: told how many bytes of all results, in order, are in place.
+            launch: the launched execution.
+            on_gathered: called with the number of bytes of all results, in order, that are gathered.
 
         Raises:
-            CallError: the call is refused for its operands' values; its results do not stay.
+            CallError: the program refuses the values of its operands; its resident results are deleted.
         """
         try:
             with phase("execute", launch.request_id, launch.program):
                 jax.block_until_ready(launch.launched.results)
                 launch.launched.check()
         except BaseException:
-            self._residents.delete(launch.kept)
+            self._resident_arrays.delete(launch.kept)
             raise
         ready = time.monotonic()
         with self._ready_lock:
             begun = max(launch.began, min(self._last_ready, ready))
             self._last_ready = max(self._last_ready, ready)
-        answer = link_pb2.Executed(place_seconds=launch.place_s, execute_seconds=ready - begun)
+        answer = link_pb2.Executed(place_seconds=launch.placement_s, execute_seconds=ready - begun)
         if not launch.kept:
             with phase("gather", launch.request_id, launch.program):
-                answer.inline_results.extend(self._gather_all(launch, tell))
+                answer.inline_results.extend(self._gather_all(launch, on_gathered))
         answer.gather_seconds = time.monotonic() - ready
         return answer
 
-    def copy_out(self, resident: Resident, target: Target | None, tell: OnGathered) -> link_pb2.Executed:
-        """Copies an array that stays to where it is wanted, or into the answer."""
+    def copy_out(self, resident: DeviceArray, target: Target | None, on_gathered: OnGathered) -> link_pb2.Executed:
+        """Copies a resident array to its destination, or into the answer."""
         began = time.monotonic()
         answer = link_pb2.Executed()
         if target is None:
             answer.inline_results.append(self._in_answer(resident.array, resident.type))
         else:
-            target.gather(resident.array, self._copier, tell)
+            target.gather(resident.array, self._copier, on_gathered)
         answer.gather_seconds = time.monotonic() - began
         return answer
 
     def target(self, kind: ArrayType, to: link_pb2.ResultDestination) -> Target | None:
-        """Where a result goes; None for into the answer, or nowhere: it stays."""
+        """Returns the destination of a result; None for the answer itself and for a resident result."""
         match to.WhichOneof("destination"):
             case "span":
                 return Target(kind, self._memory.view(kind, to.span))
             case "blocks":
-                return Target(kind, self._memory.rest(to.blocks), is_whole=False)
+                return Target(kind, self._memory.rest(to.blocks), is_complete=False)
         return None
 
     def source(self, kind: ArrayType, data: link_pb2.TensorData) -> Source:
-        """An array that lies in a message or in shared memory."""
+        """Returns the source of an array in a message or in shared memory."""
         match data.WhichOneof("source"):
             case "inline":
                 return Source(kind, np.ndarray(kind.shape, kind.dtype, buffer=data.inline))
             case "blocks":
-                return Source(kind, self._memory.rest(data.blocks), is_whole=False)
+                return Source(kind, self._memory.rest(data.blocks), is_complete=False)
         return Source(kind, self._memory.view(kind, data.span))
 
     def _argument(
         self, kind: ArrayType, placement: Placement, data: link_pb2.TensorData, *, direct: bool
     ) -> jax.Array | np.ndarray:
         if data.WhichOneof("source") == "array_id":
-            return self._residents.as_operand(data.array_id, placement)
+            return self._resident_arrays.as_operand(data.array_id, placement)
         source = self.source(kind, data)
         small = self._is_one_process and kind.nbytes <= _SMALL_BYTES and kind.shape == placement.padded
-        if source.is_whole and (direct or small):
-            # JAX takes it as it is, and splits what is small sooner than `place` does.
+        if source.is_complete and (direct or small):
+            # JAX aliases it, and shards a small array sooner than `put_padded` does.
             return source.memory.view(held_type(kind.dtype))
-        return source.place(placement, self._copier, may_alias=True)
+        return source.put(placement, self._copier, may_alias=True)
 
-    def _gather_all(self, launch: Launch, tell: OnGathered) -> list[bytes]:
-        """Copies the results to their places; returns those that go into the answer."""
+    def _gather_all(self, launch: Launch, on_gathered: OnGathered) -> list[bytes]:
+        """Copies the results to their destinations; returns those for the answer."""
         inline, before = [], 0
         kinds = launch.program.resolved.problem.results
-        if not launch.launched.results:  # there was nothing to compute
+        if not launch.launched.results:  # results without elements
             return [b"" for _ in kinds]
         for result, kind, target in zip(launch.launched.results, kinds, launch.targets, strict=True):
             if target is not None:
-                target.gather(result, self._copier, partial(_tell_more, tell, before))
+                target.gather(result, self._copier, partial(_report_offset, on_gathered, before))
             else:
                 inline.append(self._in_answer(result, kind))
             before += kind.nbytes
         return inline
 
     def _in_answer(self, array: jax.Array, kind: ArrayType) -> bytes:
-        return in_answer(array, kind, self._copier, is_whole=self._is_one_process)
+        return in_answer(array, kind, self._copier, is_complete=self._is_one_process)
 
 
-def _tell_more(tell: OnGathered, before: int, byte_count: int) -> None:
-    tell(before + byte_count)
+def _report_offset(on_gathered: OnGathered, before: int, byte_count: int) -> None:
+    on_gathered(before + byte_count)
 
 
 def _nothing(program: Program, copier: ParallelCopier) -> Sequence[jax.Array]:
-    """Results without elements, for which there is nothing to compute."""
+    """Returns results without elements, which need no computation."""
     return tuple(
-        place(np.empty(result.padded, kind.dtype), result, copier, may_alias=False)
+        put_padded(np.empty(result.padded, kind.dtype), result, copier, may_alias=False)
         for result, kind in zip(program.results, program.resolved.problem.results, strict=True)
     )

@@ -1,4 +1,4 @@
-"""What the front end is told of what went wrong in a worker, and what the log is told of it."""
+"""Failures of commands, as messages for the front end and as log entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardcall_worker.v1 import link_pb2
 
 
 def failure_of(error: BaseException) -> link_pb2.Failure:
-    """The answer to a command that ended with an error."""
+    """Returns the answer to a command that raised an error."""
     if isinstance(error, CallError):
         return link_pb2.Failure(
             reason=error.reason.value, message=error.message, field=error.field, metadata=error.metadata
@@ -21,7 +21,7 @@ def failure_of(error: BaseException) -> link_pb2.Failure:
     if is_out_of_memory(error):
         return link_pb2.Failure(
             reason=Reason.OUT_OF_DEVICE_MEMORY.value,
-            message="the devices do not have the memory for this call; split the arrays over more devices, "
+            message="the devices do not have the memory for this call; shard the arrays over more devices, "
             "or make them smaller",
         )
     error_id = secrets.token_hex(4)
@@ -34,11 +34,11 @@ def failure_of(error: BaseException) -> link_pb2.Failure:
 
 
 def compile_failed(resolved: Resolved, error: Exception) -> CallError:
-    """The error of a call whose program could not be made; the reason, which may be no caller's affair, is logged."""
+    """Returns the error of a call whose program could not be compiled; the details go to the log only."""
     kernel, strategy, error_id = resolved.kernel.name, resolved.strategy.name, secrets.token_hex(4)
     log = structlog.get_logger().bind(kernel=kernel, strategy=strategy, error_id=error_id)
     if isinstance(error, BuildError):
-        log.error("a kernel's own code failed", exc_info=error.__cause__)
+        log.error("the code of a kernel failed", exc_info=error.__cause__)
         what = f"the code of kernel {kernel!r} itself failed with strategy {strategy!r}"
     else:
         log.error("a program could not be compiled", exc_info=error)

@@ -1,4 +1,4 @@
-"""Where a command's operands are and its results go: whole, or of them what is this process's."""
+"""Host buffers of a command's operands and results: complete arrays, or the blocks of this process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import numpy as np
 
 from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.mesh.placement import ParallelCopier, gather, gather_blocks, gathered_bytes, place, place_blocks
+from shardcall_server.mesh.placement import (
+    ParallelCopier,
+    gather,
+    gather_blocks,
+    gathered_bytes,
+    put_blocks,
+    put_padded,
+)
 
 OnGathered = Callable[[int], None]
-"""Told how many bytes of an array, from its first, are in place."""
+"""Called with the number of bytes of an array, from its first, that are gathered."""
 
 
 @dataclass(frozen=True)
@@ -21,48 +28,48 @@ class Source:
     """An operand in memory.
 
     Attributes:
-        kind: the whole array.
-        memory: the array; or uint8[n], the blocks of it that this process's devices hold.
-        is_whole: which of both.
+        kind: the type of the complete array.
+        memory: the array; or uint8[n], the blocks that the devices of this process hold.
+        is_complete: whether ``memory`` is the complete array.
     """
 
     kind: ArrayType
     memory: np.ndarray
-    is_whole: bool = True
+    is_complete: bool = True
 
-    def place(self, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
-        """Puts it on the devices; see `placement.place`."""
-        if self.is_whole:
-            return place(self.memory, placement, copier, may_alias=may_alias)
-        return place_blocks(self.memory, self.kind, placement, copier, may_alias=may_alias)
+    def put(self, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
+        """Puts the operand on the devices; see `placement.put_padded`."""
+        if self.is_complete:
+            return put_padded(self.memory, placement, copier, may_alias=may_alias)
+        return put_blocks(self.memory, self.kind, placement, copier, may_alias=may_alias)
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a result goes.
+    """The destination of a result in memory.
 
     Attributes:
-        kind: the whole array.
-        memory: the array; or uint8[n], of which the blocks that are this process's to give take what they need.
-        is_whole: which of both.
+        kind: the type of the complete array.
+        memory: the array; or uint8[n], for the blocks that this process contributes.
+        is_complete: whether ``memory`` is the complete array.
     """
 
     kind: ArrayType
     memory: np.ndarray
-    is_whole: bool = True
+    is_complete: bool = True
 
-    def gather(self, array: jax.Array, copier: ParallelCopier, tell: OnGathered) -> None:
-        """Copies there what this process has to give of an array; see `placement.gather`."""
-        if self.is_whole:
-            gather(array, self.memory, copier, tell)
+    def gather(self, array: jax.Array, copier: ParallelCopier, on_gathered: OnGathered) -> None:
+        """Copies the blocks that this process contributes; see `placement.gather`."""
+        if self.is_complete:
+            gather(array, self.memory, copier, on_gathered)
         else:
             gather_blocks(array, self.kind, self.memory, copier)
 
 
-def in_answer(array: jax.Array, kind: ArrayType, copier: ParallelCopier, *, is_whole: bool) -> bytes:
-    """The bytes of a result that go into the answer."""
-    if is_whole and array.shape == kind.shape and len(array.sharding.device_set) == 1:
+def in_answer(array: jax.Array, kind: ArrayType, copier: ParallelCopier, *, is_complete: bool) -> bytes:
+    """Returns the bytes of a result for the answer."""
+    if is_complete and array.shape == kind.shape and len(array.sharding.device_set) == 1:
         return np.asarray(array).tobytes()
-    memory = np.empty(kind.shape, kind.dtype) if is_whole else np.zeros(gathered_bytes(array, kind), np.uint8)
-    Target(kind, memory, is_whole).gather(array, copier, lambda _: None)
+    memory = np.empty(kind.shape, kind.dtype) if is_complete else np.zeros(gathered_bytes(array, kind), np.uint8)
+    Target(kind, memory, is_complete).gather(array, copier, lambda _: None)
     return memory.tobytes()

@@ -1,4 +1,4 @@
-"""Known-answer tests as commands of the link: compiled on one thread, launched on another, compared on a third."""
+"""Known-answer tests as commands of the link, compiled, launched and compared on different threads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shardcall_server.known_answers.suite import Suite
 from shardcall_worker.v1 import known_answer_pb2
 
 
-class KnownAnswers:
-    """The suite of this process, and what of it is compiled and has not run.
+class KnownAnswerRunner:
+    """Compiles and runs the known-answer tests of this process.
 
     Args:
         suite: the tests.
-        disk: keeps compiled programs on disk, None where that is not done. Not these: what is kept is their verdict.
+        disk: the disk cache of compiled programs, which the tests bypass; None if there is none.
     """
 
     def __init__(self, suite: Suite, disk: DiskCache | None) -> None:
@@ -26,24 +26,24 @@ class KnownAnswers:
         self._compiled: dict[str, Launch] = {}
 
     def describe(self) -> list[known_answer_pb2.KnownAnswer]:
-        """The tests as the front end is told of them."""
+        """Returns the descriptions of the tests for the front end."""
         return [
-            known_answer_pb2.KnownAnswer(name=known.name, kernels=known.kernels, digest=self._suite.digest(known.name))
-            for known in self._suite.known_answers.values()
+            known_answer_pb2.KnownAnswer(name=test.name, kernels=test.kernels, digest=self._suite.digest(test.name))
+            for test in self._suite.known_answers.values()
         ]
 
     def vouching_for(self, resolved: Resolved) -> list[str]:
-        """The names of the tests that vouch for a program."""
+        """Returns the names of the tests that vouch for a program."""
         return self._suite.vouching_for(resolved)
 
     def compile(self, name: str) -> known_answer_pb2.KnownAnswerCompiled:
-        """Makes a test ready to be launched; takes a second."""
+        """Compiles a test, which takes about a second."""
         with self._disk.disabled() if self._disk else nullcontext():
             self._compiled[name] = self._suite.known_answers[name].compile()
         return known_answer_pb2.KnownAnswerCompiled()
 
     def launch(self, name: str) -> Callable[[], known_answer_pb2.KnownAnswerRun]:
-        """Launches a compiled test; returns what waits for its results and compares them."""
+        """Launches a compiled test; returns a function that waits for its results and compares them."""
         finish = self._compiled.pop(name)()
 
         def run() -> known_answer_pb2.KnownAnswerRun:

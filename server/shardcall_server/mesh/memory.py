@@ -13,7 +13,7 @@ from shardcall_worker.v1 import link_pb2
 
 
 class SharedMemory:
-    """What is mapped now, by the ids that commands use. For the link's thread only."""
+    """The mapped memory files, by the ids that commands use. For the link's thread only."""
 
     def __init__(self) -> None:
         self._files: dict[int, np.ndarray] = {}
@@ -21,13 +21,13 @@ class SharedMemory:
     def attach(self, memory_id: int, fd: int, nbytes: int) -> None:
         """Maps a file.
 
-        Its pages are there already (the front end wrote or reserved them); they are mapped at once, so that no
-        fault falls into a kernel's time.
+        Its pages exist already, since the front end wrote or reserved them; they are mapped at once, so that no page
+        fault delays a kernel.
 
         Args:
-            memory_id: what commands call it.
-            fd: the file; owned and closed here.
-            nbytes: its size.
+            memory_id: the id that commands use.
+            fd: the descriptor of the file, closed by this method.
+            nbytes: the size of the file.
         """
         try:
             self._files[memory_id] = map_file(fd, nbytes, populate=True)
@@ -35,26 +35,26 @@ class SharedMemory:
             os.close(fd)
 
     def detach(self, memory_id: int) -> None:
-        """Lets go of a file; it stays mapped as long as any array that lies in it."""
+        """Removes a file; it stays mapped as long as an array refers to it."""
         self._files.pop(memory_id, None)
         release_aliased()
 
     def view(self, array: ArrayType, span: link_pb2.MemorySpan) -> np.ndarray:
-        """The array that lies at a place."""
+        """Returns the array in a span."""
         memory = self._files[span.memory_id]
         return np.ndarray(array.shape, array.dtype, buffer=memory, offset=span.offset)
 
     def rest(self, span: link_pb2.MemorySpan) -> np.ndarray:
-        """The bytes of a file from a place on; none where no file is named, since there is nothing for this process."""
+        """Returns the bytes of a file from an offset on; none if no file is named, since this process has no block."""
         if not span.memory_id:
             return np.empty(0, np.uint8)
         return self._files[span.memory_id][span.offset :]
 
 
 def release_aliased() -> None:
-    """Makes JAX let go of memory that it aliased and no longer needs.
+    """Makes JAX release memory that it aliased and does not need any more.
 
-    It puts such memory on a list which it empties in its next placement or launch; a collection of Python's
-    youngest objects empties it too.
+    JAX puts such memory on a list that it empties in its next placement or launch; a collection of Python's youngest
+    objects empties it too.
     """
     gc.collect(0)

@@ -1,4 +1,4 @@
-"""Arrays onto the mesh and back: blocks, padding, gathering."""
+"""Transfer of arrays to the mesh and back: blocks, padding, gathering."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.link.process_blocks import Bounds, blocks_of, crop, laid_out_bytes, lay_out
 
 Parts = Callable[[Bounds], np.ndarray]
-"""The part of an array within bounds that lie inside it."""
+"""Returns the part of an array within bounds inside it."""
 
-_ALIGNMENT_BYTES = 64  # JAX copies memory that begins elsewhere, on one thread
-_COPY_THREADS = 2  # two saturate the memory of a small host, more gain nothing
+_ALIGNMENT_BYTES = 64  # JAX copies memory of another alignment, on one thread
+_COPY_THREADS = 2  # two saturate the memory bandwidth of a small host
 _LARGE_BYTES = 2 << 20
-_SLABS, _SLAB_BYTES = 8, 16 << 20  # a slab is an eighth of a result, between the smallest large copy and this
+_SLABS, _SLAB_BYTES = 8, 16 << 20  # a slab is an eighth of a result, between _LARGE_BYTES and this
 
 
 class ParallelCopier:
-    """Copies large arrays by two threads; NumPy's copies release the interpreter lock."""
+    """Copies large arrays on two threads; NumPy's copies release the interpreter lock."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_COPY_THREADS - 1, thread_name_prefix="copy")
         self._pool_free = threading.Lock()
 
     def by_rows(self, rows: int, nbytes: int, copy: Callable[[int, int], None]) -> None:
-        """Has ``copy(begin, end)`` do all rows: by halves where there is much to copy and the other thread is free."""
+        """Calls ``copy(begin, end)`` for all rows, in two halves if there is much to copy and the thread is free."""
         if nbytes < _LARGE_BYTES or rows < _COPY_THREADS or not self._pool_free.acquire(blocking=False):
             copy(0, rows)
             return
@@ -41,59 +41,59 @@ class ParallelCopier:
             other = self._pool.submit(copy, 0, rows // 2)
             try:
                 copy(rows // 2, rows)
-            finally:  # whatever fails: afterwards the memory may be another's
+            finally:  # even after an error, since the memory may be reused afterwards
                 other.result()
         finally:
             self._pool_free.release()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Stops the thread."""
         self._pool.shutdown()
 
 
-def place(array: np.ndarray, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
-    """Puts an array on the devices as blocks, padded with zeros where the mesh does not divide it.
+def put_padded(array: np.ndarray, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
+    """Puts an array on the devices as blocks, padded with zeros if the mesh does not divide it.
 
     Args:
-        array: row-major, of any shape that fits ``placement.padded``.
-        placement: where it goes.
-        copier: copies blocks that JAX cannot take as they lie.
-        may_alias: whether a block may be the memory of ``array`` itself, as on CPU one is that is whole, contiguous
-            and 64-byte aligned. Then ``array`` must neither change nor go away before the execution that reads it has
-            finished; else nobody but the devices has the memory of a block once the result is ready.
+        array: a row-major array whose shape fits ``placement.padded``.
+        placement: the padded shape and sharding.
+        copier: copies blocks that JAX cannot alias.
+        may_alias: whether a block may alias ``array``, as on CPU a contiguous and 64-byte aligned block does. Then
+            ``array`` must not change or be freed before the execution that reads it has finished; otherwise the
+            devices do not share the memory of a block once the result is ready.
     """
 
     def part(bounds: Bounds) -> np.ndarray:
-        inside: Any = (*(slice(low, high) for low, high in bounds), ...)  # the ellipsis: an array, of a scalar too
-        found: np.ndarray = array[inside]
-        return found
+        inside: Any = (*(slice(low, high) for low, high in bounds), ...)  # the ellipsis makes a scalar an array
+        block: np.ndarray = array[inside]
+        return block
 
-    return _place(part, ArrayType(array.shape, array.dtype), placement, copier, may_alias=may_alias)
+    return _put(part, ArrayType(array.shape, array.dtype), placement, copier, may_alias=may_alias)
 
 
-def place_blocks(
+def put_blocks(
     memory: np.ndarray, kind: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool
 ) -> jax.Array:
-    """As `place`, where there is of the array only what this process's devices hold.
+    """Puts an array on the devices from the blocks that the devices of this process hold.
 
     Args:
-        memory: uint8[n]: the blocks as `process_blocks.lay_out` puts them.
-        kind: the whole array.
-        placement: where it goes.
-        copier: copies.
-        may_alias: as of `place`.
+        memory: uint8[n]: the blocks in the layout of `process_blocks.lay_out`.
+        kind: the type of the complete array.
+        placement: the padded shape and sharding.
+        copier: copies blocks that JAX cannot alias.
+        may_alias: as for `put_padded`.
     """
     held = blocks_of(_holders(placement.sharding, placement.padded)).held.get(jax.process_index(), frozenset())
     parts = {piece.bounds: piece.view(memory, kind.dtype) for piece in lay_out(held, kind)}
 
     def part(bounds: Bounds) -> np.ndarray:
-        found = parts.get(bounds)
-        return np.empty([high - low for low, high in bounds], kind.dtype) if found is None else found
+        block = parts.get(bounds)
+        return np.empty([high - low for low, high in bounds], kind.dtype) if block is None else block
 
-    return _place(part, kind, placement, copier, may_alias=may_alias)
+    return _put(part, kind, placement, copier, may_alias=may_alias)
 
 
-def _place(part: Parts, kind: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
+def _put(part: Parts, kind: ArrayType, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
     held = held_type(kind.dtype)
     blocks: dict[Bounds, np.ndarray] = {}
 
@@ -104,21 +104,21 @@ def _place(part: Parts, kind: ArrayType, placement: Placement, copier: ParallelC
             blocks[bounds] = _block(inside, bounds, copier, may_alias=may_alias)
         return blocks[bounds]
 
-    # A process whose devices hold nothing of it is asked for no block, and must be told the type.
+    # A process whose devices hold no block gets no callback, and JAX needs the dtype.
     return jax.make_array_from_callback(placement.padded, placement.sharding, block, dtype=held)
 
 
-def gather(array: jax.Array, out: np.ndarray, copier: ParallelCopier, tell: Callable[[int], None]) -> None:
+def gather(array: jax.Array, out: np.ndarray, copier: ParallelCopier, on_gathered: Callable[[int], None]) -> None:
     """Copies the leading corner of an array, shard by shard, to ``out``.
 
-    Large arrays are gathered in slabs of rows, so that the first rows can be on their way while later ones are
-    still being copied.
+    Large arrays are gathered in slabs of rows, so that the first rows can be sent while later ones are still being
+    copied.
 
     Args:
-        array: ready; at least as large as ``out`` in every axis.
-        out: the result as the caller sees it.
-        copier: copies.
-        tell: told how many bytes of ``out``, from its first, are in place.
+        array: a ready array, at least as large as ``out`` in every axis.
+        out: the unpadded result.
+        copier: copies rows.
+        on_gathered: called with the number of bytes of ``out``, from its first, that are gathered.
     """
     if not out.size:
         return
@@ -127,7 +127,7 @@ def gather(array: jax.Array, out: np.ndarray, copier: ParallelCopier, tell: Call
     if not out.ndim:
         for data in shards.values():
             out[...] = data
-        tell(out.nbytes)
+        on_gathered(out.nbytes)
         return
     rows = out.shape[0]
     row_bytes = out.nbytes // rows
@@ -140,22 +140,22 @@ def gather(array: jax.Array, out: np.ndarray, copier: ParallelCopier, tell: Call
             _copy_rows(shards, out, begin + low, begin + high)
 
         copier.by_rows(end - begin, (end - begin) * row_bytes, copy)
-        tell(end * row_bytes)
+        on_gathered(end * row_bytes)
 
 
 def gathered_bytes(array: jax.Array, kind: ArrayType) -> int:
-    """The bytes that `gather_blocks` writes of an array."""
-    return laid_out_bytes(lay_out(_given(array), kind))
+    """Returns the number of bytes that `gather_blocks` writes."""
+    return laid_out_bytes(lay_out(_own_blocks(array), kind))
 
 
 def gather_blocks(array: jax.Array, kind: ArrayType, memory: np.ndarray, copier: ParallelCopier) -> None:
-    """Copies the blocks of an array that are this process's to give, as `process_blocks.lay_out` puts them.
+    """Copies the blocks that this process contributes, in the layout of `process_blocks.lay_out`.
 
     Args:
-        array: ready; at least as large as ``kind`` in every axis.
-        kind: the array as its owner sees it.
-        memory: uint8[n]: where the first block goes, and the others behind it.
-        copier: copies.
+        array: a ready array, at least as large as ``kind`` in every axis.
+        kind: the type of the unpadded array.
+        memory: uint8[n]: the destination of the blocks.
+        copier: copies rows.
     """
     shards = {crop(bounds, kind.shape): data for bounds, data in _shards(array).items()}
     for piece in lay_out(shards, kind):
@@ -173,22 +173,22 @@ def gather_blocks(array: jax.Array, kind: ArrayType, memory: np.ndarray, copier:
 
 
 def _shards(array: jax.Array) -> dict[Bounds, np.ndarray]:
-    """The different blocks of an array, each once, and where they belong; on CPU without a copy.
+    """Returns the distinct blocks of an array by their bounds; on CPU without a copy.
 
-    Of a mesh of several processes those that are this one's to give.
+    On a mesh of several processes, only the blocks that this process contributes.
     """
     if array.is_fully_addressable and len(array.sharding.device_set) == 1:
         return {tuple((0, n) for n in array.shape): np.asarray(array)}
-    given = None if array.is_fully_addressable else _given(array)
+    own = None if array.is_fully_addressable else _own_blocks(array)
     shards: dict[Bounds, np.ndarray] = {}
     for shard in array.addressable_shards:
         bounds = _bounds(shard.index, array.shape)
-        if bounds not in shards and (given is None or bounds in given):  # else the same block, replicated
+        if bounds not in shards and (own is None or bounds in own):  # else the same block, replicated
             shards[bounds] = np.asarray(shard.data)
     return shards
 
 
-def _given(array: jax.Array) -> frozenset[Bounds]:
+def _own_blocks(array: jax.Array) -> frozenset[Bounds]:
     return blocks_of(_holders(array.sharding, array.shape)).gathered.get(jax.process_index(), frozenset())
 
 
@@ -198,7 +198,7 @@ def _holders(sharding: jax.sharding.Sharding, shape: tuple[int, ...]) -> list[tu
 
 
 def _copy_rows(shards: dict[Bounds, np.ndarray], out: np.ndarray, begin: int, end: int) -> None:
-    """Copies the rows from ``begin`` to ``end`` of every shard that has some of them."""
+    """Copies the rows from ``begin`` to ``end`` of every shard."""
     for bounds, data in shards.items():
         low, high = max(begin, bounds[0][0]), min(end, bounds[0][1])
         inside = [(low, high), *((a, min(b, n)) for (a, b), n in zip(bounds[1:], out.shape[1:], strict=True))]
@@ -215,10 +215,10 @@ def _bounds(index: Sequence[slice] | None, shape: Sequence[int]) -> Bounds:
 
 
 def _block(part: np.ndarray, bounds: Bounds, copier: ParallelCopier, *, may_alias: bool) -> np.ndarray:
-    """A device's block around what of it is no padding: a view where JAX can take it as it lies, else a copy."""
+    """Returns the padded block of a device: a view if JAX can alias the part, else a copy."""
     shape = tuple(high - low for low, high in bounds)
     padded = part.shape != shape
-    if may_alias and not padded and (part.nbytes < _LARGE_BYTES or _lies_well(part)):
+    if may_alias and not padded and (part.nbytes < _LARGE_BYTES or _is_aligned(part)):
         return part
     block = _aligned_empty(shape, part.dtype)
     if not part.ndim:
@@ -237,7 +237,7 @@ def _block(part: np.ndarray, bounds: Bounds, copier: ParallelCopier, *, may_alia
     return block
 
 
-def _lies_well(part: np.ndarray) -> bool:
+def _is_aligned(part: np.ndarray) -> bool:
     return part.flags.c_contiguous and part.ctypes.data % _ALIGNMENT_BYTES == 0
 
 

@@ -1,4 +1,4 @@
-"""Describing programs and kernels in the contract's messages."""
+"""Descriptions of programs and kernels as the contract's messages."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _REPRODUCIBILITY = {
 
 
 def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Plan:
-    """The plan of a compiled call.
+    """Returns the plan of a compiled call.
 
     Args:
         program: the compiled call.
-        key: what it is kept by.
-        text: its compiled text.
+        key: the key of the program.
+        text: the compiled text.
     """
     resolved, problem = program.resolved, program.resolved.problem
     memory = analysis.memory(program.compiled)
@@ -71,7 +71,7 @@ def _placement(
 
 
 def describe_placement(array: ArrayType, placement: Placement, spec: Spec, mesh: MeshAxes) -> kernel_pb2.ArrayPlacement:
-    """How an array lies on a mesh."""
+    """Returns the placement of an array on a mesh."""
     return kernel_pb2.ArrayPlacement(
         type=encode_array_type(array),
         spec=encode_spec(spec),
@@ -81,14 +81,14 @@ def describe_placement(array: ArrayType, placement: Placement, spec: Spec, mesh:
 
 
 def chosen_spec(placement: Placement, ndim: int) -> Spec:
-    """The spec that the compiler chose where it was left to it."""
+    """Returns the spec that the compiler chose for an array whose spec was unset."""
     entries = tuple(getattr(placement.sharding, "spec", ()))
     names = tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries)
     return names + ((),) * (ndim - len(names))
 
 
 def describe_kernel(kernel: Kernel) -> kernel_pb2.KernelDescription:
-    """All there is to know about a kernel before calling it."""
+    """Returns the description of a kernel."""
     return kernel_pb2.KernelDescription(
         name=kernel.name,
         version=kernel.version,

@@ -1,4 +1,4 @@
-"""Several processes as one mesh, by JAX's own distributed runtime."""
+"""Meshes of several processes, by JAX's distributed runtime."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardcall_worker.v1 import link_pb2
 
-# Far below JAX's own 300, 100 and 300 s: whoever is late is started anew.
+# Far below JAX's defaults of 300, 100 and 300 s: processes that are late are started again.
 _JOIN_S = 60
 _HEARTBEAT_S = 10
 _SHUTDOWN_S = 5
-# Not of JAX's public interface, which lets gloo listen where the host's name leads: on many machines to loopback.
+# Private, since JAX's public interface lets gloo listen at the address of the host's name, often the loopback.
 _MODULE = "jax._src.lib"
 _MAKE = "make_gloo_tcp_collectives"
 
 
 def join_processes(process: link_pb2.Process) -> None:
-    """Makes this process one of a mesh of several; returns when all have come.
+    """Joins this process to a mesh of several; returns when all have joined.
 
-    Process 0 coordinates the others, at its address and no other of its host. Collectives between CPUs go by gloo,
-    whose processes listen at their own address each, at ports of the system's choosing.
+    Process 0 coordinates the others and listens at its address only. Collectives between CPUs use gloo, whose
+    processes listen at one address each, at ports that the system chooses.
 
     Raises:
-        RuntimeError: the others did not come in time.
+        RuntimeError: the others did not join in time.
     """
     _listen_at(process.address)
     jax.distributed.initialize(
@@ -48,7 +48,7 @@ def _listen_at(address: str) -> None:
     library = getattr(import_module(_MODULE), "_jax", None)
     if not callable(make := getattr(library, _MAKE, None)):
         structlog.get_logger().warning(
-            "this version of JAX cannot be told where gloo is to listen; it listens where the host's name leads",
+            "this version of JAX has no setting for gloo's address; gloo listens at the address of the host's name",
             jax=jax.__version__,
         )
         return
@@ -56,16 +56,16 @@ def _listen_at(address: str) -> None:
 
 
 def sum_of_processes(own: np.ndarray) -> np.ndarray:
-    """The sum of what the processes have, in each of them: a collective, so all of them must come here.
+    """Returns the sum over all processes; a collective that all of them must call.
 
     Args:
-        own: uint8[n]; where one process has anything but 0, the others have 0.
+        own: uint8[n]; an element is nonzero in one process at most.
     """
     first: dict[int, jax.Device] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)
     mesh = Mesh(np.array([first[process] for process in sorted(first)]), ("process",))
-    split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("process",), ()))
-    rows = jax.make_array_from_process_local_data(split, own[np.newaxis], (len(first), own.size))
-    total = jax.jit(lambda a: jnp.sum(a, 0, dtype=jnp.uint8), out_shardings=whole)(rows)
+    sharded, replicated = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("process",), ()))
+    rows = jax.make_array_from_process_local_data(sharded, own[np.newaxis], (len(first), own.size))
+    total = jax.jit(lambda a: jnp.sum(a, 0, dtype=jnp.uint8), out_shardings=replicated)(rows)
     return np.array(total.addressable_data(0))

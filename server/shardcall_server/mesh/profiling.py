@@ -1,4 +1,4 @@
-"""Recording what the devices do, with JAX's profiler."""
+"""Profiles of the devices, recorded by JAX's profiler."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from shardcall_server.compilation.program import Program
 from shardcall_server.errors import CallError, Reason
 
 _NO_PHASE = contextlib.nullcontext()
-_recordings: set[Profiler] = set()  # those that run: one at most
-_RUNS = ("plugins", "profile")
+_recordings: set[Profiler] = set()  # one at most
+_PROFILE_PATH = ("plugins", "profile")
 _OF_PROCESS = "process-"
-_SUFFIXES = {".pb": 2, ".gz": 3}  # .xplane.pb and .trace.json.gz, behind a host's name that may have dots of its own
+_SUFFIXES = {".pb": 2, ".gz": 3}  # .xplane.pb and .trace.json.gz, after a host name that may contain dots
 
 
 def phase(name: str, request_id: str, program: Program | None = None) -> AbstractContextManager[object]:
-    """Shows the body in profiles; costs next to nothing where none is recorded.
+    """Annotates the body in profiles; costs next to nothing if none is being recorded.
 
     Args:
-        name: of the phase.
-        request_id: of the call.
-        program: what the call runs; None where it runs none.
+        name: the name of the phase.
+        request_id: the request id of the call.
+        program: the program of the call; None if it has none.
     """
     if not _recordings:
         return _NO_PHASE
-    runs = {} if program is None else _names_of(program)
-    return jax.profiler.TraceAnnotation(f"shardcall {name}", request_id=request_id, **runs)
+    labels = {} if program is None else _names_of(program)
+    return jax.profiler.TraceAnnotation(f"shardcall {name}", request_id=request_id, **labels)
 
 
 def _names_of(program: Program) -> dict[str, str]:
@@ -39,19 +39,19 @@ def _names_of(program: Program) -> dict[str, str]:
 
 
 class Profiler:
-    """Starts and stops the one recording of this process."""
+    """Starts and stops the recording of this process."""
 
     def __init__(self) -> None:
         self._directory: Path | None = None
 
     def start(self, directory: str) -> None:
-        """Begins to record.
+        """Starts the recording.
 
         Args:
-            directory: where the files go when it stops.
+            directory: the directory for the files, which are written when the recording stops.
 
         Raises:
-            CallError: a recording runs already.
+            CallError: a profile is being recorded already.
         """
         if self._directory is not None:
             raise CallError(Reason.PROFILE_STATE, "a profile is being recorded already; repeat this when it has ended")
@@ -59,17 +59,17 @@ class Profiler:
         # Tracing every Python call would slow down the thread that launches, and show the server's own files.
         options.python_tracer_level = 0
         options.raise_error_on_start_failure = True
-        # JAX names files by the host: processes of one host would write over each other's.
+        # JAX names files by host, so processes of one host would overwrite each other's.
         own = f"{_OF_PROCESS}{jax.process_index()}" if jax.process_index() else ""
         jax.profiler.start_trace(str(Path(directory, own)), profiler_options=options)
         self._directory = Path(directory, own)
         _recordings.add(self)
 
     def stop(self) -> None:
-        """Ends the recording, and writes its files.
+        """Stops the recording and writes its files.
 
         Raises:
-            CallError: none runs, or the files could not be written.
+            CallError: no profile is being recorded, or the files could not be written.
         """
         if self._directory is None:
             raise CallError(Reason.PROFILE_STATE, "no profile is being recorded; start one first")
@@ -77,30 +77,30 @@ class Profiler:
         _recordings.discard(self)
         try:
             jax.profiler.stop_trace()
-        except Exception as error:  # noqa: BLE001  # JAX tells of a full disk as of memory of the devices
+        except Exception as error:  # noqa: BLE001  # JAX reports a full disk as exhausted device memory
             structlog.get_logger().warning("a profile could not be written", reason=str(error))
-            _forget(directory)
+            _discard(directory)
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                "the server could not write the profile, most likely for want of room, and it is thrown away; record "
-                "fewer calls, or tell the server's keeper to set TMPDIR to a place with more room",
+                "the server could not write the profile, most likely for lack of disk space, and discarded it; record "
+                "fewer calls, or ask the server's administrator to set TMPDIR to a larger file system",
             ) from None
         if directory.name.startswith(_OF_PROCESS):
             _move_beside(directory)
 
 
 def _move_beside(directory: Path) -> None:
-    """Moves the files of one of several processes to where the first one's are, under names of their own."""
-    beside = Path(directory.parent, *_RUNS, directory.name)
+    """Moves the files of one of several processes to the first one's directory, under names of their own."""
+    beside = Path(directory.parent, *_PROFILE_PATH, directory.name)
     beside.mkdir(parents=True)
-    for file in Path(directory, *_RUNS).glob("*/*"):
+    for file in Path(directory, *_PROFILE_PATH).glob("*/*"):
         file.rename(beside / f"{directory.name}{''.join(file.suffixes[-_SUFFIXES[file.suffix] :])}")
 
 
-def _forget(directory: Path) -> None:
-    """Has JAX end a recording whose files it could not write; until then it begins no other.
+def _discard(directory: Path) -> None:
+    """Makes JAX end a recording whose files it could not write; until then it starts no other.
 
-    What it writes now is all but empty, and needs no more than the room of what it wrote before.
+    The files that it writes now are almost empty, and those that it wrote before are deleted first.
     """
     for written in directory.glob("*"):
         shutil.rmtree(written, ignore_errors=True)

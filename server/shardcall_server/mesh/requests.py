@@ -1,4 +1,4 @@
-"""Calls as the worker understands them, from the contract's messages."""
+"""Conversion of calls from the contract's messages to plain values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardcall_server.link.wire import decode_mesh, decode_operand_types, decode
 
 
 def decode_request(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.ArrayType]) -> Request:
-    """A call as plain values, unchecked but for what cannot be held as such."""
+    """Returns a call as plain values; checks only what these cannot represent."""
     return Request(
         parameters={name: _parameter(value) for name, value in call.parameters.items()},
         operands=decode_operand_types(operands),
@@ -24,7 +24,7 @@ def decode_request(call: kernel_pb2.KernelCall, operands: Sequence[array_pb2.Arr
 
 
 def encode_parameter(value: object) -> kernel_pb2.ParameterValue:
-    """The message for a static parameter's value."""
+    """Returns the message for the value of a static parameter."""
     match value:
         case None:
             return kernel_pb2.ParameterValue()

@@ -1,4 +1,4 @@
-"""Refusing what is too large, before it is compiled and before it is run."""
+"""Size checks of calls and arrays, before compilation and execution."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shardcall_server.link.wire import MAX_SPAN_BYTES, about
 
 
 def check_size(problem: Problem, max_call_bytes: int, max_device_bytes: int) -> None:
-    """Refuses a call by the sizes of its arrays, padding and copies on several devices included.
+    """Refuses a call whose arrays are too large, including padding and copies on several devices.
 
     Args:
-        problem: the call.
-        max_call_bytes: the most that operands and results may have; 0 for any size, where the results do not travel.
-        max_device_bytes: as of `check_memory`.
+        problem: the resolved call.
+        max_call_bytes: the limit of operands and results together; 0 for none, if the results stay on the mesh.
+        max_device_bytes: the limit of `check_memory`.
 
     Raises:
         CallError: CALL_TOO_LARGE, INVALID_SHAPE or OUT_OF_DEVICE_MEMORY.
@@ -40,16 +40,16 @@ def check_size(problem: Problem, max_call_bytes: int, max_device_bytes: int) -> 
 
 
 def check_placed(array: ArrayType, spec: Spec, mesh: MeshAxes) -> int:
-    """The bytes that an array takes on the devices, copies on several of them counted.
+    """Returns the bytes that an array takes on the devices, counting copies on several of them.
 
     Raises:
-        CallError: INVALID_SHAPE: with its padding it spans too much.
+        CallError: INVALID_SHAPE, if the padded array is too large.
     """
     padded = ArrayType(padded_shape(array.shape, spec, mesh), array.dtype)
     if padded.span_bytes > MAX_SPAN_BYTES:
         raise CallError(
             Reason.INVALID_SHAPE,
-            f"{shorten(str(array))}, split as {shorten(format_spec(spec))}, spans {about(padded.span_bytes)} bytes, "
+            f"{shorten(str(array))}, sharded as {shorten(format_spec(spec))}, spans {about(padded.span_bytes)} bytes, "
             f"sizes of 0 counted as 1; at most {about(MAX_SPAN_BYTES)} are allowed",
             field="operands",
         )
@@ -57,17 +57,17 @@ def check_placed(array: ArrayType, spec: Spec, mesh: MeshAxes) -> int:
 
 
 def device_bytes() -> int:
-    """The memory of all devices together, as the platform tells it; 0 where it does not."""
+    """Returns the memory of all devices as reported by the platform; 0 if it reports none."""
     own: int = sum((device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices())
-    return own * int(jax.process_count())  # those of other processes are alike, and do not say
+    return own * int(jax.process_count())  # other processes have equal devices, whose memory is not visible here
 
 
 def check_memory(nbytes: int, limit_bytes: int) -> None:
-    """Refuses what the devices together cannot hold: virtual ones have no other way than to kill a process.
+    """Refuses arrays that the devices together cannot hold, since the kernel would kill a process on virtual devices.
 
     Args:
-        nbytes: what is needed.
-        limit_bytes: what there is; 0 for what the platform tells, or else the host's memory.
+        nbytes: the memory needed.
+        limit_bytes: the memory of the devices; 0 for that reported by the platform, or else the host's memory.
 
     Raises:
         CallError: OUT_OF_DEVICE_MEMORY.
@@ -77,7 +77,7 @@ def check_memory(nbytes: int, limit_bytes: int) -> None:
         raise CallError(
             Reason.OUT_OF_DEVICE_MEMORY,
             f"the devices would need {nbytes} bytes together, copies on several devices counted, and there are "
-            f"{limit}, {nbytes - limit} too few; split the arrays instead of replicating them, make them smaller, or "
+            f"{limit}, {nbytes - limit} too few; shard the arrays instead of replicating them, make them smaller, or "
             "start the server with a larger --max-device-bytes",
             field="mesh",
             metadata={

@@ -1,4 +1,4 @@
-"""The beginning of a worker's process: whom it ends with is settled before JAX is imported, which takes seconds."""
+"""Entry point of a worker process, which ties its lifetime to the front end before it imports JAX."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Runs a worker on the link whose descriptor is given; returns when the front end is gone."""
+    """Runs a worker on the link with the descriptor `--link-fd`; returns when the front end is gone."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--link-fd", type=int, required=True)
     parser.add_argument("--parent-pid", type=int, required=True)
     parser.add_argument("--log-level", default="info")
     arguments = parser.parse_args()
-    _end_with(arguments.parent_pid)
-    # Ctrl-C and service managers signal the whole process group; the front end drains and then ends its workers.
+    _exit_with_parent(arguments.parent_pid)
+    # Ctrl-C and service managers signal the whole process group; the front end drains and then stops its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # What is imported stays: to look through it again and again takes a tenth of the time, and later time of calls.
+    # Imported objects stay alive: traversing them repeatedly takes a tenth of the import time, and later time of calls.
     gc.disable()
     from shardcall_server.mesh import worker  # noqa: PLC0415  # with JAX
 
@@ -32,15 +32,15 @@ def main() -> int:
     return worker.run(arguments.link_fd, arguments.log_level)
 
 
-def _end_with(parent_pid: int) -> None:
-    """Asks the kernel to end this process with the front end's thread that started it.
+def _exit_with_parent(parent_pid: int) -> None:
+    """Asks the kernel to kill this process when the thread of the front end that started it exits.
 
-    The end of the link says the same, but only to a process whose threads still run.
+    A closed link has the same effect, but only in a process whose threads still run.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
-        sys.exit(1)  # the front end has ended, and has said why
+        sys.exit(1)  # the front end has exited and logged the reason
 
 
 if __name__ == "__main__":

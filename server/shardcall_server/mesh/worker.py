@@ -1,4 +1,4 @@
-"""The mesh worker: one process that owns the devices and does what the link says, in order."""
+"""Mesh worker: the process that owns the devices and executes the commands of the link in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardcall_server.link.framing import Link, LinkClosedError
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.failures import failure_of
-from shardcall_server.mesh.heartbeat import beat, keep_beating
+from shardcall_server.mesh.heartbeat import send_heartbeat, start_heartbeats
 from shardcall_server.mesh.plans import describe_kernel
 from shardcall_server.mesh.processes import join_processes
 from shardcall_server.mesh.sizes import device_bytes
@@ -30,29 +30,29 @@ from shardcall_worker.v1 import link_pb2
 
 
 def run(link_fd: int, log_level: str) -> int:
-    """Runs a worker until the front end is gone; `start.py` has settled whom the process ends with.
+    """Runs a worker until the front end is gone.
 
     Args:
         link_fd: the descriptor of its link.
-        log_level: the least level that it logs.
+        log_level: the lowest level that it logs.
 
     Returns:
-        The process's exit status.
+        The exit status of the process.
     """
     configure_logging(log_level)
     link = Link(socket.socket(fileno=link_fd))
     frames = link.frames()
     kernels = load_kernels()
-    beat(link)  # a spare stands by from here on
+    send_heartbeat(link)  # a spare stands by from here on
     first, fd = next(frames, (None, None))
-    if fd is not None:  # an agent hands on the front end's own socket
+    if fd is not None:  # the front end's own socket, passed on by an agent
         link = Link(socket.socket(fileno=fd))
         frames = link.frames()
         first, _ = next(frames, (None, None))
     if first is None:
         return 0
     start = link_pb2.FrontEndMessage.FromString(first).start
-    keep_beating(link, alone=start.process.count <= 1)
+    start_heartbeats(link, alone=start.process.count <= 1)
     disk = _open_disk_cache(start)
     try:
         start_backend(start)
@@ -60,7 +60,7 @@ def run(link_fd: int, log_level: str) -> int:
         reason = str(error).partition("\n")[0]
         structlog.get_logger().error("the devices could not be started", reason=reason)
         failure = failure_of(CallError(Reason.MESH_NOT_READY, reason))
-        with suppress(LinkClosedError):  # then there is nobody to tell
+        with suppress(LinkClosedError):
             link.send(link_pb2.WorkerMessage(failure=failure).SerializeToString())
         return 1
     ready = _ready(kernels)
@@ -71,32 +71,32 @@ def run(link_fd: int, log_level: str) -> int:
         if not commands.handle(link_pb2.FrontEndMessage.FromString(body), fd):
             break
     else:
-        # The front end is gone and nobody waits for an answer: do not wait for the devices either.
+        # The front end is gone and no call waits for an answer, so do not wait for the devices.
         os._exit(0)
     commands.close()
     return 0
 
 
 def load_kernels() -> dict[str, Kernel]:
-    """The kernels of every installed distribution, by name; an entry point makes one, or several.
+    """Returns the kernels of every installed distribution, by name; an entry point creates one or several.
 
-    Those that cannot be loaded or described are left out, and so is one that takes another's name: a stranger's
-    package must not keep the server from starting, nor stand in for ours.
+    Kernels that cannot be loaded or described are omitted, and so are those whose name is taken: a third-party package
+    must not keep the server from starting, nor replace a built-in kernel.
     """
     log = structlog.get_logger()
     kernels: dict[str, Kernel] = {}
     for entry in sorted(entry_points(group="shardcall.kernels"), key=_ours_first):
         try:
             made = entry.load()()
-            found = {kernel.name: kernel for kernel in ((made,) if isinstance(made, Kernel) else made)}
-            for kernel in found.values():
+            loaded = {kernel.name: kernel for kernel in ((made,) if isinstance(made, Kernel) else made)}
+            for kernel in loaded.values():
                 describe_kernel(kernel)
-            if taken := sorted(found.keys() & kernels.keys()):
+            if taken := sorted(loaded.keys() & kernels.keys()):
                 raise ValueError(f"there are kernels called {', '.join(taken)} already")
-        except (Exception, SystemExit):  # a package may take its import for its start
+        except (Exception, SystemExit):  # importing a package may exit
             log.exception("a kernel could not be loaded", kernel=entry.name, package=entry.value)
             continue
-        kernels |= found
+        kernels |= loaded
     return dict(sorted(kernels.items()))
 
 
@@ -105,9 +105,9 @@ def _ours_first(entry: EntryPoint) -> tuple[bool, str]:
 
 
 def start_backend(start: link_pb2.Start) -> None:
-    """Brings the devices up, with element types as asked (x64 on)."""
+    """Starts the devices, with 64-bit element types enabled."""
     jax.config.update("jax_enable_x64", True)
-    # A compiled program's text goes to clients; the server's paths do not.
+    # Clients get the text of compiled programs, but not the server's paths.
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     if start.platform:
         jax.config.update("jax_platforms", jax_platforms(start.platform))
@@ -117,25 +117,25 @@ def start_backend(start: link_pb2.Start) -> None:
         join_processes(start.process)
     try:
         jax.devices()
-    except AssertionError:  # JAX's plugin is there and no device
+    except AssertionError:  # the plugin is installed but finds no device
         raise RuntimeError(
-            f"JAX finds no device of platform {start.platform}; see whether its driver is there"
+            f"JAX finds no device of platform {start.platform}; check that its driver is installed"
         ) from None
 
 
 def jax_platforms(platform: str) -> str:
-    """A platform as JAX calls it, which fails for one whose plugin is missing, though there is another for GPUs.
+    """Returns JAX's names of a platform; "gpu" stands for the GPU platforms whose plugins are installed.
 
     Raises:
-        RuntimeError: it has no plugin for GPUs.
+        RuntimeError: no plugin for GPUs is installed.
     """
     if platform != "gpu":
         return platform
-    if not (found := gpu_platforms()):
+    if not (platforms := gpu_platforms()):
         raise RuntimeError(
-            "JAX is installed without GPUs; add its extra for them, such as jax[cuda13], in its own version"
+            "JAX is installed without GPU support; install its extra for GPUs, such as jax[cuda13], in the same version"
         )
-    return ",".join(found)
+    return ",".join(platforms)
 
 
 def _open_disk_cache(start: link_pb2.Start) -> DiskCache | None:
@@ -145,7 +145,7 @@ def _open_disk_cache(start: link_pb2.Start) -> DiskCache | None:
         if start.process.index:
             write_from_this_process()
         return use_disk_cache(Path(start.program_dir), start.max_program_dir_bytes)
-    except PrivateFileError as error:  # the front end has looked; it has become another's since
+    except PrivateFileError as error:  # the owner has changed since the front end's check
         structlog.get_logger().warning("no compiled programs are kept on disk", reason=str(error))
         return None
 

@@ -19,7 +19,7 @@ _DOING = {
     "compile_known_answer": "compiling known-answer test",
     "run_known_answer": "running known-answer test",
 }
-_RUN_IN_ORDER = frozenset(_DOING) - {"prepare", "compile_known_answer"}
+_LAUNCHED_COMMANDS = frozenset(_DOING) - {"prepare", "compile_known_answer"}
 
 
 @dataclass(eq=False)
@@ -105,7 +105,7 @@ def head(commands: Sequence[Command]) -> Command | None:
     Args:
         commands: in the order of sending.
     """
-    return next((command for command in commands if command.kind in _RUN_IN_ORDER), None)
+    return next((command for command in commands if command.kind in _LAUNCHED_COMMANDS), None)
 
 
 def suspects(commands: Sequence[Command], proven: Collection[str]) -> list[Command]:
