@@ -41,7 +41,7 @@ def test_a_disk_without_room_ends_one_recording_and_no_later_one(profiler, tmp_p
 
     monkeypatch.setattr(jax.profiler, "stop_trace", without_room)
     profiler.start(str(tmp_path / "one"))
-    with pytest.raises(CallError, match="want of room") as refused:
+    with pytest.raises(CallError, match="lack of disk space") as refused:
         profiler.stop()
     assert refused.value.reason is Reason.CALL_TOO_LARGE
     assert not (tmp_path / "one" / "part").exists()
