@@ -54,7 +54,7 @@ class Client(KernelMethods[Result], ArrayMethods):
     """
 
     def __init__(self, transport: Transport, info: ServerInfo, shared_memory: SharedMemory | None = None) -> None:
-        transport.keep_to(info.limits.max_concurrent_calls_per_connection)
+        transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
         self._info = info
         self._shared_memory = shared_memory

@@ -1,4 +1,4 @@
-"""Connecting to a server."""
+"""Connections to servers."""
 
 from __future__ import annotations
 
@@ -41,38 +41,36 @@ def connect(
     progress: bool | Listener = True,
     retries: bool = True,
 ) -> Client:
-    """Connects to a server, and asks it at once what it is.
+    """Connects to a server and reads its description.
 
     Args:
         address: ``"host:port"``, or ``"unix:/path/to/socket"``.
-        token: tells the server who calls; None for the one that the environment variable ``SHARDCALL_TOKEN`` holds,
-            else, for a server of this user on this machine, the one of the user's own token file, which is exchanged
-            for a session token at a private socket and never sent itself.
-        tls: whether to encrypt; None for: where a certificate is given. True alone trusts whom the system trusts. False
-            is what a token takes that is to go unencrypted to another machine.
-        ca_certificate: of the authority to trust, the path of a PEM file or what it holds; None for the value of the
-            environment variable ``SHARDCALL_CA_CERTIFICATE``, likewise.
-        client_certificate: where the server asks for one, likewise.
-        client_key: its key, likewise.
-        connect_timeout: seconds within which the server must have answered.
-        shared_memory: whether large arrays may go through memory shared with a server on this host, where that
-            can be. Results then lie in it: a process that this one forks sees what is written to them, and writes to
-            this one's.
-        progress: who is told of uploads, downloads and compilations: a function of a `shardcall.Progress`; True
-            for a bar where one takes over a second and standard error is a terminal, or in a notebook; False.
-        retries: whether calls are repeated, four times at most and within their timeout, that the server refused for
-            now or whose connection was lost before an answer came, and once those that a restart of the mesh ended.
-            Those that failed in any other way never are.
+        token: the token of the caller; None for the environment variable ``SHARDCALL_TOKEN``, else, for a server of
+            this user on this machine, the user's token file, whose token is exchanged for a session token at a private
+            socket and never sent itself.
+        tls: encrypt the connection; None does so if a certificate is set. True alone trusts the authorities that the
+            system trusts. False is required to send a token unencrypted to another machine.
+        ca_certificate: the authority to trust, the path of a PEM file or its content; None for the environment variable
+            ``SHARDCALL_CA_CERTIFICATE``.
+        client_certificate: the client's certificate, if the server requires one; a path or content, too.
+        client_key: the key of that certificate; a path or content, too.
+        connect_timeout: the seconds within which the server must answer.
+        shared_memory: pass large arrays through memory shared with a server on this host, if possible. Results are then
+            in shared memory: a forked process and this one see each other's changes to them.
+        progress: a function called with a `shardcall.Progress` of uploads, downloads and compilations; True for a bar
+            after a second, on a terminal or in a notebook; False for none.
+        retries: retry calls, up to four times and within their timeout, that the server refused temporarily or whose
+            connection was lost before an answer, and once those that a restart of the mesh ended.
 
     Returns:
         A client, to be used as a context manager or closed by `Client.close`.
 
     Raises:
-        InvalidRequestError: if the address is none, or the token.
-        InvalidParameterError: if the arguments of TLS contradict each other, a file is not there, or a token would go
-            unencrypted to another machine without that having been asked for.
-        AccessDeniedError: if the server does not know the token, or asks for one and none was found.
-        ServerUnavailableError: if no server answers, TLS fails, or the mesh was never ready yet.
+        InvalidRequestError: if the address or the token is malformed.
+        InvalidParameterError: if the arguments of TLS contradict each other, a file is missing, or a token would be
+            sent unencrypted to another machine.
+        AccessDeniedError: if the server does not know the token, or requires one and there is none.
+        ServerUnavailableError: if no server answers, TLS fails, or the mesh was never ready.
     """
     report_unknown(lambda sentence: warnings.warn(sentence, stacklevel=4))
     where = parse_address(address)
@@ -105,7 +103,7 @@ def _ask(
 
 
 def explained(error: ShardcallError, where: Address, encryption: Tls | None, timeout_s: float) -> ShardcallError:
-    """The error of a first question to a server, in words that say what to do about it."""
+    """Returns the error of a connection's first RPC, with advice."""
     address = where.target
     if error.reason in ("MESH_NOT_READY", "SERVER_DRAINING"):
         message = f"the server at {address} is up and cannot serve now: {error.message}"

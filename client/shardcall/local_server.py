@@ -1,4 +1,4 @@
-"""A private server that ends with its owner."""
+"""Private servers, which are terminated with their owner."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ def local(
 ) -> Client:
     """Starts a private server on this machine and connects to it.
 
-    The server needs the extra ``server``. It ends with `Client.close`, with the client, and with this
-    process. The warnings and errors of its log go to standard error: the caller is its keeper.
+    Requires the extra ``server``. The server is terminated by `Client.close`, with the client, and with this process.
+    The warnings and errors of its log are written to standard error: the caller is its administrator.
 
     Args:
-        devices: how many CPU devices it shall have.
-        start_timeout: seconds within which it must be ready.
-        shared_memory: as of `connect`.
-        progress: likewise.
+        devices: the number of its CPU devices.
+        start_timeout: the seconds within which it must be ready.
+        shared_memory: as for `connect`.
+        progress: as for `connect`.
         settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``;
-            ``log_level="info"`` has the server tell more, "error" less.
+            ``log_level="info"`` logs more, ``"error"`` less.
 
     Raises:
-        UnknownParameterError: for a setting that there is not; a TypeError too.
-        InvalidParameterError: for a value that a setting cannot have.
-        ServerUnavailableError: if it does not start; the message says why, or holds the end of what it printed.
+        UnknownParameterError: for an unknown setting; also a TypeError.
+        InvalidParameterError: for an invalid value of a setting.
+        ServerUnavailableError: if it does not start; the message has the reason, or the end of its output.
     """
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise InvalidParameterError(f"devices is {devices!r}; give an integer, 1 or more", field="devices")
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", str(devices)]
-    # A private server need not be back at once, and is to be ready at once: what earlier ones compiled is on disk.
+    # A private server need not restart fast but must start fast; programs of earlier ones are on disk.
     usual: dict[str, Setting] = {"spare_worker": False, "warm_up_s": 0}
     if _LOG_LEVEL_VARIABLE not in os.environ:
         usual["log_level"] = "warning"
-    token = new_token()  # by the environment, since others see the words of a command
+    token = new_token()  # in the environment, since other users can read command lines
     server = ServerProcess([*command, "--exit-with-stdin", *options({**usual, **settings})], {TOKEN_VARIABLE: token})
     cancellation.watch(server)
     try:
@@ -73,7 +73,7 @@ def local(
     except BaseException:
         server.stop()
         raise
-    # Holds no reference to the client, so it also runs when the client is collected, and at exit.
+    # Has no reference to the client, so it also runs when the client is collected, and at exit.
     client._on_close = weakref.finalize(client, server.stop)
     return client
 
@@ -82,11 +82,11 @@ def _ready(server: ServerProcess, timeout_s: float, settings: Mapping[str, Setti
     try:
         return server.wait_until_ready(timeout_s)
     except ServerUnavailableError as error:
-        raise refusal(settings, _OWN, error.metadata.get("told", "")) or error from None
+        raise refusal(settings, _OWN, error.metadata.get("reason", "")) or error from None
 
 
 class ServerProcess:
-    """A server process that ends with its standard input, and the threads that keep its output flowing."""
+    """A server process that exits with its standard input, and the threads that read its output."""
 
     def __init__(self, command: list[str], environment: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
@@ -112,7 +112,7 @@ class ServerProcess:
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
-        """Lets it alone, in a forked child: it ends with the process that started it."""
+        """Disowns the process in a forked child: the server exits with the process that started it."""
         self._owned = False
         _close(self._process.stdin)
 
@@ -132,13 +132,13 @@ class ServerProcess:
             why = f": {reason}" if reason else f"; {self._printed()}"
             raise ServerUnavailableError(
                 f"the local server ended before it was ready (exit status {self._process.poll()}){why}",
-                metadata={"told": reason},
+                metadata={"reason": reason},
             )
         return address
 
     def stop(self) -> None:
-        """Ends the process: by the end of its standard input, by force where that does not help."""
-        if not self._owned:  # to close its output would wait for threads that are not here
+        """Terminates the process by closing its standard input, or kills it after a timeout."""
+        if not self._owned:  # closing its output would wait for threads that the child lacks
             return
         _close(self._process.stdin)
         try:
@@ -148,7 +148,7 @@ class ServerProcess:
             self._process.wait()
         for thread, stream in zip(self._threads, (self._process.stdout, self._process.stderr), strict=True):
             thread.join(1.0)
-            if not thread.is_alive():  # else a grandchild holds the pipe, and closing would wait for it
+            if not thread.is_alive():  # else another process has the pipe open, and closing would wait for it
                 _close(stream)
         self._log.join(1.0)
 
@@ -160,13 +160,13 @@ class ServerProcess:
         for line in self._process.stdout or ():
             if match := _READY.match(line):
                 self._address.put(match[1])
-                self._log.tell()  # not before: one that fails is quoted in an error
+                self._log.start()  # not before: the output of a failed start is quoted in an error
         self._address.put(None)
 
     def _read_stderr(self) -> None:
         for line in self._process.stderr or ():
             self._log.add(line)
-        self._log.end()
+        self._log.finish()
 
     def _reason(self) -> str:
         _, *reasons = _REASON.split("".join(self._log.last()))

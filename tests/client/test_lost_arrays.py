@@ -83,7 +83,7 @@ def test_an_array_on_another_server_is_refused_and_not_taken_for_lost(memory, cl
         lambda: client.call("echo", elsewhere),
         lambda: compiled(elsewhere),
     ):
-        with pytest.raises(shardcall.InvalidOperandError, match="lies on the server at elsewhere:1, and this client"):
+        with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere:1, and this client"):
             use()
     assert not elsewhere.lost
     assert memory.calls == []

@@ -179,7 +179,7 @@ def test_a_call_that_a_server_cancels_is_a_server_that_goes(client, failing, ope
     np.testing.assert_array_equal(client.call("echo", operand).array, operand)
     assert len(came) == 2
     failing(9, grpc.StatusCode.CANCELLED, "")
-    with pytest.raises(shardcall.ServerUnavailableError, match="ended the call unseen"):
+    with pytest.raises(shardcall.ServerUnavailableError, match="cancelled the call, as a server does that shuts down"):
         client.call("echo", operand)
 
 

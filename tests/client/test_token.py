@@ -136,10 +136,10 @@ def test_no_token_goes_where_no_private_socket_is(server, own, exchange):
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
         assert shown(server) is None
-        assert f"no server of this user on this machine listens at {server.address}" in client._transport._token.told
+        assert f"no server of this user on this machine listens at {server.address}" in client._transport._token.advice
     token = find_token(REMOTE, None, encrypted=True)
     assert token.show(60) == ""
-    assert "only for servers on this machine" in token.told
+    assert "only for servers on this machine" in token.advice
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
@@ -217,7 +217,7 @@ def test_a_token_that_the_server_does_not_know_is_told(own, exchange):
     exchange("localhost:8470").session = ""
     token = find_token(LOCAL, None, encrypted=True)
     assert token.show(60) == ""
-    assert f"does not know the one in the token file {os.environ['SHARDCALL_TOKEN_FILE']}" in token.told
+    assert f"does not know the one in the token file {os.environ['SHARDCALL_TOKEN_FILE']}" in token.advice
 
 
 def test_commands_of_all_scopes_show_the_other_token(own, exchange):

@@ -58,7 +58,7 @@ def test_arrays_on_different_devices_do_not_meet_unless_told_where(client, over,
                 ask(here, there)
             assert caught.value.field == "mesh"
             for part in (
-                "lhs lies on Mesh(x=4) of devices 0,1,2,3",
+                "lhs is on Mesh(x=4) of devices 0,1,2,3",
                 "rhs on ",
                 told,
                 "mesh=",

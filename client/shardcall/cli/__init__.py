@@ -10,21 +10,21 @@ _STARTED_TUNED = ("serve", "worker")
 
 def main() -> None:
     """Runs the command."""
-    # The command says itself why a handshake failed. Where a program imports the client, gRPC's log is that program's.
+    # The command explains failed handshakes itself; a program that imports the client sees gRPC's log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    words = sys.argv[1:]
-    if words and words[0] in _STARTED_TUNED:
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in _STARTED_TUNED:
         try:
             from shardcall_server.launcher import ensure_environment_early
         except ImportError:
             pass  # the command says that it needs the server
         else:
-            ensure_environment_early(words)
+            ensure_environment_early(arguments)
     try:
-        import typer  # noqa: F401 - only asked whether it is there
+        import typer  # noqa: F401 - checks that it is installed
     except ImportError:
-        extra = "server" if words and words[0] in _STARTED_TUNED else "cli"
+        extra = "server" if arguments and arguments[0] in _STARTED_TUNED else "cli"
         sys.exit(f"the shardcall command needs more packages: pip install 'shardcall[{extra}]'")
     from shardcall.cli.app import run
 
-    run(words)
+    run(arguments)

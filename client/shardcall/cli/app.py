@@ -1,4 +1,4 @@
-"""The subcommands, put together."""
+"""The command with its subcommands."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from shardcall._src.wire.variables import report_unknown
 
 _COMMANDS = ("serve", "worker", "info", "health", "status", "token", "certificates", "client-config")
 _OF_THE_SERVER = frozenset({"serve", "worker", "certificates"})
-# typer keeps a copy of click to itself, and this is the one name of it that is public.
+# typer has a private copy of click, of which this is the only public name.
 _UsageError: Any = typer.BadParameter.__base__
 
 
-def run(words: Sequence[str]) -> None:
-    """Runs the command with these words, and ends the process; errors are one plain line."""
+def run(arguments: Sequence[str]) -> None:
+    """Runs the command and exits; an error is one plain line."""
     report_unknown(lambda sentence: typer.echo(f"shardcall warning: {sentence}", err=True))
     try:
-        status = make_app(words)(words or ["--help"], prog_name="shardcall", standalone_mode=False)
+        status = make_app(arguments)(arguments or ["--help"], prog_name="shardcall", standalone_mode=False)
     except _UsageError as error:
         where = error.ctx.command_path if error.ctx else "shardcall"
         typer.echo(f"shardcall: {error.format_message().rstrip('.')} (see: {where} --help)", err=True)
@@ -30,26 +30,26 @@ def run(words: Sequence[str]) -> None:
     sys.exit(status)
 
 
-def make_app(words: Sequence[str] = ()) -> typer.Typer:
-    """Returns the command with its subcommands, or with that one alone which the words ask for: each imports much."""
+def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
+    """Returns the command with its subcommands, or with the requested one alone, since each imports much."""
     # Typer's rich help cuts long names of options at 80 columns.
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback()(_options)
-    asked = [word for word in words[:1] if word in _COMMANDS]
+    asked = [name for name in arguments[:1] if name in _COMMANDS]
     for name in asked or _COMMANDS:
         _add(app, name)
     return app
 
 
 def _add(app: typer.Typer, name: str) -> None:
-    """Adds the subcommand in the module of its name, or one that refuses where what it needs is not installed."""
+    """Adds a subcommand by the name of its module, or one that reports a missing package."""
     try:
         command = _command(name.replace("-", "_"))
     except ImportError as error:
         if name not in _OF_THE_SERVER:
             raise
-        any_words = {"ignore_unknown_options": True, "allow_extra_args": True}
-        app.command(name, context_settings=any_words)(_refusal(name, error.name or str(error)))
+        any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True}
+        app.command(name, context_settings=any_arguments)(_refusal(name, error.name or str(error)))
         return
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)

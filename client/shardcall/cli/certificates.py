@@ -1,4 +1,4 @@
-"""``shardcall certificates``: TLS for a server and its clients, by an authority of one's own."""
+"""``shardcall certificates``: TLS certificates of a server and its clients, by a private authority."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ pass for the server. The certificates end in {days} days; `shardcall certificate
 
 
 def certificates(
-    folder: Annotated[Path, typer.Argument(help="Where they go; made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the files; created if it does not exist.")],
     host: Annotated[
         list[str] | None,
         typer.Option(
-            help="A name or address that clients reach the server by; may be repeated. localhost, 127.0.0.1 and ::1 "
-            "are in."
+            help="A name or address by which clients reach the server; may be repeated. localhost, 127.0.0.1 and ::1 "
+            "are included."
         ),
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long they are good.")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days until they expire.")] = 365,
     renew_: Annotated[
-        bool, typer.Option("--renew", help="New certificates by the authority that is there; servers take them up.")
+        bool, typer.Option("--renew", help="Make new certificates by the existing authority; servers reload them.")
     ] = False,
-    force: Annotated[bool, typer.Option(help="Replace an authority that is there.")] = False,
+    force: Annotated[bool, typer.Option(help="Replace an existing authority.")] = False,
 ) -> None:
     """Make an authority for TLS, and its certificates."""
     hosts = host or []

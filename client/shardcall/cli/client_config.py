@@ -1,4 +1,4 @@
-"""``shardcall client-config``: what a client elsewhere needs to call this user's server."""
+"""``shardcall client-config``: the configuration of clients of this user's server."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from shardcall.cli.encryption import CaCertificate
 
 def client_config(
     address: Annotated[str, typer.Option(help='The "host:port" by which clients reach the server.')] = "localhost:8470",
-    principal: Annotated[
-        str | None, typer.Option(help="Whose token; this user's own, unless another is named.")
-    ] = None,
+    principal: Annotated[str | None, typer.Option(help="The principal of the token; by default this user.")] = None,
     ca_certificate: CaCertificate = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of shell commands.")] = False,
 ) -> None:
@@ -30,12 +28,12 @@ def client_config(
     The output sets environment variables: eval "$(shardcall client-config)". It holds a secret.
     """
     try:
-        found = find_tls(parse_address(address), ca_certificate=ca_certificate)
+        tls = find_tls(parse_address(address), ca_certificate=ca_certificate)
         token = _token(principal)
     except (ShardcallError, token_file.TokenFileError) as error:
         typer.echo(f"shardcall: {as_options(str(error))}", err=True)
         raise typer.Exit(1) from None
-    authority = found.authority.decode() if found and found.authority else None
+    authority = tls.authority.decode() if tls and tls.authority else None
     if as_json:
         typer.echo(json.dumps({"address": address, "ca_certificate": authority, "token": token}, indent=2))
         return
@@ -46,10 +44,10 @@ def client_config(
 
 
 def _token(principal: str | None) -> str:
-    """Returns the token of a principal; of this user without one.
+    """Returns the token of a principal, by default of this user.
 
     Raises:
-        TokenFileError: the file cannot be used, or does not name the principal.
+        TokenFileError: if the file cannot be used, or does not name the principal.
     """
     if principal is None and (only := os.environ.get(token_file.TOKEN_VARIABLE)):
         return only

@@ -1,4 +1,4 @@
-"""The options of TLS that the subcommands share which ask a server."""
+"""The TLS options of subcommands that connect to a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Encrypted = Annotated[
     bool | None,
     typer.Option(
         "--tls/--no-tls",
-        help="Encrypt, trusting whom the system trusts; or not, even where a token goes to another machine.",
+        help="Encrypt, trusting the system's authorities; or do not, even to send a token to another machine.",
     ),
 ]
 CaCertificate = Annotated[
@@ -22,6 +22,6 @@ CaCertificate = Annotated[
     ),
 ]
 ClientCertificate = Annotated[
-    Path | None, typer.Option(help="PEM file of a certificate of your own, where the server asks for one.")
+    Path | None, typer.Option(help="PEM file of a client certificate, if the server requires one.")
 ]
 ClientKey = Annotated[Path | None, typer.Option(help="PEM file of its key.")]

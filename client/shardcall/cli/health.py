@@ -1,4 +1,4 @@
-"""``shardcall health``: whether a server is ready, for health checks of containers and services."""
+"""``shardcall health``: the readiness of a server, for health checks of containers and services."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shardcall._src.access.tls import find_tls
 from shardcall._src.types.errors import ShardcallError
 from shardcall.cli.encryption import CaCertificate, ClientCertificate, ClientKey, Encrypted
 
-# grpc.health.v1 by hand: a request names a service in field 1, an empty one asks for the whole server; the answer is
-# field 1, an enum whose value 1 is SERVING. The client need not depend on a package for a few bytes.
+# grpc.health.v1 by hand, to avoid a dependency: a request names a service in field 1, or nothing for the server; the
+# answer is field 1, an enum whose value 1 is SERVING.
 _METHOD = "/grpc.health.v1.Health/Check"
 _SERVING = b"\x08\x01"
 _LONGEST_NAME = 64
@@ -25,7 +25,7 @@ _LONGEST_NAME = 64
 def health(
     address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
     host: Annotated[
-        str | None, typer.Option(help="A host of the server's mesh, by its name, instead of the whole.")
+        str | None, typer.Option(help="The name of a host of the mesh, to check instead of the server.")
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
     tls: Encrypted = None,
@@ -33,7 +33,7 @@ def health(
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Tell whether a server is ready, or a host is there. Exit status 0 if so, 1 if not."""
+    """Check that a server is ready, or a host present. Exit status 0 if so, 1 if not."""
     try:
         where = parse_address(address)
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)

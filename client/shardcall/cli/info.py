@@ -1,4 +1,4 @@
-"""``shardcall info``: what a server is, and its kernels."""
+"""``shardcall info``: the description of a server and its kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def info(
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Show what a server is, what it allows, and its kernels.
+    """Show a server's devices, limits and kernels.
 
     From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives the token.
     """

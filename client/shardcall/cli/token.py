@@ -30,7 +30,7 @@ def overview(context: typer.Context, file: _File = "") -> None:
     if context.invoked_subcommand is None:
         with _plain_errors():
             path, entries = _read(file)
-            _tell(path, token_file.own_entry(entries))
+            _show_token(path, token_file.own_entry(entries))
             for entry in entries:
                 typer.echo(f"{entry.name}: {', '.join(entry.scopes)}")
 
@@ -38,10 +38,10 @@ def overview(context: typer.Context, file: _File = "") -> None:
 @token.command()
 def show(
     name: Annotated[str, typer.Argument(help="The principal; this user's own if left out.")] = "",
-    admin: Annotated[bool, typer.Option("--admin", help="This user's other token, which has all scopes.")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="This user's token with all scopes.")] = False,
     file: _File = "",
 ) -> None:
-    """Print a token and nothing else, also where that is no terminal."""
+    """Print a token and nothing else, also if standard output is not a terminal."""
     with _plain_errors():
         if name and admin:
             raise TokenFileError("--admin is this user's own token; leave out NAME, or --admin")
@@ -54,31 +54,29 @@ def show(
 
 @token.command()
 def add(
-    name: Annotated[str, typer.Argument(help="What the principal is called in logs and quotas.")],
+    name: Annotated[str, typer.Argument(help="The name of the principal in logs and quotas.")],
     scopes: Annotated[
         str,
-        typer.Option(
-            help="What it may do: run, arrays, admin, with commas between; host alone for `shardcall worker`."
-        ),
+        typer.Option(help="Its scopes, separated by commas: run, arrays, admin; host alone for `shardcall worker`."),
     ] = "run,arrays",
     file: _File = "",
 ) -> None:
     """Add a principal, and show its new token on a terminal; servers know it within a second."""
-    words = [word.strip() for word in scopes.split(",")]
+    scope_names = [scope.strip() for scope in scopes.split(",")]
     with _plain_errors():
         if not token_file.is_name(name):
             raise TokenFileError(
                 f"{name[:80]!r} is no name of a principal; give 1 to 64 letters, digits and ._@-, a letter or digit "
                 "first"
             )
-        if not token_file.are_scopes(words):
+        if not token_file.are_scopes(scope_names):
             raise TokenFileError(f"scopes are {scopes[:80]!r}; give one or more of {', '.join(token_file.SCOPES)}")
         path, entries = _read(file)
         if any(entry.name == name for entry in entries):
             raise TokenFileError(f"there is a principal {name} already; choose another name, or remove it first")
-        made = Entry.make(name, words)
+        made = Entry.make(name, scope_names)
         token_file.replace(path, [*entries, made])
-        _tell(path, made)
+        _show_token(path, made)
 
 
 @token.command()
@@ -95,7 +93,7 @@ def remove(name: Annotated[str, typer.Argument(help="The principal.")], file: _F
 
 
 def _read(file: str) -> tuple[str, Sequence[Entry]]:
-    """The file and what it holds; it is made if it is not there."""
+    """Returns the path of the file and its entries; creates a missing file."""
     path = file or token_file.usual_path()
     if not path:
         raise TokenFileError("this user has no home for a token file; name a file by --token-file")
@@ -110,8 +108,8 @@ def _read_file(path: str) -> Sequence[Entry]:
         raise TokenFileError(f"the token file {path} leads nowhere; remove it for a new one") from None
 
 
-def _tell(path: str, entry: Entry) -> None:
-    """Shows a token to a person; a file or a log that standard output goes to may be read by others."""
+def _show_token(path: str, entry: Entry) -> None:
+    """Prints a token on a terminal only: others may read the file or log that standard output goes to."""
     is_host = "host" in entry.scopes and "run" not in entry.scopes
     if not _is_terminal():
         typer.echo(f"{path} holds the token of {entry.name}; print it with: shardcall token show {entry.name}")

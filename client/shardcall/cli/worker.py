@@ -1,4 +1,4 @@
-"""`shardcall worker`: needs the server extra, which this module imports and the rest of the client does not."""
+"""``shardcall worker``: a host of a server's mesh. Requires the server extra, which only this module imports."""
 
 from __future__ import annotations
 
@@ -31,19 +31,17 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def worker(
-    join: Annotated[
-        str, typer.Option(help='Where the server takes hosts, "host:port": its name and its --hosts-port.')
-    ],
+    join: Annotated[str, typer.Option(help='The address for hosts, "host:port": the server and its --hosts-port.')],
     devices: Annotated[
         int, typer.Option(min=0, max=512, help="Virtual CPU devices of this host; 0 takes the platform's own.")
     ] = 0,
     name: Annotated[
-        str, typer.Option(help="What the server calls this host; empty is the machine's name.", envvar="SHARDCALL_NAME")
+        str, typer.Option(help="The name of this host; empty for the machine's name.", envvar="SHARDCALL_NAME")
     ] = "",
     address: Annotated[
         str,
         typer.Option(
-            help="Where the other hosts reach this one; empty is the address from which it reaches the server."
+            help="The address of this host for the others; empty for the one from which it reaches the server."
         ),
     ] = "",
     cache_dir: Annotated[
@@ -72,9 +70,9 @@ def worker(
             raise _UsageError(f"--name is {name!r}; give {HOST_NAME_RULE}")
         encryption = find_tls(server, tls, ca_certificate, client_certificate, client_key)
         find = partial(find_token, server, None, encrypted=encryption is not None or tls is False, admin=True)
-        find()  # what the environment says is wrong now, or never
+        find()  # reports an invalid environment early
         if not address:
-            _check_way(server)
+            _check_reachable(server)
         settings = AgentSettings(
             server=server,
             tls=encryption,
@@ -96,7 +94,7 @@ def worker(
 
 
 class _UsageError(Exception):
-    """What was given cannot be."""
+    """An invalid option."""
 
 
 def _parse_join(join: str) -> Address:
@@ -106,7 +104,7 @@ def _parse_join(join: str) -> Address:
     raise _UsageError(f"--join is {join!r}; give host:port, such as server:8471")
 
 
-def _check_way(server: Address) -> None:
+def _check_reachable(server: Address) -> None:
     try:
         address_towards(server)
     except OSError as error:

@@ -179,7 +179,7 @@ class Agent:
             )
         if code in _LASTING:
             told = code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
-            raise AgentRefusedError(f"{details}; {token.told}" if told else details)
+            raise AgentRefusedError(f"{details}; {token.advice}" if told else details)
         log = structlog.get_logger()
         if joined:
             log.warning("the connection to the server ended; joining again", reason=details)

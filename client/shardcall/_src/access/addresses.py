@@ -1,4 +1,4 @@
-"""Where a server is."""
+"""Addresses of servers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _FORMS = 'give "host:port", such as "localhost:8470", or "unix:/path/to/socket"'
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is.
+    """The address of a server.
 
     Attributes:
-        target: for gRPC.
-        is_local: whether it is this machine.
-        host: its name or address, without brackets; empty for a Unix socket.
-        port: 0 for a Unix socket.
+        target: the address in gRPC's form.
+        is_local: True for this machine.
+        host: the name or IP address, without brackets; empty for a Unix socket.
+        port: the port; 0 for a Unix socket.
     """
 
     target: str
@@ -30,15 +30,15 @@ class Address:
 
     @property
     def is_socket(self) -> bool:
-        """Whether it is a Unix socket."""
+        """True for a Unix socket."""
         return not self.host
 
 
 def parse_address(address: str) -> Address:
-    """Returns the address that a caller means.
+    """Returns the address in a caller's string.
 
     Raises:
-        InvalidRequestError: if it is none.
+        InvalidRequestError: if the string is not an address.
     """
     if not isinstance(address, str):
         raise _refusal(address, _FORMS)

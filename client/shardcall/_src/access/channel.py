@@ -1,4 +1,4 @@
-"""The connection that calls go through."""
+"""Opens gRPC channels."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from shardcall._src.access.addresses import Address
 from shardcall._src.access.tls import Tls
 
 DEFAULT_MESSAGE_BYTES = 16 * 2**20
-"""What is received at most until the server has told its own limit."""
+"""The largest message until the server has reported its own limit."""
 
 _LARGEST_FRAME_BYTES = 2**24 - 1
 _READ_CHUNK_BYTES = 4 * 2**20
 
-# Larger frames and reads: together worth a factor of two on large arrays.
+# Larger frames and reads, which double the throughput of large arrays.
 _SPEED = (
     ("grpc.http2.max_frame_size", _LARGEST_FRAME_BYTES),
     ("grpc.http2.lookahead_bytes", _LARGEST_FRAME_BYTES),
@@ -28,16 +28,16 @@ _KEEPALIVE = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-# gRPC's own back-off grows to two minutes. Below the waits of `Retries` together: a server that is back is found.
+# gRPC's own back-off grows to two minutes. These are shorter than the waits of `Retries`, so that a retry connects.
 _RECONNECT = (
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long one attempt may take, TLS included
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # the timeout of one attempt, TLS included
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 
 
 def open_channel(address: Address, message_bytes: int = DEFAULT_MESSAGE_BYTES, tls: Tls | None = None) -> grpc.Channel:
-    """Returns a channel of its own, encrypted with ``tls``; nothing is connected before the first call."""
+    """Returns a new channel, encrypted with ``tls``; it connects at the first call."""
     options = [
         ("grpc.max_receive_message_length", message_bytes),
         ("grpc.max_send_message_length", message_bytes),

@@ -1,4 +1,4 @@
-"""Why a connection did not come about, in a sentence that says what to do."""
+"""Explanations of failed connections, with advice."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from shardcall._src.access.addresses import Address
 from shardcall._src.access.tls import Tls
 
 _PROBE_S = 1.0
-_SYSTEMS_WORDS = re.compile(r"Failed to connect to remote host: ([^;{]+)")
+_SYSTEM_ERROR = re.compile(r"Failed to connect to remote host: ([^;{]+)")
 _UNKNOWN_NAME = re.compile(r"(?:errors resolving|DNS resolution failed for) (\S+?):?(?: |$)")
 
 
 def explain(details: str, address: Address, tls: Tls | None) -> str:
-    """Says why a connection did not come about; empty where nothing listens or nothing is known.
+    """Returns the reason why a connection failed, with advice; empty if nothing listens or the reason is unknown.
 
     Args:
-        details: gRPC's own words.
-        address: of the server.
-        tls: what the connection was to be encrypted with.
+        details: the details of gRPC's status.
+        address: the address of the server.
+        tls: the encryption of the connection.
     """
     target = address.target
     if "CERTIFICATE_VERIFY_FAILED: certificate has expired" in details:
@@ -56,7 +56,7 @@ def explain(details: str, address: Address, tls: Tls | None) -> str:
             "firewall be in between"
         )
     if "Socket closed" in details or "Connection reset" in details:
-        return _explain_end(address, tls)
+        return _explain_closing(address, tls)
     return ""
 
 
@@ -64,19 +64,19 @@ def no_answer(details: str, address: Address) -> str:
     """Returns the message for an address at which no server answers, with the system's reason.
 
     Args:
-        details: gRPC's own words, which `explain` does not know.
-        address: of the server.
+        details: the details of gRPC's status, which `explain` does not know.
+        address: the address of the server.
     """
     if "Connection refused" in details:
         why = ": nobody listens there" if address.is_socket else ": the port is closed"
     else:
-        inner = _SYSTEMS_WORDS.search(details)
+        inner = _SYSTEM_ERROR.search(details)
         why = f": {inner[1].strip()}" if inner else ""
     return f"no server answers at {address.target}{why}; start one with: shardcall serve"
 
 
-def _explain_end(address: Address, tls: Tls | None) -> str:
-    """Why a server closed a connection without a word: asks it by one more."""
+def _explain_closing(address: Address, tls: Tls | None) -> str:
+    """Returns the reason why a server closed a connection, found by another connection."""
     speaks_tls, wants_certificate = _probe(address)
     if speaks_tls and tls is None:
         return f'the server at {address.target} speaks TLS; give its authority: ca_certificate="ca.pem", or tls=True'
@@ -94,7 +94,7 @@ def _explain_end(address: Address, tls: Tls | None) -> str:
 
 
 def _probe(address: Address) -> tuple[bool, bool]:
-    """Whether a server speaks TLS, and whether it wants a certificate; trusts nobody and tells nothing."""
+    """Returns whether a server uses TLS, and whether it requires a certificate; sends nothing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -105,7 +105,7 @@ def _probe(address: Address) -> tuple[bool, bool]:
         context.wrap_socket(plain, server_hostname=address.host) as encrypted,
     ):
         speaks = True
-        # A server that is content speaks first. One that is not closes after the client's part of the handshake.
+        # A server that accepts the client sends first; one that does not closes after the client's handshake.
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             return speaks, not encrypted.recv(1)
         return speaks, True

@@ -1,4 +1,4 @@
-"""Errors of the client, which speak of Python's arguments, in the words of the command."""
+"""Translates Python's arguments in errors to options of the command."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ _ARGUMENT = re.compile(
 
 
 def as_options(text: str) -> str:
-    """An error's text with options for arguments: ``--ca-certificate`` for ``ca_certificate=``."""
-    return _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], text)
+    """Returns an error's text with options for arguments: ``--ca-certificate`` for ``ca_certificate=``."""
+    return _ARGUMENT.sub(lambda match: _OPTIONS[match[0]], text)

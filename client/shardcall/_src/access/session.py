@@ -1,8 +1,8 @@
 """Exchanges this user's token for a session token, at a private Unix socket of the server.
 
-Anybody may take a TCP port once its server has ended. So the client shows the token of the user's file at a socket in a
-folder that this user alone may enter, to a process of this user. It sends a session token to the port, which is worth
-nothing after the server's process has ended.
+Anybody may bind a TCP port after its server has exited. The client therefore sends the token of the user's file to a
+socket in a folder that this user alone may enter, and only to a process of this user. To the port it sends a session
+token, which is worthless after the server's process has exited.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from shardcall._src.wire.private_sockets import own_folders, peer_of
 UNKNOWN = b"unknown"
 """The answer to a token that the server does not know; a session token is longer."""
 LONGEST_NAME = 64
-"""At most so many characters has a name of `socket_name`, for a port or a Unix socket."""
+"""The most characters of a name of `socket_name`."""
 
 _LONGEST_ANSWER = 1024
 
 
 def socket_name(address: Address) -> str:
-    """The name of the socket in its folder: a server has one for each address at which it alone listens."""
+    """Returns the name of the socket in its folder: a server has one for each address at which it alone listens."""
     if address.is_socket:
         path = address.target.removeprefix("unix:")
         path = os.path.realpath(path.removeprefix("//") if path.startswith("//") else path)
@@ -38,9 +38,9 @@ def open_session(address: Address, token: str, timeout_s: float) -> str | None:
     """Exchanges a token.
 
     Args:
-        address: of a server on this machine.
-        token: of the user's file.
-        timeout_s: how long the server may take.
+        address: the address of a server on this machine.
+        token: the token of the user's file.
+        timeout_s: the timeout in seconds.
 
     Returns:
         The session token; empty if the server does not know the token, None if no server of this user listens at the

@@ -1,4 +1,4 @@
-"""TLS: whom a client trusts, and what it shows of itself."""
+"""TLS certificates of a client, and the authorities that it trusts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from shardcall._src.types.errors import InvalidParameterError
 CA_VARIABLE = "SHARDCALL_CA_CERTIFICATE"
 
 Pem = str | os.PathLike[str] | bytes
-"""A file's path, or what such a file holds."""
+"""The path of a PEM file, or its content."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """What a connection is encrypted with.
+    """The encryption of a connection.
 
     Attributes:
-        authority: who is trusted, PEM; None for those that the system trusts.
-        certificate: the client's own, PEM; None for none.
-        key: its key.
+        authority: the trusted authority, PEM; None for those that the system trusts.
+        certificate: the client's certificate, PEM; None for none.
+        key: the key of that certificate, PEM.
     """
 
     authority: bytes | None = None
@@ -32,7 +32,7 @@ class Tls:
     key: bytes | None = field(default=None, repr=False)
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """For gRPC."""
+        """Returns the credentials for gRPC."""
         return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
 
 
@@ -43,19 +43,19 @@ def find_tls(
     client_certificate: Pem | None = None,
     client_key: Pem | None = None,
 ) -> Tls | None:
-    """Returns what a connection is to be encrypted with; None for a plain one.
+    """Returns the encryption of a connection; None for a plain one.
 
     Args:
-        address: of the server.
-        tls: as of `shardcall.connect`, as are the others.
-        ca_certificate: None also looks into the environment.
-        client_certificate: with ``client_key``.
-        client_key: with ``client_certificate``.
+        address: the address of the server.
+        tls: as for `shardcall.connect`, as are the others.
+        ca_certificate: None for the value of the environment variable.
+        client_certificate: requires ``client_key``.
+        client_key: requires ``client_certificate``.
 
     Raises:
-        InvalidParameterError: some contradict each other, or a file is not there.
+        InvalidParameterError: if arguments contradict each other, or a file is missing.
     """
-    given = [
+    passed = [
         name for name, pem in (("ca_certificate", ca_certificate), ("client_certificate", client_certificate)) if pem
     ]
     if (client_certificate is None) != (client_key is None):
@@ -64,10 +64,10 @@ def find_tls(
             f"{missing} is missing; give client_certificate and client_key together", field=missing
         )
     if address.is_socket or tls is False:
-        if given or tls:
+        if passed or tls:
             why = "a Unix socket has no TLS" if address.is_socket else "tls is False"
             raise InvalidParameterError(
-                f"{why}; leave out {' and '.join(given or ['tls'])}", field=(given or ["tls"])[0]
+                f"{why}; leave out {' and '.join(passed or ['tls'])}", field=(passed or ["tls"])[0]
             )
         return None
     authority = ca_certificate or os.environ.get(CA_VARIABLE)

@@ -1,4 +1,4 @@
-"""The messages of calls that were made before."""
+"""A cache of the messages of recent calls."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from shardcall.v1 import kernel_pb2
 
 _MOST = 256
 
-# Of these, equal values of one type are one value: 0.0 and -0.0 are not, and a list may change.
+# Equal values of these types are interchangeable; 0.0 and -0.0 are not, and a list may change.
 _PLAIN = frozenset({bool, int, str, type(None)})
 
 
 class CallMemo:
-    """Remembers the messages of a client's last calls; safe to use from several threads at once.
+    """A cache of the messages of a client's recent calls; safe to use from several threads at once.
 
-    To make a message is much of the work of a small call. Those that are remembered are shared, and must be left
-    as they are.
+    Building a message is much of the work of a small call. Cached messages are shared and must not be changed.
     """
 
     def __init__(self) -> None:
@@ -33,15 +32,15 @@ class CallMemo:
         return len(self._messages)
 
     def begin_anew(self) -> None:
-        """Goes on in a forked child."""
+        """Replaces the lock in a forked child."""
         self._lock = threading.Lock()
 
     def find(self, key: Hashable | None) -> kernel_pb2.KernelCall | None:
-        """Returns the message of a call with the key; None where there is none."""
+        """Returns the message of a key; None if there is none."""
         return None if key is None else self._messages.get(key)
 
     def keep(self, key: Hashable | None, message: kernel_pb2.KernelCall) -> None:
-        """Remembers a message, and forgets the oldest where there are too many; None as the key keeps nothing."""
+        """Stores a message, and removes the oldest of too many; does nothing for the key None."""
         if key is None:
             return
         with self._lock:
@@ -58,10 +57,10 @@ def call_key(
     out_specs: Sequence[PartitionSpec | None] | None,
     strategy: str,
 ) -> Hashable | None:
-    """Returns what calls have in common that have the same message.
+    """Returns the key that all calls with the same message share.
 
     Returns:
-        The key; None where a parameter is not of the plain kinds whose equality says enough.
+        The key; None if a parameter is of a type whose equal values may differ.
     """
     kinds = tuple(map(type, parameters.values()))  # for 1 == True
     if not _PLAIN.issuperset(kinds):

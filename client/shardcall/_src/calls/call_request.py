@@ -1,4 +1,4 @@
-"""A call as the wire holds it, made from what a caller wrote."""
+"""Builds the messages of calls from the arguments of their callers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class CallRequest:
-    """A call that is ready to go.
+    """A call that can be sent.
 
     Attributes:
-        message: all of it but the arrays.
-        operands: arrays that can travel or are on the mesh; an `Array` where there is a type only, None where left
-            out.
+        message: the call without its arrays.
+        operands: NumPy arrays and arrays on the mesh; an `Array` for a type without values, None for one left out.
     """
 
     message: kernel_pb2.KernelCall
@@ -37,7 +36,7 @@ class CallRequest:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the caller calls each operand."""
+        """The caller's names of the operands."""
         return tuple(operand_name(self.message.kernel, i) for i in range(len(self.operands)))
 
     @property
@@ -45,7 +44,7 @@ class CallRequest:
         """The operands, all with values.
 
         Raises:
-            InvalidOperandError: if one has a type only.
+            InvalidOperandError: if one is a type without values.
         """
         for index, operand in enumerate(self.operands):
             if isinstance(operand, Array):
@@ -64,11 +63,11 @@ class CallRequest:
     @property
     def handles(self) -> list[bytes]:
         """The handles of the operands that are on the mesh, at their indices; empty for the others."""
-        found = [bytes.fromhex(item.handle) if isinstance(item, RemoteArray) else b"" for item in self.operands]
-        return found if any(found) else []
+        handles = [bytes.fromhex(item.handle) if isinstance(item, RemoteArray) else b"" for item in self.operands]
+        return handles if any(handles) else []
 
     def type_messages(self) -> list[array_pb2.ArrayType]:
-        """The operands' types as the wire holds them."""
+        """Returns the operands' types as messages."""
         return [arrays.to_proto(kind) for kind in self.types]
 
 
@@ -83,10 +82,10 @@ def prepare(
     strategy: str = AUTO,
     memo: CallMemo | None = None,
 ) -> CallRequest:
-    """Returns the call that a caller means; its message may be one of the memo's, which is kept as it is.
+    """Returns the call of a caller's arguments; its message may be one of the memo's, and must not be changed.
 
     Raises:
-        ShardcallError: of the class that fits, if it cannot be sent.
+        ShardcallError: of the class that fits, if the arguments are invalid.
     """
     for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
         if not isinstance(text, str):
@@ -94,8 +93,8 @@ def prepare(
     bound = bind(kernel, operands, keywords, in_specs=in_specs, out_specs=out_specs)
     values = tuple(_operand(item, operand_name(kernel, i)) for i, item in enumerate(bound.operands))
     named = partial(caller_name, kernel)
-    given, wanted = as_specs(bound.in_specs, "in_specs", named), as_specs(bound.out_specs, "out_specs", named)
-    over, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), given)
+    own, wanted = as_specs(bound.in_specs, "in_specs", named), as_specs(bound.out_specs, "out_specs", named)
+    over, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), own)
     memo = CallMemo() if memo is None else memo
     key = call_key(kernel, bound.parameters, over, specs, wanted, strategy)
     if (message := memo.find(key)) is None:
@@ -110,25 +109,24 @@ def placed(
     over: Mesh | None,
     in_specs: Sequence[PartitionSpec | None] | None,
 ) -> tuple[Mesh | None, Sequence[PartitionSpec | None] | None]:
-    """Returns mesh and specs of a call, those unset taken from operands that are on the mesh.
+    """Returns mesh and specs of a call; those that are unset follow the operands on the mesh.
 
     Args:
-        kernel: which is called.
-        operands: of the call.
-        over: the mesh that the caller gives; None for that of the first operand that has one.
-        in_specs: what the caller gives; where it is None, an operand's own spec is taken if the mesh has its axes.
+        kernel: the name of the kernel.
+        operands: the operands of the call.
+        over: the caller's mesh; None for that of the first operand that has one.
+        in_specs: the caller's specs; None for an operand's own spec, if the mesh has its axes.
 
     Raises:
-        ShardingError: if no mesh is given and two operands lie on different devices, or on the same ones in another
-            order.
+        ShardingError: if the mesh is unset and two operands are on different devices, or in another order on the same.
     """
-    resident = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
-    if not resident:
+    on_mesh = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
+    if not on_mesh:
         return over, in_specs
     if over is None:
-        over = _common_mesh(kernel, resident)
+        over = _common_mesh(kernel, on_mesh)
     specs = list(in_specs or ())
-    for i, operand in resident.items():
+    for i, operand in on_mesh.items():
         specs += [None] * (i + 1 - len(specs))
         names = {name for entry in operand.spec for name in axis_names(entry)}
         if specs[i] is None and names <= set(over.axis_names):
@@ -136,20 +134,20 @@ def placed(
     return over, specs
 
 
-def _common_mesh(kernel: str, resident: Mapping[int, RemoteArray]) -> Mesh:
-    """The mesh of the first operand that has one; the others may name axes otherwise, but lie on the same devices."""
-    (first, known), *others = resident.items()
+def _common_mesh(kernel: str, on_mesh: Mapping[int, RemoteArray]) -> Mesh:
+    """Returns the mesh of the first operand; those of the others may differ in the names of axes only."""
+    (first, array), *others = on_mesh.items()
     for i, operand in others:
-        if operand.mesh.device_ids == known.mesh.device_ids:
+        if operand.mesh.device_ids == array.mesh.device_ids:
             continue
-        same = set(operand.mesh.device_ids or ()) == set(known.mesh.device_ids or ())
+        same = set(operand.mesh.device_ids or ()) == set(array.mesh.device_ids or ())
         raise ShardingError(
-            f"{operand_name(kernel, first)} lies on {_where(known)} and {operand_name(kernel, i)} on "
-            f"{_where(operand)}{', the same devices in another order' if same else ''}; say where they are to meet, "
+            f"{operand_name(kernel, first)} is on {_where(array)} and {operand_name(kernel, i)} on "
+            f"{_where(operand)}{', the same devices in another order' if same else ''}; set the mesh of the call, "
             "mesh=…, or move one of them with Client.reshard(array, mesh=…, keep=True)",
             field="mesh",
         )
-    return known.mesh
+    return array.mesh
 
 
 def _where(array: RemoteArray) -> str:
@@ -159,7 +157,7 @@ def _where(array: RemoteArray) -> str:
 
 def _message(
     kernel: str,
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     over: Mesh | None,
     in_specs: Sequence[PartitionSpec | None] | None,
     out_specs: Sequence[PartitionSpec | None] | None,
@@ -168,7 +166,7 @@ def _message(
     try:
         return kernel_pb2.KernelCall(
             kernel=kernel,
-            parameters=parameters.to_protos(given),
+            parameters=parameters.to_protos(values),
             mesh=None if over is None else mesh.to_proto(over),
             in_specs=map(specs.to_proto, in_specs or ()),
             out_specs=map(specs.to_proto, out_specs or ()),

@@ -1,4 +1,4 @@
-"""Recording what a server's devices do, and bringing the files here."""
+"""Profiles of a server's devices."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _TAKE_BACK_S = 2.0
 _MOST_PARTS = 8
 _MOST_FILES = 1000
 _FORBIDDEN = ("", ".", "..")
-_FORBIDDEN_CHARACTERS = frozenset('\\:\0<>"|?*')  # those that mean something to some system
+_FORBIDDEN_CHARACTERS = frozenset('\\:\0<>"|?*')  # with a meaning in some operating system
 
 
 class Profile:
-    """A recording; begins and ends with a ``with`` block. Made by `Client.profile`.
+    """A profile, recorded during a ``with`` block. Made by `Client.profile`.
 
     Attributes:
-        path: the folder with the files; None before the block has ended.
+        path: the folder of the files; None before the end of the block.
     """
 
     def __init__(
@@ -50,28 +50,28 @@ class Profile:
         self._deadline = deadline
 
     def start(self) -> None:
-        """Begins to record.
+        """Starts recording.
 
         Raises:
             ShardcallError: of the class that fits.
         """
         request = profile_service_pb2.StartProfileRequest(max_seconds=self._max_seconds)
-        self._directory.mkdir(parents=True, exist_ok=True)  # rather now than when all has been recorded
+        self._directory.mkdir(parents=True, exist_ok=True)  # fails before anything is recorded
         begin, request_id, until = self._transport.stubs.profiles.StartProfile, new_request_id(), self._deadline()
         try:
             self._transport.unary(begin, request, until, request_id=request_id)
         except BaseException as error:
-            if not isinstance(error, ShardcallError) or not error.reason:  # else the server refused it
+            if not isinstance(error, ShardcallError) or not error.reason:  # else the server refused
                 self._take_back(lambda until: self._transport.unary(begin, request, until, request_id=request_id))
             raise
 
     def discard(self) -> None:
-        """Ends the recording and throws it away; if the server cannot be reached, that does so after `max_seconds`."""
+        """Stops and discards the recording; a server that cannot be reached does so after `max_seconds`."""
         with contextlib.suppress(ShardcallError):
             self._transport.stop_profile(_count, Deadline(_TAKE_BACK_S))
 
     def stop(self) -> Path:
-        """Ends the recording and fetches its files; returns the folder that they are in.
+        """Stops the recording and fetches its files; returns their folder.
 
         Raises:
             ShardcallError: of the class that fits; no files are left then.
@@ -86,15 +86,15 @@ class Profile:
         return folder
 
     def _take_back(self, begin: Callable[[Deadline], object]) -> None:
-        """Ends what may have begun though no answer came: asks by the same id, so that there is one, and ends that."""
+        """Discards a recording that may have started without an answer: starts it again by its id, and stops it."""
 
-        def run() -> None:
+        def discard() -> None:
             with contextlib.suppress(ShardcallError):
                 begin(Deadline(_TAKE_BACK_S))
                 self.discard()
 
-        # In a thread: what was cancelled here is not cancelled there.
-        thread = threading.Thread(target=run, name="shardcall-profile", daemon=True)
+        # In a thread, which the cancellation of this one does not affect.
+        thread = threading.Thread(target=discard, name="shardcall-profile", daemon=True)
         thread.start()
         thread.join(2 * _TAKE_BACK_S)
 
@@ -108,7 +108,7 @@ class Profile:
         if error is None:
             self.stop()
             return
-        with contextlib.suppress(ShardcallError, OSError):  # the error in the block says more
+        with contextlib.suppress(ShardcallError, OSError):  # the error of the block matters more
             self.stop()
 
 
@@ -117,13 +117,13 @@ def _count(messages: Iterator[profile_service_pb2.StopProfileResponse]) -> int:
 
 
 def _fresh_folder(directory: Path) -> Path:
-    """Makes a folder where tools for JAX's profiles look for it."""
-    runs = directory / "plugins" / "profile"
-    runs.mkdir(parents=True, exist_ok=True)
+    """Makes a folder in which tools look for JAX's profiles."""
+    parent = directory / "plugins" / "profile"
+    parent.mkdir(parents=True, exist_ok=True)
     name = time.strftime("%Y_%m_%d_%H_%M_%S")
     number = 1
     while True:
-        folder = runs / (name if number == 1 else f"{name}_{number}")
+        folder = parent / (name if number == 1 else f"{name}_{number}")
         try:
             folder.mkdir()
         except FileExistsError:
@@ -133,7 +133,7 @@ def _fresh_folder(directory: Path) -> Path:
 
 
 def _receive(messages: Iterator[profile_service_pb2.StopProfileResponse], folder: Path) -> None:
-    """Writes the files that come, each once, below a folder that is this process's own."""
+    """Writes the received files, each once, below a folder of this process."""
     with contextlib.ExitStack() as stack:
         present, file = "", None
         seen: set[str] = set()
@@ -146,10 +146,10 @@ def _receive(messages: Iterator[profile_service_pb2.StopProfileResponse], folder
 
 
 def _create(folder: Path, path: str, seen: set[str]) -> BinaryIO:
-    """Makes a file that was not there, by its path below a folder.
+    """Creates a file by its path below a folder.
 
     Raises:
-        ProtocolError: the path leads elsewhere, or came before.
+        ProtocolError: if the path leads out of the folder, or the file exists.
     """
     parts = path.split("/")
     if len(parts) > _MOST_PARTS or any(part in _FORBIDDEN or _FORBIDDEN_CHARACTERS & set(part) for part in parts):
@@ -160,6 +160,6 @@ def _create(folder: Path, path: str, seen: set[str]) -> BinaryIO:
     target = folder.joinpath(*parts)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        return target.open("xb")  # follows no link, and takes no file that is there
+        return target.open("xb")  # follows no link, and opens no existing file
     except (FileExistsError, NotADirectoryError):
         raise ProtocolError(f"the server sent the file {path[:200]!r} of a profile twice") from None

@@ -1,4 +1,4 @@
-"""What a call comes back with."""
+"""The result of a call."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from shardcall.v1 import kernel_pb2
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result:
-    """What a call comes back with: ``.array`` is the result; ``numpy.asarray(result)`` works too.
+    """The result of a call: ``.array`` is its array; ``numpy.asarray(result)`` works too.
 
     Attributes:
-        arrays: the results: writeable arrays whose memory is theirs, or a `RemoteArray` each with ``keep=True``.
-        timing: where the time went.
-        cache_hit: whether the program was there when the call came.
-        explanation: after a miss, the parts of the key that differ from the nearest one cached.
-        from_disk: after a miss, whether the compiled program was found on the server's disk and only loaded.
+        arrays: the results: writeable arrays that own their memory, or a `RemoteArray` each with ``keep=True``.
+        timing: the seconds of each phase of the call.
+        cache_hit: True if the program was in the server's cache.
+        explanation: after a miss, the parts of the key that differ from the most similar key in the cache.
+        from_disk: after a miss, True if the compiled program was loaded from the server's disk.
     """
 
     arrays: tuple[Any, ...]
     timing: Timing
     cache_hit: bool
     explanation: str
-    # As bytes: the message would keep the whole answer, with the arrays' bytes, in memory.
+    # Serialized: the message would keep the complete answer, with the arrays' bytes, in memory.
     _plan: bytes
     from_disk: bool = False
 
     @cached_property
     def plan(self) -> Plan:
-        """What was done; read when it is first asked for, since it would be most of the work of a small call."""
+        """The plan of the call; parsed at first use, which is most of the work of a small call."""
         outcome = kernel_pb2.CACHE_OUTCOME_HIT if self.cache_hit else kernel_pb2.CACHE_OUTCOME_MISS
         cache = kernel_pb2.CacheAnswer(outcome=outcome, explanation=self.explanation, from_disk=self.from_disk)
         return plan.from_proto(kernel_pb2.Plan.FromString(self._plan), cache)
 
     @property
     def array(self) -> Any:
-        """The only result; which class it has, the caller knows by ``keep``.
+        """The only result: a NumPy array, or a `RemoteArray` with ``keep=True``.
 
         Raises:
             InvalidOperandError: if there is not exactly one.
@@ -69,14 +69,14 @@ class Result:
     def __repr__(self) -> str:
         types = ", ".join(str(arrays.type_of(array)) for array in self.arrays)
         kept = ", kept on the mesh" if any(find_remote_array(array) is not None for array in self.arrays) else ""
-        cached = plan.told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
+        cached = plan.describe_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
         where = ".array" if len(self.arrays) == 1 else ".arrays"
         took = f"{self.timing.round_trip * 1e3:.1f} ms"
         return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}{kept}; see {where}>"
 
 
 def from_answer(answer: Answer, results: tuple[NDArray | RemoteArray, ...], round_trip_s: float) -> Result:
-    """Returns the result that an answer holds."""
+    """Returns the result of an answer."""
     return Result(
         arrays=results,
         timing=timing.from_proto(answer.timing, round_trip_s),

@@ -1,4 +1,4 @@
-"""Arrays as a caller gives them."""
+"""Conversion of a caller's operands to NumPy arrays."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class SupportsDLPack(Protocol):
 
 
 OperandLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsRemoteArray
-"""Whatever NumPy takes: arrays, scalars, nested lists, ``__array__``, ``__dlpack__``, buffers; arrays on the mesh."""
+"""An array-like: an array, scalar, nested list, ``__array__``, ``__dlpack__`` or buffer; or a `RemoteArray`."""
 
 
 def as_operand(value: OperandLike, field: str) -> NDArray:
-    """Returns a caller's array as one of NumPy's that can travel, in whatever layout it has.
+    """Returns a caller's operand as a NumPy array of a supported element type, of any memory layout.
 
-    Copies only what is no array yet; `row_major` gives it the form that travels.
+    Copies only values that are not arrays.
 
     Raises:
-        InvalidOperandError: if NumPy makes no array of it, or only by losing a mask.
-        OperandTypeError: if its element type cannot travel.
+        InvalidOperandError: if NumPy cannot convert it, or would lose a mask.
+        OperandTypeError: if its element type is not supported.
     """
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidOperandError(
             f"{field} is a masked array, whose mask would be lost; give value.filled(…)", field=field
         )
     array = to_numpy(value, field)
-    if array.dtype.kind in "OUSV" and (told := _no_array(value)):
-        raise OperandTypeError(f"{field} is {told}", field=field)
+    if array.dtype.kind in "OUSV" and (problem := _no_array(value)):
+        raise OperandTypeError(f"{field} is {problem}", field=field)
     if array.dtype.hasobject and isinstance(value, int):
         raise OperandTypeError(
             f"{field} is an integer below -2**63 or above 2**64 - 1; give a smaller one", field=field
@@ -53,24 +53,24 @@ def as_operand(value: OperandLike, field: str) -> NDArray:
 
 
 def _no_array(value: object) -> str:
-    """What an object is that no array of numbers can be made of, and what to give instead; empty for others."""
+    """Returns the description of an object that is no array of numbers, and what to pass instead; else empty."""
     if isinstance(value, np.ndarray | np.generic | list | tuple | int) or hasattr(value, "__array__"):
         return ""
     if isinstance(value, Iterator):
         return f"a {type(value).__name__}, which NumPy does not read; give list(…), or numpy.fromiter(…, dtype)"
-    what = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+    kind = f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
     inside = ", such as list(….values())" if isinstance(value, Mapping) else ""
-    return f"{what}, which is no array of numbers; give an array, a number or nested lists of numbers{inside}"
+    return f"{kind}, which is no array of numbers; give an array, a number or nested lists of numbers{inside}"
 
 
 def to_numpy(value: Any, field: str) -> NDArray:
-    """Returns what NumPy makes of a caller's array, without a copy where there is memory to share.
+    """Returns an array-like as a NumPy array, without a copy where possible.
 
     Raises:
-        InvalidOperandError: if NumPy makes nothing of it.
+        InvalidOperandError: if NumPy cannot convert it.
     """
     try:
-        # Numbers and lists have neither; a check of the protocol would be most of the work for them.
+        # Numbers and lists have neither attribute; checking the protocol would be most of the work for them.
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__") and isinstance(value, SupportsDLPack):
             return np.from_dlpack(value)
         return np.asarray(value)

@@ -1,4 +1,4 @@
-"""What a call does: everything but the values."""
+"""Plans: everything about a call but its values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Collective:
 
     Attributes:
         kind: the operation in the compiled text, such as ``collective-permute``.
-        count: how many there are.
-        bytes_per_device: the bytes of their results on one device, added up.
+        count: the number of them.
+        bytes_per_device: the total bytes of their results on one device.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Bytes that one device needs while the kernel runs."""
+    """The bytes that one device needs while the kernel runs."""
 
     argument_bytes: int
     output_bytes: int
@@ -52,28 +52,27 @@ class DeviceMemory:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """What a call does: everything but the values.
+    """Everything about a call but its values.
 
     Attributes:
         kernel: the kernel's name.
         mesh: the mesh, with its device ids.
         operands: one per operand in the kernel's order; None for one left out.
         results: one per result.
-        strategy: the strategy chosen, and ``strategy_reason`` why.
-        strategy_timings: where the server timed strategies to choose one: the median seconds of each, the one chosen
-            first, then by time.
+        strategy: the name of the strategy; ``strategy_reason`` gives the reason for it.
+        strategy_timings: the median seconds of each strategy that the server timed, the chosen one first, then by time.
         collectives: the collectives of the compiled program.
         flops_per_device: floating-point operations on one device, as the compiler estimates them.
-        memory: what one device must hold.
-        key: the labelled parts of the key that the compiled kernel is kept by, in order.
-        key_digest: SHA-256 over them, hexadecimal.
-        cache_hit: whether the program was there when this plan was asked for.
-        explanation: after a miss, the parts of the key that differ from the nearest one cached.
-        from_disk: after a miss, whether the compiled program was found on the server's disk and only loaded.
+        memory: the memory of one device.
+        key: the labelled parts of the program's key in the server's cache, in order.
+        key_digest: the SHA-256 digest of the key, hexadecimal.
+        cache_hit: True if the program was in the server's cache.
+        explanation: after a miss, the parts of the key that differ from the most similar key in the cache.
+        from_disk: after a miss, True if the compiled program was loaded from the server's disk.
         transfers: the operands on the mesh that are moved first, to the placement that the program takes. They are a
             property of the call, not of the program. Arrays that come with the call are placed, not moved.
-        reproducible: whether this call's results are the same bits on every mesh, in every layout and by every
-            strategy; False where that is not promised.
+        reproducible: True if the results of this call are the same bits on every mesh, in every layout and by every
+            strategy.
     """
 
     kernel: str
@@ -95,13 +94,13 @@ class Plan:
     reproducible: bool = False
 
     def visualize(self, which: int | str = 0) -> Drawing:
-        """Draws the blocks of an operand or result, each with the devices that hold it.
+        """Draws the blocks of an operand or result with the devices that hold them.
 
         Args:
             which: the index of an operand, or ``"operand 1"``, ``"result 0"``, ``"result"``.
 
         Returns:
-            The drawing: ``print(plan.visualize())`` shows it as text, a notebook's cell as a picture.
+            A drawing: ``print(plan.visualize())`` shows text, the cell of a notebook a picture.
 
         Raises:
             InvalidOperandError: if there is no such array.
@@ -111,7 +110,7 @@ class Plan:
         return Drawing(f"{title}: {placement.type} {placement.spec} on {self.mesh.short}{moved}", self.blocks(which))
 
     def blocks(self, which: int | str = 0) -> BlockGrid:
-        """Tells which devices hold which block of an operand or result; ``which`` as in `visualize`."""
+        """Returns the blocks of an operand or result with the devices that hold them; ``which`` as for `visualize`."""
         _, placement = self._find(which)
         return block_grid(placement.type.shape, placement.spec, self.mesh)
 
@@ -123,18 +122,19 @@ class Plan:
         title = f"operand {which}" if isinstance(which, int) else which if " " in which else f"{which} 0"
         placement = arrays_by_title.get(title)
         if placement is None:
-            known = ", ".join(name for name, item in arrays_by_title.items() if item is not None)
-            raise InvalidOperandError(f"the plan has no {which!r}; there are: {known}", field="which")
+            titles = ", ".join(name for name, item in arrays_by_title.items() if item is not None)
+            raise InvalidOperandError(f"the plan has no {which!r}; there are: {titles}", field="which")
         return title, placement
 
     def __repr__(self) -> str:
         types = ", ".join("None" if operand is None else str(operand.type) for operand in self.operands)
-        cached = told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
+        cached = describe_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
         count, nbytes = len(self.transfers), sum(transfer.received_bytes for transfer in self.transfers)
         moves = f", moves {count} operand{'s' * (count > 1)} ({nbytes:,} bytes)" if count else ""
         return f"<Plan {self.kernel}({types}) by {self.strategy!r} on {self.mesh.short}, {cached}{moves}>"
 
     def __str__(self) -> str:
+        origin = describe_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
         lines = [
             f"{self.kernel} on {self.mesh.short}",
             f"  strategy     {self.strategy}: {self.strategy_reason}",
@@ -145,20 +145,20 @@ class Plan:
             f"  bits         {'the same on every mesh' if self.reproducible else 'may differ from mesh to mesh'}",
             f"  work         {self.flops_per_device:.4g} FLOPs a device",
             f"  memory       {self.memory} a device",
-            f"  key          {self.key_digest[:16]}, {told_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)}",
+            f"  key          {self.key_digest[:16]}, {origin}",
         ]
-        # As a hanging paragraph: it may name many parts of the key.
+        # Wrapped, since it may name many parts of the key.
         miss = textwrap.fill(self.explanation, _WIDTH, initial_indent="  miss         ", subsequent_indent=" " * 15)
         return "\n".join([*lines, miss] if miss else lines)
 
 
-def told_origin(*, cache_hit: bool, from_disk: bool) -> str:
-    """Where a program came from, in the words of plans and results."""
+def describe_origin(*, cache_hit: bool, from_disk: bool) -> str:
+    """Returns the origin of a program as plans and results show it."""
     return "cached" if cache_hit else "loaded from disk" if from_disk else "compiled now"
 
 
 def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
-    """Returns the plan that a message holds."""
+    """Returns the plan in a message."""
     over, operands = mesh.from_proto(message.mesh), tuple(map(placement, message.operands))
     return Plan(
         kernel=message.kernel,
@@ -211,7 +211,7 @@ def transfer_to_proto(transfer: Transfer) -> kernel_pb2.Transfer:
 
 
 def placement(message: kernel_pb2.ArrayPlacement) -> ArrayPlacement | None:
-    """Returns the placement that a message holds; None for an operand left out."""
+    """Returns the placement in a message; None for an operand left out."""
     kind = arrays.from_proto(message.type)
     if kind is None:
         return None

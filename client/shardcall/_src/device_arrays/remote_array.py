@@ -24,7 +24,7 @@ from shardcall._src.types.sizes import human
 from shardcall._src.types.specs import PartitionSpec
 
 SHORT_TIMEOUT_S = 10.0
-"""What a call without arrays may take where its caller does not say."""
+"""The timeout of calls without arrays by default, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -32,60 +32,60 @@ class Where:
     """The server that has an array.
 
     Attributes:
-        address: as the array's client wrote it.
-        epoch: the start of its mesh that the client found.
+        address: the address, as the array's client wrote it.
+        epoch: the epoch of its mesh when the client connected.
     """
 
     address: str
     epoch: int
 
     def is_same(self, other: Where) -> bool:
-        """Whether two clients mean one server: it may have several addresses, and its mesh may restart."""
+        """Returns True if both are one server, which may have several addresses, and whose mesh may restart."""
         return self.address == other.address or self.epoch == other.epoch
 
 
 class Owner(Protocol):
-    """The client that an array came to."""
+    """The client of an array."""
 
     def get(self, array: RemoteArray, /, *, timeout: float | None) -> NDArray:
-        """Copies its values from the mesh."""
+        """Copies an array's values from the mesh."""
 
     def delete(self, /, *arrays: RemoteArray, timeout: float | None) -> int:
-        """Deletes it from the mesh."""
+        """Deletes arrays from the mesh."""
 
 
 class SupportsRemoteArray(Protocol):
-    """What stands for an array on the mesh."""
+    """An object that represents an array on the mesh."""
 
     def __remote_array__(self) -> RemoteArray:
         """Returns the array."""
 
 
 class Described:
-    """What is told of an array on the mesh without a round trip."""
+    """The properties of an array on the mesh that need no round trip."""
 
     def __copy__(self) -> Self:
-        return self  # its values never change, and stay as long as anybody has the object
+        return self  # its values never change, and stay as long as the object
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    # Not abstract: every call asks for its operands' classes, and of abstract ones that takes several times as long.
+    # Not abstract: calls look up the classes of operands, which takes several times as long for abstract ones.
     def __remote_array__(self) -> RemoteArray:
         """Returns the array."""
         raise NotImplementedError
 
     @property
     def handle(self) -> str:
-        """What the server calls it, hexadecimal; who has it may use the array.
+        """The server's id of it, hexadecimal, with which other clients may use the array.
 
-        It is good for as long as this object is kept: the client deletes the array of an object that is lost.
+        It is valid as long as this object: the client deletes the array of an object that was dropped.
         """
         return self.__remote_array__()._handle.hex()
 
     @property
     def type(self) -> Array:
-        """Its shape and element type."""
+        """The shape and element type."""
         return self.__remote_array__()._placement.type
 
     @property
@@ -110,65 +110,65 @@ class Described:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its values."""
+        """The number of bytes of its values."""
         return self.type.nbytes
 
     @property
     def mesh(self) -> Mesh:
-        """The devices that it lies on."""
+        """The mesh that it is placed on, with its device ids."""
         return self.__remote_array__()._mesh
 
     @property
     def spec(self) -> PartitionSpec:
-        """How it is split over the mesh."""
+        """The sharding over the mesh."""
         return self.__remote_array__()._placement.spec
 
     @property
     def placement(self) -> ArrayPlacement:
-        """Its type, spec, padded shape and the shape of its blocks, as in a plan."""
+        """The type, spec, padded shape and block shape, as in a plan."""
         return self.__remote_array__()._placement
 
     @property
     def padded_shape(self) -> tuple[int, ...]:
-        """Its shape on the devices: each split axis rounded up to a multiple of its devices."""
+        """The shape on the devices: each sharded axis rounded up to a multiple of its devices."""
         return self.__remote_array__()._placement.padded_shape
 
     @property
     def device_bytes(self) -> int:
-        """The bytes that the devices hold, copies on several of them counted."""
+        """The number of bytes on all devices, each copy counted."""
         return self.__remote_array__()._device_bytes
 
     @property
     def lost(self) -> bool:
-        """Whether this client has deleted it or was closed; a server may have lost it without that."""
+        """True if this client has deleted it or was closed; the server may lose it otherwise."""
         return bool(self.__remote_array__()._lost)
 
     def visualize(self) -> Drawing:
-        """Draws its blocks, each with the devices that hold it, without a round trip.
+        """Draws its blocks with the devices that hold them, without a round trip.
 
         Returns:
-            The drawing: ``print(array.visualize())`` shows it as text, a notebook's cell as a picture.
+            A drawing: ``print(array.visualize())`` shows text, the cell of a notebook a picture.
         """
         return Drawing(f"{self.type} {self.spec} on {self.mesh.short}", self.blocks())
 
     def blocks(self) -> BlockGrid:
-        """Tells which devices hold which block of it."""
+        """Returns the blocks of the array with the devices that hold them."""
         return block_grid(self.shape, self.spec, self.mesh)
 
 
 class RemoteArray(Described):
     """An array that stays on the mesh between calls, an operand of any kernel.
 
-    Made by `Client.put` and by calls with ``keep=True``. It stays until `delete`, the end of a ``with`` block over
-    it, or `Client.close`; losing the object deletes nothing at once, but its client does so before the next array that
-    is to stay, or with the next renewal of its lease. What is told here needs no round trip; ``numpy.asarray`` and
-    `get` copy the values. A copy (`copy.copy`, `copy.deepcopy`) is the same object; a pickle is refused.
+    Made by `Client.put` and by calls with ``keep=True``. It stays until `delete`, the end of a ``with`` block, or
+    `Client.close`; the client deletes the array of a dropped object soon afterwards. Properties need no round trip;
+    ``numpy.asarray`` and `get` copy the values. A copy (`copy.copy`, `copy.deepcopy`) is the same object; pickling is
+    refused.
     """
 
     def __init__(
         self, owner: Owner, where: Where, handle: bytes, placement: ArrayPlacement, mesh: Mesh, device_bytes: int
     ) -> None:
-        self._owner = owner  # which must not end, and its server with it, while an array is left
+        self._owner = owner  # keeps the client, and a server of `local`, open
         self._where = where
         self._handle = handle
         self._placement = placement
@@ -187,7 +187,7 @@ class RemoteArray(Described):
         )
 
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
-        """Copies its values from the mesh.
+        """Copies the values from the mesh.
 
         Args:
             timeout: seconds; None for the server's maximum.
@@ -199,7 +199,7 @@ class RemoteArray(Described):
         return self._owner.get(self, timeout=timeout)
 
     def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
-        """Deletes it from the mesh; may be repeated.
+        """Deletes the array from the mesh; may be called again.
 
         Args:
             timeout: seconds; None for the server's maximum.
@@ -215,9 +215,9 @@ class RemoteArray(Described):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object, /) -> None:
-        if self._entered_by != os.getpid():  # the block of a process that forked this one, and goes on in it
+        if self._entered_by != os.getpid():  # the block belongs to the process that forked this one
             return
-        with contextlib.suppress(ShardcallError):  # it goes with its lease, and the block's own error counts more
+        with contextlib.suppress(ShardcallError):  # its lease deletes it, and an error of the block matters more
             self.delete()
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> NDArray:
@@ -231,33 +231,33 @@ class RemoteArray(Described):
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
-    """Returns the array on the mesh that a value stands for; None if it stands for none."""
-    # Of the class: quicker for arrays than a check of the protocol, and objects that have every attribute have none.
+    """Returns the array on the mesh that a value represents; None if it represents none."""
+    # Looked up in the class: faster than a check of the protocol, and mocks have every attribute.
     method: Callable[[object], RemoteArray] | None = getattr(type(value), "__remote_array__", None)
     return None if method is None else method(value)
 
 
 def mark_lost(array: RemoteArray, why: str) -> None:
-    """Lets every later use of an array say why it is gone: ``deleted``, for one."""
+    """Sets the reason that errors of later uses give, such as ``which was deleted``."""
     array._lost = why
 
 
 def check_where(array: RemoteArray, here: Where, field: str) -> None:
-    """Checks that an array lies on a client's server.
+    """Checks that an array is on a client's server.
 
     Raises:
-        InvalidOperandError: if it lies on another.
+        InvalidOperandError: if it is on another.
     """
     if not array._where.is_same(here):
         raise InvalidOperandError(
-            f"{field} lies on the server at {array._where.address}, and this client talks to {here.address}; "
+            f"{field} is on the server at {array._where.address}, and this client is connected to {here.address}; "
             "use the client that the array came from, or give a copy of it: numpy.asarray(array)",
             field=field,
         )
 
 
 def check_there(array: RemoteArray, field: str) -> None:
-    """Checks that an array has not been given up by this client.
+    """Checks that this client has not deleted an array.
 
     Raises:
         ArrayLostError: if it has.

@@ -14,7 +14,7 @@ from shardcall._src.types.mesh import Mesh
 from shardcall._src.types.specs import PartitionSpec
 
 _Block: TypeAlias = tuple[tuple[int, int], ...]
-"""Where a block begins and ends along each axis of the padded array."""
+"""The [begin, end) of a block along each axis of the padded array."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class Transfer:
     """An operand on the mesh that is moved before the program runs, to the placement that the program takes.
 
     Attributes:
-        operand: its index in the kernel's order.
-        type: its shape and element type.
+        operand: the index of the operand in the kernel's order.
+        type: the shape and element type.
         from_mesh: the mesh that it is placed on, with its device ids.
-        from_spec: how it is partitioned over that mesh.
+        from_spec: the sharding over that mesh.
         to_mesh: the mesh of the program, with its device ids.
-        to_spec: how the program takes it.
-        received_bytes: what all devices together receive: of each device's block the part that it does not hold yet;
-            with ``through_host`` complete blocks.
-        through_host: whether it moves through the memory of the server's host, as it does where the two placements
-            are padded differently.
+        to_spec: the sharding that the program takes.
+        received_bytes: the bytes that all devices receive: the parts of their blocks that they do not hold yet; with
+            ``through_host`` complete blocks.
+        through_host: True if it moves through the memory of the server's host, as between placements with different
+            padding.
     """
 
     operand: int
@@ -45,7 +45,7 @@ class Transfer:
 
     @property
     def origin(self) -> str:
-        """Its placement, the bytes and the path: ``from P('x') on Mesh(x=8), 64 bytes between devices``."""
+        """The former placement, the bytes and the path: ``from P('x') on Mesh(x=8), 64 bytes between devices``."""
         there = "" if self.from_mesh == self.to_mesh else f" on {self.from_mesh.short}"
         path = "through the host" if self.through_host else "between devices"
         return f"from {self.from_spec}{there}, {self.received_bytes:,} bytes {path}"
@@ -63,18 +63,18 @@ def find_transfer(
     *,
     between_hosts: bool = False,
 ) -> Transfer | None:
-    """Returns the transfer that an operand needs; None where its placement is the one that the program takes.
+    """Returns the transfer that an operand needs; None if its placement is the one that the program takes.
 
     As for ``jax.sharding.Sharding.is_equivalent_to``, two placements are the same if their devices are the same, in
     the same order, and each device has the same block. The names of mesh axes do not matter.
 
     Args:
-        operand: its index in the kernel's order.
+        operand: the index of the operand in the kernel's order.
         from_mesh: the mesh that it is placed on.
-        placed: how it is placed there.
+        placed: the placement on that mesh.
         to_mesh: the mesh of the program.
-        taken: how the program takes it.
-        between_hosts: whether the devices belong to several hosts; other devices are then reached through the hosts.
+        taken: the placement that the program takes.
+        between_hosts: True for devices of several hosts, which are then reached through the hosts.
     """
     if from_mesh == to_mesh and placed == taken:
         return None
@@ -92,7 +92,7 @@ def find_transfer(
 
 
 def _blocks(mesh: Mesh, placement: ArrayPlacement) -> Mapping[int, _Block]:
-    """The block of each device, in the mesh's order of devices."""
+    """Returns the block of each device, in the mesh's order of devices."""
     grid = block_grid(placement.type.shape, placement.spec, mesh)
     blocks = {
         device: tuple((i * width, (i + 1) * width) for i, width in zip(index, placement.block_shape, strict=True))
@@ -103,12 +103,12 @@ def _blocks(mesh: Mesh, placement: ArrayPlacement) -> Mapping[int, _Block]:
 
 
 def _size(block: _Block, shape: tuple[int, ...]) -> int:
-    """The elements of a block that are not padding."""
+    """Returns the number of elements of a block without padding."""
     return math.prod(max(0, min(end, n) - begin) for (begin, end), n in zip(block, shape, strict=True))
 
 
 def _shared(block: _Block, other: _Block | None, shape: tuple[int, ...]) -> int:
-    """The elements, padding left out, that are in both blocks."""
+    """Returns the number of elements, without padding, that are in both blocks."""
     if other is None:
         return 0
     both = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(block, other, strict=True))

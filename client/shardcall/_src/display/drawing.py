@@ -1,4 +1,4 @@
-"""Drawings of the blocks of an array: as text, and as a notebook shows them."""
+"""Drawings of the blocks of an array, as text and for notebooks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _MOST_LISTED = 128
 
 
 class _Printer(Protocol):
-    """IPython's."""
+    """The printer of IPython."""
 
     def text(self, text: str, /) -> object: ...
 
 
 class Drawing(str):
-    """The blocks of an array, each with the devices that hold it: text to print, and in a notebook a picture.
+    """The blocks of an array with the devices that hold them: text to print, and in a notebook a picture.
 
     Attributes:
-        caption: what is drawn, in a line.
+        caption: a line about the array.
         grid: the blocks.
     """
 
@@ -31,7 +31,7 @@ class Drawing(str):
     grid: BlockGrid
 
     def __new__(cls, caption: str, grid: BlockGrid) -> Drawing:
-        """Draws the text, which a string takes when it is made."""
+        """Draws the text, which a string takes at construction."""
         drawing = super().__new__(cls, f"{caption}\n{draw(grid)}")
         drawing.caption = caption
         drawing.grid = grid
@@ -41,31 +41,31 @@ class Drawing(str):
         return self.caption, self.grid
 
     def _repr_svg_(self) -> str | None:
-        """A notebook's picture, of rank 1 and 2; None for what it shows as a table."""
+        """Returns the picture for a notebook; None for other ranks than 1 and 2, which are tables."""
         return notebook.picture(self.caption, self.grid) if _boxes(self.grid) else None
 
     def _repr_html_(self) -> str | None:
-        """A notebook's table, of other ranks and of too many blocks; None for what it shows as a picture."""
+        """Returns the table for a notebook, of other ranks or too many blocks; None for a picture."""
         if _boxes(self.grid):
             return None
         return notebook.table(self.caption, len(self.grid.shape), *_listed(self.grid))
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
-        """What IPython prints in a terminal: the lines, and not how a string of them is written."""
+        """Prints the lines in IPython, and not the repr of a string."""
         printer.text(str(self))
 
 
 def draw(grid: BlockGrid) -> str:
-    """Returns a drawing: boxes for rank 1 and 2, a table of blocks for others and for what is too large.
+    """Returns a drawing: boxes for rank 1 and 2, a table for other ranks and too many blocks.
 
-    Each box names the devices that hold the block, several where it is replicated; the indices along the
-    edges are those of the caller's array, without padding.
+    Each box names the devices that hold the block, several if it is replicated; the indices along the edges are those
+    of the caller's array, without padding.
     """
     return "\n".join(_boxes(grid) or _table(grid))
 
 
 def _boxes(grid: BlockGrid) -> list[str]:
-    """The lines of a drawing in boxes; none where it cannot be drawn so."""
+    """Returns the lines of a drawing in boxes; none if the array needs a table."""
     if len(grid.shape) not in (1, 2) or max(grid.counts) > _MOST_ROWS:
         return []
     columns, rows, cells = notebook.labels(grid)
@@ -96,7 +96,7 @@ def _table(grid: BlockGrid) -> Iterable[str]:
 
 
 def _listed(grid: BlockGrid) -> tuple[list[notebook.Row], int, list[notebook.Row]]:
-    """The first blocks, how many are left out in the middle, and the last ones."""
+    """Returns the first blocks, the number of omitted ones, and the last blocks."""
     rows = [
         (device_label(devices), tuple(grid.label(axis, i) for axis, i in enumerate(block)))
         for block, devices in grid.holders.items()

@@ -1,4 +1,4 @@
-"""Meters: who counts what a call moves, and whom they tell of it."""
+"""Meters of the progress of calls."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from shardcall._src.types.errors import InvalidParameterError
 
 SHOW_AFTER_S = 1.0
 _INTERVAL_S = 0.1
-# Less is moved within the second anyway, and the timer that opens a bar costs a thread.
+# Smaller arrays move within the second anyway, and the timer that opens a bar costs a thread.
 _BAR_BYTES = 8 * 2**20
 
 
 class Meter:
-    """Counts the bytes of one call, phase after phase; this one tells nobody.
+    """Counts the bytes of one call by phase; this class reports to nobody.
 
-    A context manager around the call. Phases follow one another; `add` may be called from another thread.
+    A context manager of the call. Phases follow one another; `add` may be called from another thread.
     """
 
     def upload(self, total_bytes: int) -> None:
@@ -42,13 +42,13 @@ class Meter:
         """Begins a phase."""
 
     def add(self, count_bytes: int) -> None:
-        """Counts bytes, before they are given on: the answer to the last may come at once."""
+        """Counts bytes, before they are passed on: the answer to the last may arrive immediately."""
 
     def close(self, *, done: bool) -> None:
-        """Ends the last phase.
+        """Finishes the last phase.
 
         Args:
-            done: whether the call came to its end.
+            done: True if the call succeeded.
         """
 
     def __enter__(self) -> Self:
@@ -61,15 +61,15 @@ class Meter:
 
 
 SILENT = Meter()
-"""The meter of calls whose progress nobody follows."""
+"""The meter of calls whose progress is not reported."""
 
 
 class Meters:
     """Makes the meters of a client's calls.
 
     Args:
-        progress: who is told: a function; True for a bar on a terminal or in a notebook; False for nobody.
-        show_after_s: how long a call runs before it gets a bar.
+        progress: a listener; True for a bar on a terminal or in a notebook; False for neither.
+        show_after_s: the seconds after which a call shows a bar.
     """
 
     def __init__(self, progress: bool | Listener = True, show_after_s: float = SHOW_AFTER_S) -> None:
@@ -84,14 +84,14 @@ class Meters:
     def start(self) -> Meter:
         """Returns the meter of a call that begins now."""
         if callable(self._progress):
-            return _ToldMeter(self._progress)
+            return _ReportingMeter(self._progress)
         if self._progress and (on_terminal() or in_notebook()):
             return _ShownMeter(self._show_after_s)
         return SILENT
 
 
 class _CountingMeter(Meter):
-    """Holds how far the call is."""
+    """Holds the progress of the call."""
 
     def __init__(self) -> None:
         self._phase: Phase | None = None
@@ -106,17 +106,17 @@ class _CountingMeter(Meter):
         self._done += count_bytes
 
     def now(self) -> Progress | None:
-        """How far the call is; None before its first phase."""
+        """Returns the progress of the call; None before its first phase."""
         if self._phase is None:
             return None
         return Progress(self._phase, self._done, self._total, time.monotonic() - self._began_at)
 
 
-class _ToldMeter(_CountingMeter):
-    """Tells a function, ten times a second at most and at the end of each phase.
+class _ReportingMeter(_CountingMeter):
+    """Calls a listener up to ten times a second and at the end of each phase.
 
-    The function may run in a thread of gRPC's, where an error would end the call as a failure of the
-    connection. So its error silences it, and is raised when the call is done.
+    The listener may run in a thread of gRPC, where an error would fail the call as if the connection had failed. After
+    an error it is not called again, and the error is raised at the end of the call.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -126,40 +126,40 @@ class _ToldMeter(_CountingMeter):
         self._next_at = 0.0
 
     def begin(self, phase: Phase, total_bytes: int) -> None:
-        self._end()
+        self._finish_phase()
         super().begin(phase, total_bytes)
         self._next_at = self._began_at + _INTERVAL_S
 
     def add(self, count_bytes: int) -> None:
         self._done += count_bytes
         if self._done >= self._total:
-            self._end()
+            self._finish_phase()
         elif time.monotonic() >= self._next_at:
-            self._tell()
+            self._report()
             self._next_at = time.monotonic() + _INTERVAL_S
 
     def close(self, *, done: bool) -> None:
         if done:
-            self._end()
+            self._finish_phase()
             if self._error is not None:
                 raise self._error
 
-    def _end(self) -> None:
-        self._tell()
+    def _finish_phase(self) -> None:
+        self._report()
         self._phase = None
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         progress = self.now()
         if progress is None or self._listener is None:
             return
         try:
             self._listener(progress)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is raised in `close`
+        except Exception as error:  # noqa: BLE001  # raised in `close`
             self._error, self._listener = error, None
 
 
 class _ShownMeter(_CountingMeter):
-    """Shows a bar, which asks it how far the call is."""
+    """Shows a bar of the call's progress."""
 
     def __init__(self, show_after_s: float) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class _ShownMeter(_CountingMeter):
         super().begin(phase, total_bytes)
         self._moved_in_s = None
         if self._timer is None and (phase == "compile" or total_bytes > _BAR_BYTES):
-            # The caller's thread waits in gRPC and can show nothing.
+            # A timer, since the caller's thread waits in gRPC.
             delay_s = max(self._show_at - time.monotonic(), 0.0)
             self._timer = threading.Timer(delay_s, self._bar.show)
             self._timer.name, self._timer.daemon = "shardcall-progress", True
@@ -184,9 +184,11 @@ class _ShownMeter(_CountingMeter):
             self._moved_in_s = time.monotonic() - self._began_at
 
     def now(self) -> Progress | None:
-        """How far the call is; the time stands still once all bytes are moved, and so does the rate."""
-        told, moved_in_s = super().now(), self._moved_in_s
-        return told if told is None or moved_in_s is None else dataclasses.replace(told, elapsed_s=moved_in_s)
+        """Returns the progress of the call; its time, and so the rate, stops once all bytes are moved."""
+        progress, moved_in_s = super().now(), self._moved_in_s
+        if progress is None or moved_in_s is None:
+            return progress
+        return dataclasses.replace(progress, elapsed_s=moved_in_s)
 
     def close(self, *, done: bool) -> None:
         if self._timer is not None:

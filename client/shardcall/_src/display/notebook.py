@@ -1,4 +1,4 @@
-"""The blocks of an array as a notebook shows them: SVG and HTML, built element by element, so all text is escaped."""
+"""Drawings of blocks for notebooks: SVG and HTML, built element by element, so all text is escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardcall._src.types.blocks import BlockGrid, device_label
 Row: TypeAlias = tuple[str, tuple[str, ...]]
 """The devices of a block, and its span along each axis."""
 
-# In pixels; the drawing has a panel of its own colour, which is readable on light pages and dark ones.
+# In pixels; the drawing has a panel of its own colour, readable on light and dark pages.
 _FONT, _CHARACTER, _LINE, _MARGIN = 13, 8, 18, 12
 _WIDTH, _HEIGHT, _LEAST_HEIGHT, _RANK_1_HEIGHT = 288, 208, 26, 44
 _LEAST_TITLE = 60  # characters
@@ -22,7 +22,7 @@ _STYLE = (
     "@media (prefers-color-scheme:dark){.shardcall-panel{fill:#1c1c1e}.shardcall-label{fill:#e6e6e6}}"
 )
 _INK = "#111111"
-_GOLDEN_ANGLE = 0.381966  # of a circle: hues so far apart do not meet again soon
+_GOLDEN_ANGLE = 0.381966  # of a circle: hues this far apart differ for many devices
 
 
 def labels(grid: BlockGrid) -> tuple[list[str], list[str], list[list[str]]]:
@@ -37,7 +37,7 @@ def labels(grid: BlockGrid) -> tuple[list[str], list[str], list[list[str]]]:
 def picture(title: str, grid: BlockGrid) -> str:
     """Returns an SVG of an array of rank 1 or 2: a box for each block, coloured by the first of its devices.
 
-    Colours only help the eye: every box names its devices, and tells a pointer and a screen reader its span.
+    Colours are an aid only: every box names its devices, and has its span as a tooltip.
     """
     columns, rows, cells = labels(grid)
     widest = max(len(text) for line in [columns, *cells] for text in line) + 2
@@ -56,8 +56,8 @@ def picture(title: str, grid: BlockGrid) -> str:
         if label:
             _text(svg, label, left - _CHARACTER, top + tall * row + tall // 2, anchor="end")
         for column, devices in enumerate(holders):
-            place = {"x": left + box * column, "y": top + tall * row, "width": box, "height": tall}
-            _block(svg, f"[{', '.join(filter(None, [label, columns[column]]))}]", devices, place)
+            box_area = {"x": left + box * column, "y": top + tall * row, "width": box, "height": tall}
+            _block(svg, f"[{', '.join(filter(None, [label, columns[column]]))}]", devices, box_area)
     return tostring(svg, encoding="unicode")
 
 
@@ -65,18 +65,18 @@ def table(title: str, rank: int, first: Sequence[Row], left_out: int, last: Sequ
     """Returns an HTML table of blocks, in the page's own colours.
 
     Args:
-        title: its caption.
-        rank: how many axes the array has.
-        first: the blocks above those left out.
-        left_out: how many are.
-        last: the blocks below.
+        title: the caption.
+        rank: the number of axes of the array.
+        first: the blocks before the omitted ones.
+        left_out: the number of omitted blocks.
+        last: the blocks after them.
     """
-    whole = Element("table")
-    SubElement(whole, "caption").text = title
-    head = SubElement(SubElement(whole, "thead"), "tr")
+    page = Element("table")
+    SubElement(page, "caption").text = title
+    head = SubElement(SubElement(page, "thead"), "tr")
     for name in ["devices", *(f"axis {axis}" for axis in range(rank))]:
         SubElement(head, "th", scope="col").text = name
-    body = SubElement(whole, "tbody")
+    body = SubElement(page, "tbody")
     for part in (first, last):
         for devices, spans in part:
             line = SubElement(body, "tr")
@@ -85,7 +85,7 @@ def table(title: str, rank: int, first: Sequence[Row], left_out: int, last: Sequ
                 SubElement(line, "td").text = span
         if left_out and part is first:
             SubElement(SubElement(body, "tr"), "td", colspan=str(rank + 1)).text = f"… {left_out:,} more blocks …"
-    return tostring(whole, encoding="unicode", method="html")
+    return tostring(page, encoding="unicode", method="html")
 
 
 def _canvas(title: str, grid: BlockGrid, width: int, height: int) -> Element:
@@ -101,12 +101,12 @@ def _canvas(title: str, grid: BlockGrid, width: int, height: int) -> Element:
     return svg
 
 
-def _block(svg: Element, span: str, devices: tuple[int, ...], place: dict[str, int]) -> None:
+def _block(svg: Element, span: str, devices: tuple[int, ...], area: dict[str, int]) -> None:
     group = SubElement(svg, "g")
     SubElement(group, "title").text = f"{span} on device {', '.join(map(str, devices))}"
-    box = {name: str(value) for name, value in place.items()}
+    box = {name: str(value) for name, value in area.items()}
     SubElement(group, "rect", {**box, "fill": _colour(devices[0]), "stroke": "#444444"})
-    middle = place["x"] + place["width"] // 2, place["y"] + place["height"] // 2
+    middle = area["x"] + area["width"] // 2, area["y"] + area["height"] // 2
     _text(group, device_label(devices), *middle).set("fill", _INK)
 
 
@@ -119,13 +119,13 @@ def _text(parent: Element, text: str, x: int, y: int, anchor: str = "middle") ->
 
 
 def _colour(device: int) -> str:
-    """A light colour of a device's own, on which dark text is readable."""
+    """Returns a light colour for a device, on which dark text is readable."""
     parts = colorsys.hls_to_rgb(device * _GOLDEN_ANGLE % 1, 0.84, 0.7)
     return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
 
 
 def _holders(grid: BlockGrid) -> list[list[tuple[int, ...]]]:
-    """The devices of each block of an array of rank 1 or 2, row by row."""
+    """Returns the devices of each block of an array of rank 1 or 2, row by row."""
     *above, columns = grid.counts
     rows = [(row,) for row in range(*above)] if above else [()]
     return [[grid.holders[(*row, column)] for column in range(columns)] for row in rows]

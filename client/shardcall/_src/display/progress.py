@@ -1,4 +1,4 @@
-"""How far a call is that takes long."""
+"""The progress of long calls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Phase: TypeAlias = Literal["upload", "compile", "download"]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a call is.
+    """The progress of a call.
 
     Attributes:
         phase: "upload", "compile" or "download".
-        done_bytes: moved in this phase; equal to ``total_bytes`` at its end.
-        total_bytes: to be moved in this phase; 0 for "compile".
+        done_bytes: the bytes moved in this phase; ``total_bytes`` at its end.
+        total_bytes: the bytes to be moved in this phase; 0 for "compile".
         elapsed_s: seconds since the phase began.
     """
 

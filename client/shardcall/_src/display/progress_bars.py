@@ -24,10 +24,10 @@ _WAITING = "waiting for the mesh"
 
 
 class Bar:
-    """A bar that asks how far its call is. It is drawn from `show` to `hide`, which may come in any order.
+    """A bar of a call, drawn from `show` to `hide`, which may be called in any order.
 
     Args:
-        now: tells how far the call is.
+        now: returns the progress of the call.
     """
 
     def __init__(self, now: Callable[[], Progress | None]) -> None:
@@ -35,31 +35,31 @@ class Bar:
         self.over = False
 
     def show(self) -> None:
-        """Draws it among the bars of other calls; does nothing without rich."""
+        """Draws the bar among those of other calls; does nothing without rich."""
         if importlib.util.find_spec("rich") is not None:
             _screen.add(self)
 
     def hide(self) -> None:
-        """Takes it away, and leaves the terminal as it was before the first."""
+        """Removes the bar; after the last one the terminal is as before the first."""
         _screen.remove(self)
 
 
 class _Screen:
-    """All bars that are shown, redrawn together by one thread of rich's."""
+    """The bars shown, redrawn together by one thread of rich."""
 
     def __init__(self) -> None:
         self.begin_anew()
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
-        """Shows no bars; in a forked child, whose parent goes on to draw those that there are."""
+        """Shows no bars; in a forked child, whose parent continues to draw its own."""
         self._lock = threading.Lock()
         self._bars: tuple[Bar, ...] = ()
         self._live: Live | None = None
 
     def add(self, bar: Bar) -> None:
-        live = _live(self._draw)  # importing rich takes long, and `remove` shall not wait for it
-        with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal may be gone by now
+        live = _live(self._draw)  # outside the lock: importing rich is slow, and `remove` must not wait for it
+        with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal may be closed by now
             if bar.over:
                 return
             self._bars += (bar,)
@@ -79,21 +79,21 @@ class _Screen:
         return _table(filter(None, (bar.now() for bar in self._bars)))
 
 
-# A terminal takes one set of moving lines, whichever clients and threads they come from.
+# One for all clients and threads: a terminal can redraw one set of lines.
 _screen = _Screen()
 
 
 def on_terminal() -> bool:
-    """Whether standard error is a terminal."""
+    """Returns True if standard error is a terminal."""
     stream = sys.stderr
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def in_notebook() -> bool:
-    """Whether this process runs the cells of a notebook that can redraw them."""
+    """Returns True in a notebook that can redraw the output of a cell."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    # Rich draws a bar in a cell by ipywidgets, and warns where it cannot.
+    # Rich draws bars in a cell by ipywidgets, and warns without it.
     return getattr(shell, "kernel", None) is not None and importlib.util.find_spec("ipywidgets") is not None
 
 
@@ -106,7 +106,7 @@ def _live(draw: Callable[[], Table]) -> Live:
         get_renderable=draw,
         refresh_per_second=_FRAMES_PER_S,
         transient=True,
-        # What other threads print goes above the bars. A file that they print to is left alone.
+        # Output of other threads goes above the bars, unless it goes to a file.
         redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
     )
 
@@ -116,19 +116,19 @@ def _table(calls: Iterable[Progress]) -> Table:
     from rich.table import Column, Table  # noqa: PLC0415
 
     shown = list(calls)
-    # The bar gives way where the terminal is narrow. A last frame that has columns and no rows has no line, and rich
-    # would leave the line before it on the terminal.
+    # The bar shrinks on narrow terminals. A last frame with columns and no rows has no line, and rich would leave the
+    # previous line on the terminal.
     columns = (Column(no_wrap=True), Column(max_width=_BAR_COLUMNS), Column(no_wrap=True)) if shown else ()
     table = Table.grid(*columns, padding=(0, 1))
     for call in shown:
         total = call.total_bytes or None
         bar = ProgressBar(total=total, completed=call.done_bytes, pulse=total is None)
         is_sent = call.phase == "upload" and call.done_bytes >= call.total_bytes
-        table.add_row(_WAITING if is_sent else call.phase, bar, _told(call))
+        table.add_row(_WAITING if is_sent else call.phase, bar, _amounts(call))
     return table
 
 
-def _told(call: Progress) -> str:
+def _amounts(call: Progress) -> str:
     elapsed = f"{call.elapsed_s:.0f} s"
     if not call.total_bytes:
         return elapsed

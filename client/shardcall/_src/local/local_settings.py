@@ -1,4 +1,4 @@
-"""The settings of a private server as Python's keywords: as options of its command, and back from what it refuses."""
+"""Converts the settings of a private server to options of its command, and its refusals back to Python's terms."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ Setting: TypeAlias = bool | int | float | str
 
 _NO_OPTION = re.compile(r"No such option: (--\S+)(.*?)(?:\(see: .*)?$", re.DOTALL)
 _NO_VALUE = re.compile(r"Option '?(--[\w-]+)'? requires an argument")
-_NO_PLACE = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*?)\)")
+_EXTRA_ARGUMENT = re.compile(r"Got unexpected extra arguments? ?\(?s?\)? ?\((.*?)\)")
 _SETTING = re.compile(r"setting (\w+) ")
 _OPTION = re.compile(r"--[\w-]+")
 
 
 def options(settings: Mapping[str, Setting]) -> list[str]:
-    """Returns the options of ``shardcall serve`` that say the same."""
-    words = []
+    """Returns the options of ``shardcall serve`` for settings."""
+    arguments = []
     for name, value in settings.items():
-        words.append(_flag(name, value))
+        arguments.append(_flag(name, value))
         if not isinstance(value, bool):
-            words.append(str(value))
-    return words
+            arguments.append(str(value))
+    return arguments
 
 
-def refusal(settings: Mapping[str, Setting], own: Sequence[str], told: str) -> InvalidParameterError | None:
-    """Returns the error that says in Python's words what a server refused.
+def refusal(settings: Mapping[str, Setting], own: Sequence[str], reason: str) -> InvalidParameterError | None:
+    """Returns the error for a setting that a server refused.
 
     Args:
-        settings: what it was given.
-        own: the keywords beside them.
-        told: why it ended.
+        settings: the settings of the server.
+        own: the other keywords of `shardcall.local`.
+        reason: the reason why the server exited.
 
     Returns:
-        The error; None where what was told is of none of the settings.
+        The error; None if the reason is none of the settings.
     """
     names = {_flag(name, value): name for name, value in settings.items()}
-    if (match := _NO_OPTION.match(told)) and match[1] in names:
+    if (match := _NO_OPTION.match(reason)) and match[1] in names:
         return _unknown(names[match[1]], settings, own, _OPTION.findall(match[2]))
-    if (match := _NO_VALUE.match(told)) and match[1] in names:
+    if (match := _NO_VALUE.match(reason)) and match[1] in names:
         return _no_switch(names[match[1]], settings)
-    if match := _NO_PLACE.match(told):
+    if match := _EXTRA_ARGUMENT.match(reason):
         name = next((name for name, value in settings.items() if str(value) == match[1]), "")
         field = f"{name} is {match[1]}" if name else f"what is True or False was given as {match[1]}"
         return InvalidParameterError(f"{field}; give True or False", field=name)
-    if (match := _SETTING.match(told)) and match[1] in settings:
-        return InvalidParameterError(told, field=match[1])
+    if (match := _SETTING.match(reason)) and match[1] in settings:
+        return InvalidParameterError(reason, field=match[1])
     return None
 
 
 def _unknown(
     name: str, settings: Mapping[str, Setting], own: Sequence[str], similar: Sequence[str]
 ) -> InvalidParameterError:
-    known = [flag.removeprefix("--").replace("-", "_") for flag in similar]
-    if name in known:
+    suggested = [flag.removeprefix("--").replace("-", "_") for flag in similar]
+    if name in suggested:
         return _no_switch(name, settings)
-    switches = [other.removeprefix("no_") for other in known]
-    near = get_close_matches(name, [*own, *known, *switches], n=1)
+    switches = [other.removeprefix("no_") for other in suggested]
+    near = get_close_matches(name, [*own, *suggested, *switches], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "shardcall serve --help lists them, with hyphens"
     return UnknownParameterError(f"{name!r} is no setting of the server and no argument of local; {hint}", field=name)
 

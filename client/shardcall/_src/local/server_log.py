@@ -1,4 +1,4 @@
-"""What a private server prints to its standard error, passed on to this process's."""
+"""Forwards the standard error of a private server to this process's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _WAITING_LINES = 1000
 
 
 class ServerLog:
-    """The lines of a server, passed on by a thread of their own: whoever reads them never waits for who takes them.
+    """The output lines of a server, written by a thread, so that reading them never waits for the writing.
 
-    They wait until `tell`. Where too many do, the oldest are left out, and how many is told.
+    Lines are held until `start`. The oldest of too many are dropped, and their number is reported.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class ServerLog:
         self._thread: threading.Thread | None = None
 
     def add(self, line: str) -> None:
-        """Takes one more."""
+        """Adds a line."""
         with self._more:
             self._last.append(line)
             if len(self._waiting) == _WAITING_LINES:
@@ -37,27 +37,27 @@ class ServerLog:
             self._more.notify()
 
     def last(self) -> list[str]:
-        """The last few lines."""
+        """Returns the last few lines."""
         with self._more:
             return list(self._last)
 
-    def tell(self) -> None:
-        """Passes on what has come, and from now on what comes."""
-        self._thread = threading.Thread(target=self._run, name="shardcall-local-log", daemon=True)
+    def start(self) -> None:
+        """Starts writing lines, those held first."""
+        self._thread = threading.Thread(target=self._write_lines, name="shardcall-local-log", daemon=True)
         self._thread.start()
 
-    def end(self) -> None:
-        """Tells that nothing more comes."""
+    def finish(self) -> None:
+        """Marks the end of the output."""
         with self._more:
             self._ended = True
             self._more.notify()
 
     def join(self, timeout_s: float) -> None:
-        """Waits until all has been passed on."""
+        """Waits until all lines have been written."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
-    def _run(self) -> None:
+    def _write_lines(self) -> None:
         while True:
             with self._more:
                 self._more.wait_for(lambda: self._waiting or self._ended)
@@ -72,21 +72,21 @@ class ServerLog:
 
 
 def for_people(line: str) -> str:
-    """A line of the server's log, which is JSON where it is no terminal, as people read it; others as they are."""
+    """Returns a JSON line of the server's log in readable form, and other lines unchanged."""
     try:
-        told = json.loads(line)
-        event, level = told.pop("event"), told.pop("level")
+        record = json.loads(line)
+        event, level = record.pop("event"), record.pop("level")
     except (ValueError, TypeError, AttributeError, KeyError):
         return line
-    told.pop("timestamp", None)
-    trace = told.pop("exception", "")
-    facts = "".join(f" {name}={value}" for name, value in told.items())
+    record.pop("timestamp", None)
+    trace = record.pop("exception", "")
+    facts = "".join(f" {name}={value}" for name, value in record.items())
     return f"shardcall server: {level}: {event}{facts}\n" + (f"{trace}\n" if trace else "")
 
 
 def _write(text: str) -> None:
-    """Writes to what is this process's standard error by now: notebooks and tests put another there."""
-    with contextlib.suppress(Exception):  # it may be closed, or anything
+    """Writes to this process's present standard error, which notebooks and tests replace."""
+    with contextlib.suppress(Exception):  # a replacement may raise anything
         if sys.stderr is not None:
             sys.stderr.write(text)
             sys.stderr.flush()

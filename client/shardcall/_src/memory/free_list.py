@@ -1,4 +1,4 @@
-"""Which parts of a piece of memory are free."""
+"""A first-fit allocator of ranges."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from bisect import bisect
 
 
 class FreeList:
-    """The free ranges of a piece of memory: the first that fits is taken, neighbours grow together.
+    """The free ranges of a segment: the first that fits is allocated, adjacent free ranges are merged.
 
     Args:
-        nbytes: its size; all of it is free.
+        nbytes: the size of the segment, all of which is free.
     """
 
     def __init__(self, nbytes: int) -> None:
         self._nbytes = nbytes
-        self._ranges = [(0, nbytes)]  # of begin and end, ascending, never touching
+        self._ranges = [(0, nbytes)]  # (begin, end), ascending, never adjacent
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing is taken."""
+        """True if nothing is allocated."""
         return self._ranges == [(0, self._nbytes)]
 
     def allocate(self, nbytes: int, alignment: int) -> int | None:
-        """Takes a range.
+        """Allocates a range.
 
         Args:
-            nbytes: how long it is, more than 0.
-            alignment: what its beginning is a multiple of.
+            nbytes: its size, more than 0.
+            alignment: a divisor of its offset.
 
         Returns:
-            Its beginning; None if no free range has room for it.
+            Its offset; None if no free range is large enough.
         """
         for i, (begin, end) in enumerate(self._ranges):
             offset = -(-begin // alignment) * alignment
@@ -40,7 +40,7 @@ class FreeList:
         return None
 
     def free(self, offset: int, nbytes: int) -> None:
-        """Makes a range free that was taken, or part of one that was."""
+        """Frees an allocated range, or a part of one."""
         begin, end = offset, offset + nbytes
         at = bisect(self._ranges, (begin, end))
         first, last = at, at

@@ -1,4 +1,4 @@
-"""Space in a segment that results may be put to."""
+"""Space in a segment for the results of a call."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from shardcall._src.memory.segment import ALIGNMENT, Block
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall.v1 import kernel_service_pb2
 
-# Read in place it would keep a whole segment for as long as it lives.
+# A smaller result is copied: read in place, it would keep its segment alive.
 _SMALL_BYTES = 64 * 2**10
 
 
 class ResultBuffer:
-    """Space in a segment that the results of one call may be put to, one after the other.
+    """Space in a segment for the results of one call, which the server fills in order.
 
     Args:
         block: the space.
@@ -21,21 +21,21 @@ class ResultBuffer:
         self._block = block
 
     def message(self) -> kernel_service_pb2.SegmentSpace:
-        """The space as the wire holds it."""
+        """Returns the space as a message."""
         block = self._block
         return kernel_service_pb2.SegmentSpace(
             segment_id=block.segment_id, offset=block.offset, size_bytes=block.nbytes
         )
 
     def claim(self, region: kernel_service_pb2.SegmentRegion, kind: Array) -> NDArray | None:
-        """Returns the result that the server has put there; it owns its part of the space, or is a copy if small.
+        """Returns a result of the server, which owns its part of the space, or is a copy if small.
 
         Args:
-            region: where it says that the result lies, after those claimed before.
-            kind: the result's type, of one byte at least.
+            region: the region of the result, after those claimed before.
+            kind: the result's type, of one byte or more.
 
         Returns:
-            A writeable array; None if it would not lie in the space that is left.
+            A writeable array; None if the region is outside the remaining space.
         """
         block = self._block
         inside = block.offset <= region.offset and region.offset + kind.nbytes <= block.offset + block.nbytes
@@ -45,5 +45,5 @@ class ResultBuffer:
         return array.copy() if kind.nbytes <= _SMALL_BYTES else array
 
     def close(self) -> None:
-        """Frees what has not been claimed."""
+        """Frees the space that was not claimed."""
         self._block.release()

@@ -1,4 +1,4 @@
-"""A piece of memory that this client shares with a server on the same host."""
+"""Segments: memory that this client shares with a server on the same host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shardcall._src.rpc.transport import Transport
 
 ALIGNMENT = 64
-"""What the contract asks of an array's beginning in a segment, in bytes."""
+"""The alignment of arrays in a segment that the protocol requires, in bytes."""
 
 _HUGE_PAGE_BYTES = 2 * 2**20
 _HERE_IT_IS = b"\x01"
@@ -31,27 +31,27 @@ _FOR_GOOD = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED, g
 
 
 class CannotShareError(Exception):
-    """Client and server cannot share memory, and asking again would not help."""
+    """Raised if client and server can never share memory."""
 
 
 def aligned_size(nbytes: int) -> int:
-    """Returns what a block of this size takes of a segment."""
+    """Returns the bytes of a segment that a block of this size uses."""
     step = _HUGE_PAGE_BYTES if nbytes >= _HUGE_PAGE_BYTES else ALIGNMENT
     return -(-nbytes // step) * step
 
 
 class Block:
-    """A part of a segment; free again when neither it nor an array in it is left.
+    """A part of a segment; it is freed when neither the block nor an array in it is left.
 
     Attributes:
-        segment_id: of the segment.
-        offset: where it begins there, in bytes.
-        nbytes: its size.
+        segment_id: the id of the segment.
+        offset: the offset in the segment, in bytes.
+        nbytes: the size.
     """
 
     def __init__(self, segment_id: bytes, memory: Bytes, freed: deque[tuple[int, int]], offset: int, end: int) -> None:
         self.segment_id = segment_id
-        self._memory = memory  # keeps the mapping
+        self._memory = memory  # keeps the memory mapped
         self._freed = freed
         self._own(offset, end)
 
@@ -61,19 +61,19 @@ class Block:
         return {"version": 3, "data": (address, False), "shape": (self.nbytes,), "typestr": "|u1"}
 
     def array(self, kind: Array) -> NDArray:
-        """Returns an array over the block's first bytes, uninitialized; it keeps the block."""
+        """Returns an uninitialized array over the block's first bytes; it keeps the block allocated."""
         return np.asarray(self)[: kind.nbytes].view(kind.dtype).reshape(kind.shape)
 
     def region(self) -> kernel_service_pb2.SegmentRegion:
-        """Where an array that begins with the block lies, as the wire holds it."""
+        """Returns the region of an array at the start of the block as a message."""
         return kernel_service_pb2.SegmentRegion(segment_id=self.segment_id, offset=self.offset)
 
     def carve(self, offset: int, nbytes: int) -> Block:
-        """Makes a part of this block one of its own; what is before it becomes free, what is after it stays.
+        """Splits off a part as a block; the bytes before it are freed, those after it remain in this block.
 
         Args:
-            offset: where the part begins in the segment, a multiple of `ALIGNMENT`.
-            nbytes: its size, more than 0.
+            offset: the offset of the part in the segment, a multiple of `ALIGNMENT`.
+            nbytes: the size of the part, more than 0.
         """
         end, last = -(-(offset + nbytes) // ALIGNMENT) * ALIGNMENT, self.offset + self.nbytes
         self._release.detach()
@@ -83,25 +83,25 @@ class Block:
         return Block(self.segment_id, self._memory, self._freed, offset, end)
 
     def release(self) -> None:
-        """Frees it now; no array may lie in it any more."""
+        """Frees the block now; no array may use it any more."""
         self._release()
 
     def _own(self, offset: int, end: int) -> None:
         self.offset, self.nbytes = offset, end - offset
-        # It runs in any thread at any time, even within the allocator: an append is all it may do.
+        # A finalizer runs in any thread at any time, even within the allocator: it may only append.
         self._release = weakref.finalize(self, self._freed.append, (self.offset, self.nbytes))
         self._release.atexit = False
 
 
 class Segment:
-    """Memory that a server shares with this client for as long as a connection to a socket of its lasts.
+    """Memory that a server shares with this client until a connection to one of its sockets is closed.
 
     Only `Segments` may call its methods, which are not safe to be called from several threads at once.
 
     Args:
-        segment_id: as the server named it.
-        memory: its mapping, which stays as long as any array lies in it.
-        lease: the connection's descriptor.
+        segment_id: the server's id of it.
+        memory: the mapping, which stays as long as an array uses it.
+        lease: the descriptor of the connection.
     """
 
     def __init__(self, segment_id: bytes, memory: Bytes, lease: int) -> None:
@@ -116,11 +116,11 @@ class Segment:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no block is taken."""
+        """True if no block is allocated."""
         return self._free.is_unused
 
     def collect(self) -> bool:
-        """Takes back the blocks that were let go; returns whether there were any."""
+        """Frees the blocks that were released; returns True if there were any."""
         any_freed = False
         with contextlib.suppress(IndexError):
             while True:
@@ -131,7 +131,7 @@ class Segment:
         return any_freed
 
     def allocate(self, nbytes: int) -> Block | None:
-        """Returns a block of at least this size, more than 0; None if there is no room."""
+        """Returns a block of at least this size, more than 0; None if no free range is large enough."""
         size = -(-nbytes // ALIGNMENT) * ALIGNMENT
         offset = self._free.allocate(size, _HUGE_PAGE_BYTES) if size >= _HUGE_PAGE_BYTES else None
         if offset is None:
@@ -139,13 +139,13 @@ class Segment:
         return None if offset is None else Block(self.segment_id, self._memory, self._freed, offset, offset + size)
 
     def offset_of(self, array: NDArray) -> int | None:
-        """Returns where an array begins in the segment; None if it lies elsewhere or cannot be named."""
+        """Returns the offset of an array in the segment; None if it is elsewhere, not contiguous or not aligned."""
         offset = int(array.ctypes.data) - self._address
         inside = offset >= 0 and offset + array.nbytes <= self.nbytes
         return offset if inside and array.flags.c_contiguous and offset % ALIGNMENT == 0 else None
 
     def close(self) -> None:
-        """Gives it back to the server; arrays that lie in it stay as they are. May be repeated."""
+        """Returns the segment to the server; arrays in it stay valid. May be called again."""
         self._close()
 
 
@@ -153,14 +153,14 @@ def open_segment(transport: Transport, nbytes: int, deadline: Deadline) -> Segme
     """Asks the server for a segment and maps it.
 
     Args:
-        transport: to the server.
-        nbytes: its size.
-        deadline: of the call that needs it.
+        transport: the connection to the server.
+        nbytes: the size.
+        deadline: the deadline of the call that needs it.
 
     Raises:
-        CannotShareError: client and server cannot share memory.
-        ShardcallError: the server gives none now.
-        OSError: likewise, or it cannot be mapped.
+        CannotShareError: if client and server can never share memory.
+        ShardcallError: if the server refuses a segment now.
+        OSError: if the segment cannot be received or mapped.
     """
     from shardcall._src.wire.shared_memory import map_file  # noqa: PLC0415 - Linux only
 
@@ -175,7 +175,7 @@ def open_segment(transport: Transport, nbytes: int, deadline: Deadline) -> Segme
         connection = stack.enter_context(_connect(opened, deadline))
         file = _receive(connection, opened.ticket)
         stack.callback(os.close, file)
-        if os.fstat(file).st_size < opened.size_bytes:  # touching what is not there would kill this process
+        if os.fstat(file).st_size < opened.size_bytes:  # access beyond the end would kill this process
             raise CannotShareError
         memory = map_file(file, opened.size_bytes, populate=True)
         return Segment(opened.segment_id, memory, connection.detach())
@@ -189,7 +189,7 @@ def _connect(opened: segment_service_pb2.OpenSegmentResponse, deadline: Deadline
     except TimeoutError:
         connection.close()
         raise
-    except OSError as error:  # such as: in another container, of another user
+    except OSError as error:  # such as a server in another container, or of another user
         connection.close()
         raise CannotShareError from error
     except BaseException:
@@ -199,7 +199,7 @@ def _connect(opened: segment_service_pb2.OpenSegmentResponse, deadline: Deadline
 
 
 def _receive(connection: socket.socket, ticket: bytes) -> int:
-    """Shows the ticket; returns the descriptor that comes for it."""
+    """Sends the ticket and returns the descriptor received for it."""
     try:
         connection.sendall(ticket)
         answer, files, _, _ = socket.recv_fds(connection, len(_HERE_IT_IS), 1, socket.MSG_CMSG_CLOEXEC)

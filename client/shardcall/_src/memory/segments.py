@@ -1,4 +1,4 @@
-"""The memory that a client shares with its server: blocks of it, in as many segments as are needed."""
+"""Allocates blocks of shared memory in a client's segments."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ Opener = Callable[[int, Deadline], Segment]
 class Segments:
     """A client's segments; safe to use from several threads at once.
 
-    One more is opened when there is no left. An empty one is given back when one more is opened, since it was too
-    small, and when it has not been used for a while and is not the only one.
+    A segment is opened when no block is large enough. An empty one is closed when another is opened, since it was too
+    small, and when it has been idle for a while and is not the only one.
 
     Args:
-        open_segment: opens one of a size; raises `CannotShareError` if that is not to be tried again.
-        most_bytes: what all of them may have together.
-        clock: tells seconds.
+        open_segment: opens a segment of a size; raises `CannotShareError` if it must not be called again.
+        most_bytes: the most bytes of all segments.
+        clock: returns seconds.
     """
 
     def __init__(self, open_segment: Opener, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._open_segment = open_segment
         self._most_bytes = most_bytes
         self._clock = clock
-        self._used_at: dict[Segment, float] = {}  # in the order in which they were opened
+        self._used_at: dict[Segment, float] = {}  # in the order of opening
         self._lock = threading.RLock()
         self._opening = threading.Lock()
         self._not_before = -float("inf")
@@ -50,15 +50,15 @@ class Segments:
 
     @property
     def may_share(self) -> bool:
-        """Whether it is worth to ask for blocks."""
+        """False if memory can never be shared."""
         return self._not_before < float("inf")
 
     def reserve(self, sizes: Sequence[int], deadline: Deadline) -> list[Block] | None:
-        """Returns a block of each size, uninitialized; None if there is no left for all of them.
+        """Returns a block of each size, uninitialized; None if not all are available.
 
         Args:
-            sizes: in bytes, each more than 0.
-            deadline: of the call that they are for.
+            sizes: the sizes in bytes, each more than 0.
+            deadline: the deadline of the call that needs them.
         """
         blocks: list[Block | None] = [None] * len(sizes)
         if self._fill(blocks, sizes):
@@ -66,7 +66,7 @@ class Segments:
         if not self._opening.acquire(timeout=deadline.remaining_s()):
             return None
         try:
-            # Another thread may have opened one meanwhile.
+            # Another thread may have opened a segment meanwhile.
             if self._fill(blocks, sizes) or (
                 self._open(_missing(blocks, sizes), deadline) and self._fill(blocks, sizes)
             ):
@@ -76,7 +76,7 @@ class Segments:
             self._opening.release()
 
     def locate(self, array: NDArray) -> kernel_service_pb2.SegmentRegion | None:
-        """Returns where an array lies, as the wire holds it; None if that is in no open segment."""
+        """Returns the region of an array as a message; None if it is in no open segment."""
         with self._lock:
             for segment in self._used_at:
                 if (offset := segment.offset_of(array)) is not None:
@@ -84,10 +84,10 @@ class Segments:
         return None
 
     def retire(self, segment_ids: Collection[bytes] | None = None) -> None:
-        """Gives segments back; nothing new is put there, and arrays that lie in them stay as they are.
+        """Closes segments; arrays in them stay valid.
 
         Args:
-            segment_ids: which; None for all of them.
+            segment_ids: the ids of the segments; None for all of them.
         """
         with self._lock:
             for segment in list(self._used_at):
@@ -95,25 +95,25 @@ class Segments:
                     self._close(segment)
 
     def begin_fork(self) -> None:
-        """Retires all, and keeps others from opening more until `end_fork`: a child sees memory that it had then."""
+        """Retires all segments and prevents new ones until `finish_fork`: a child would see later changes to them."""
         self._lock.acquire()
         self.retire()
 
     def finish_fork(self) -> None:
-        """Goes on, in the parent."""
+        """Allows new segments again, in the parent."""
         self._lock.release()
 
     def begin_anew(self) -> None:
-        """Goes on, in the child, whose other threads are gone with the locks that they held."""
+        """Replaces the locks in the child, which lacks the threads that held them."""
         self._lock, self._opening = threading.RLock(), threading.Lock()
 
     def close(self) -> None:
-        """Gives all back, and opens no more."""
+        """Closes all segments for good."""
         self._not_before = float("inf")
         self.retire()
 
     def _fill(self, blocks: list[Block | None], sizes: Sequence[int]) -> bool:
-        """Takes the blocks that are missing from the open segments; tells whether none is missing then."""
+        """Allocates missing blocks in the open segments; returns True if none is missing then."""
         with self._lock:
             now = self._clock()
             for segment in self._used_at:
@@ -168,9 +168,9 @@ class Segments:
 
 
 class _Forks:
-    """What happens to all segments of this process when it forks.
+    """Retires the segments of this process when it forks.
 
-    A child has the same memory, and what is put there later would change the results that it has.
+    A child maps the same memory; later results in it would overwrite those that the child has.
     """
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class _Forks:
         self.lock = threading.Lock()
 
 
-_forks = _Forks()  # a module's, since what is told of forks cannot be told to forget
+_forks = _Forks()  # global, since fork handlers cannot be unregistered
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_forks.begin, after_in_parent=_forks.finish, after_in_child=_forks.begin_anew)
 

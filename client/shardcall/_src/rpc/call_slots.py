@@ -1,4 +1,4 @@
-"""The calls of a client that are with its server at once: no more than the server takes from one connection."""
+"""Limits the calls in flight to those that the server accepts from one connection."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shardcall._src.wire.forks import begin_anew_in_children
 
 
 class CallSlots:
-    """So many places; whoever finds none waits, in the order of coming.
+    """Slots for calls; a call without a slot waits, first come, first served.
 
-    Without them the server would refuse what is too much, after part of the operands had travelled.
+    Without them the server would refuse excess calls, after some of their operands had been sent.
 
     Args:
-        most: how many there are; 0 for as many as are asked for.
+        most: the number of slots; 0 for no limit.
     """
 
     def __init__(self, most: int = 0) -> None:
@@ -28,31 +28,31 @@ class CallSlots:
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
-        """Has all places free; in a forked child, whose connection has no calls yet."""
-        self._taken = 0
+        """Frees all slots; in a forked child, whose connection has no calls."""
+        self._used = 0
         self._waiting: deque[_Waiting] = deque()
         self._lock = threading.Lock()
 
     @contextmanager
     def one(self, deadline: Deadline) -> Iterator[None]:
-        """Has a place during the body.
+        """Holds a slot during the body.
 
         Raises:
-            DeadlineExceededError: there was none in time.
-            CallCancelledError: the caller was cancelled meanwhile.
+            DeadlineExceededError: if no slot became free in time.
+            CallCancelledError: if the caller was cancelled meanwhile.
         """
         if self._most:
-            self._take(deadline)
+            self._acquire(deadline)
         try:
             yield
         finally:
             if self._most:
-                self._give_back()
+                self._release()
 
-    def _take(self, deadline: Deadline) -> None:
+    def _acquire(self, deadline: Deadline) -> None:
         with self._lock:
-            if self._taken < self._most:
-                self._taken += 1
+            if self._used < self._most:
+                self._used += 1
                 return
             waiting = _Waiting()
             self._waiting.append(waiting)
@@ -65,7 +65,7 @@ class CallSlots:
                 if not waiting.has_slot:
                     self._waiting.remove(waiting)
                     raise
-            self._give_back()
+            self._release()
             raise
 
     def _check(self, waiting: _Waiting, deadline: Deadline) -> None:
@@ -73,16 +73,16 @@ class CallSlots:
             return
         cancellation.check()
         raise DeadlineExceededError(
-            f"the call's {deadline.timeout_s:g} s passed while it waited for its turn: this client has {self._most} "
-            "calls at its server, the most that one connection may have; give it a longer timeout, or make fewer calls "
+            f"the call's {deadline.timeout_s:g} s passed while it waited for a call slot: this client has {self._most} "
+            "calls in flight, the most that one connection may have; give it a longer timeout, or make fewer calls "
             "at once",
             field="timeout",
         )
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             if not self._waiting:
-                self._taken -= 1
+                self._used -= 1
                 return
             first = self._waiting.popleft()
             first.has_slot = True
@@ -90,13 +90,13 @@ class CallSlots:
 
 
 class _Waiting:
-    """A call without a place."""
+    """A call that waits for a slot."""
 
     def __init__(self) -> None:
         self.woken = threading.Event()
         self.has_slot = False
 
     def cancel(self) -> bool:
-        """Ends the wait."""
+        """Stops the wait."""
         self.woken.set()
         return True

@@ -1,4 +1,4 @@
-"""Ending the RPCs of a call from another thread."""
+"""Cancels the RPCs of a call from another thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 class Cancellation:
-    """Ends whatever runs inside its block: each RPC that is in flight, and each that would begin.
+    """Cancels the RPCs inside its block: those in flight, and those that would start.
 
     The block belongs to one thread; `cancel` may be called from any.
     """
@@ -32,7 +32,7 @@ class Cancellation:
         self._token: Token[Cancellation | None] | None = None
 
     def cancel(self) -> None:
-        """Cancels what is in flight; may be repeated."""
+        """Cancels the RPCs in flight; may be called again."""
         with self._lock:
             self._cancelled = True
             watched, self._watched = self._watched, []
@@ -41,11 +41,11 @@ class Cancellation:
 
     @property
     def cancelled(self) -> bool:
-        """Whether `cancel` was called."""
+        """True after `cancel`."""
         return self._cancelled
 
     def check(self) -> None:
-        """Lets nothing more begin.
+        """Checks that an RPC may start.
 
         Raises:
             CallCancelledError: after `cancel`.
@@ -54,10 +54,10 @@ class Cancellation:
             raise CallCancelledError("the call was cancelled by its caller")
 
     def watch(self, call: Cancellable) -> None:
-        """Takes one more to cancel; one that has ended by then is not harmed.
+        """Adds a call to cancel, which may have finished by then.
 
         Raises:
-            CallCancelledError: after `cancel`; this one is cancelled too.
+            CallCancelledError: after `cancel`; the call is cancelled too.
         """
         with self._lock:
             if not self._cancelled:
@@ -75,40 +75,40 @@ class Cancellation:
     ) -> None:
         assert self._token is not None
         _current.reset(self._token)
-        self._watched = []  # they hold their answers
+        self._watched = []  # which keep their answers alive
 
 
 _current: ContextVar[Cancellation | None] = ContextVar("shardcall_cancellation", default=None)
 
 
 def is_cancelled() -> bool:
-    """Whether the `Cancellation` around the caller, if there is one, was cancelled."""
-    around = _current.get()
-    return around is not None and around.cancelled
+    """Returns True if the `Cancellation` of the enclosing block was cancelled."""
+    enclosing = _current.get()
+    return enclosing is not None and enclosing.cancelled
 
 
 def watch(call: Cancellable) -> None:
-    """Lets the `Cancellation` around the caller, if there is one, cancel this too.
+    """Adds a call to the `Cancellation` of the enclosing block, if there is one.
 
     Raises:
         CallCancelledError: if it was cancelled before.
     """
-    if (around := _current.get()) is not None:
-        around.watch(call)
+    if (enclosing := _current.get()) is not None:
+        enclosing.watch(call)
 
 
 def check() -> None:
-    """Lets nothing more begin inside a `Cancellation` that was cancelled.
+    """Checks that the `Cancellation` of the enclosing block was not cancelled.
 
     Raises:
         CallCancelledError: if it was.
     """
-    if (around := _current.get()) is not None:
-        around.check()
+    if (enclosing := _current.get()) is not None:
+        enclosing.check()
 
 
 def pause(seconds: float) -> None:
-    """Waits, unless the `Cancellation` around the caller ends it.
+    """Waits, until the `Cancellation` of the enclosing block is cancelled.
 
     Raises:
         CallCancelledError: if it was cancelled.
@@ -120,7 +120,7 @@ def pause(seconds: float) -> None:
 
 
 class _Pause:
-    """What a pause waits for."""
+    """The event of a pause."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()
@@ -136,24 +136,24 @@ def call_unary(
     timeout_s: float,
     metadata: Sequence[tuple[str, str]],
 ) -> _Response:
-    """Makes one call with one message each way, which the `Cancellation` around the caller can cancel.
+    """Makes one call with one message each way, which the `Cancellation` of the enclosing block can cancel.
 
     Raises:
         grpc.RpcError: if it fails or is cancelled.
         CallCancelledError: if it was cancelled before it began.
     """
-    if (around := _current.get()) is None:
+    if (enclosing := _current.get()) is None:
         try:
             return method(request, timeout=timeout_s, metadata=tuple(metadata))
         except KeyboardInterrupt as interrupt:
-            # gRPC does not end the call: it ends with the last reference to it, which a frame of gRPC's has.
+            # gRPC cancels the call only with the last reference to it, which a frame of gRPC's holds.
             traceback.clear_frames(interrupt.__traceback__)
             raise
-    around.check()
+    enclosing.check()
     call = method.future(request, timeout=timeout_s, metadata=tuple(metadata))
-    around.watch(call)
+    enclosing.watch(call)
     try:
         return call.result()
     except grpc.FutureCancelledError:
-        # It is no RpcError; the call is one, and has the status. Typed stubs do not say so.
+        # The call itself is the RpcError with the status, though typed stubs do not declare it.
         raise call from None  # type: ignore[misc]

@@ -9,20 +9,20 @@ from typing import Protocol, Self
 
 
 class Cancellable(Protocol):
-    """What can be cancelled from any thread."""
+    """A call that can be cancelled from any thread."""
 
     def cancel(self) -> object:
-        """Cancels it."""
+        """Cancels the call."""
 
 
 class CancelOnInterrupt:
     """Makes Ctrl-C cancel a call instead of raising in the middle of it.
 
-    gRPC's streams run Python code under locks in the caller's thread. A ``KeyboardInterrupt`` that is raised
-    there can leave a lock held, and every later use of the channel hangs, closing it too. So within this block
-    Ctrl-C cancels the call, which ends it at once, and ``KeyboardInterrupt`` is raised at the block's end.
+    gRPC's streams run Python code under locks in the caller's thread. A ``KeyboardInterrupt`` raised there can leave a
+    lock held, and every later use of the channel hangs, even closing it. Within this block Ctrl-C cancels the call, and
+    ``KeyboardInterrupt`` is raised at the block's end.
 
-    Does nothing outside the main thread, which no signal reaches, and where the program has a handler of its own.
+    Does nothing outside the main thread, which signals do not reach, or if the program has a handler of its own.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class CancelOnInterrupt:
         self._active = False
 
     def watch(self, call: Cancellable) -> None:
-        """Tells which call to cancel."""
+        """Sets the call to cancel."""
         self._call = call
         if self._pressed:
             call.cancel()
@@ -53,5 +53,5 @@ class CancelOnInterrupt:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._pressed = True
-        if self._call is not None:  # in another thread, since this one may be anywhere in gRPC
+        if self._call is not None:  # in another thread, since this one may hold gRPC's locks
             threading.Thread(target=self._call.cancel, name="shardcall-cancel", daemon=True).start()

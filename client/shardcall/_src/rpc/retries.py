@@ -1,8 +1,7 @@
-"""Repeating what failed before the server did anything, or with a connection that was lost.
+"""Retries of RPCs that failed before the server did anything, or whose connection was lost.
 
-gRPC's own retries do not do: of a stream they keep a second copy until the server answers, and grpcio 1.85 loses
-messages of one that it repeats while more are being sent, or ends the process (grpc/grpc#40283). So they are off, and
-the request is made anew.
+gRPC's own retries are off: they keep a second copy of a stream until the server answers, and grpcio 1.85 loses messages
+of a stream that it retries while more are being sent, or aborts the process (grpc/grpc#40283). Requests are built anew.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from shardcall._src.wire.metadata import Metadata
 _REPEATABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _DRAINING = "SERVER_DRAINING"
 _GROWTH = 2.0
-_LONGER = (1.0, 1.5)  # at random, or all whom a server refuses would be back at once
+_LONGER = (1.0, 1.5)  # at random, so that refused clients do not return at the same time
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often an RPC is repeated, and after how long.
+    """The rules by which RPCs are retried.
 
     Attributes:
-        most: repetitions of one RPC; 0 for none.
-        first_s: the wait before the first where the server tells none; it doubles with each, up to `longest_s`.
-        longest_s: the longest of these.
+        most: the most retries of one RPC; 0 for none.
+        first_s: the wait before the first retry, if the server names none; it doubles with each, up to `longest_s`.
+        longest_s: the longest such wait.
     """
 
     most: int = 4
@@ -40,17 +39,16 @@ class Retries:
     def wait_s(
         self, error: ShardcallError, repeated: int, *, refused_only: bool = False, rerun: bool = False
     ) -> float | None:
-        """How long to wait before an RPC that failed is repeated, a random part of it included; None for never.
+        """Returns the seconds to wait before a failed RPC is retried, a random part included; None for no retry.
 
-        Only UNAVAILABLE and RESOURCE_EXHAUSTED are repeated: after as long as the server says, and where it gave no
-        reason, the connection being lost, or is about to go, after a wait of our own.
+        Only UNAVAILABLE and RESOURCE_EXHAUSTED are retried: after the wait that the server names, and after a wait of
+        our own if the connection was lost or the server is draining.
 
         Args:
-            error: what it failed with.
-            repeated: how often it was repeated before.
-            refused_only: whether a lost connection is the end of it, because the server may still be at work on it.
-            rerun: whether it may run again where the mesh restarted under it, unless the mesh may have ended because
-                of it.
+            error: the error of the RPC.
+            repeated: the number of retries before.
+            refused_only: do not retry after a lost connection, because the server may still be at work on the RPC.
+            rerun: retry after a restart of the mesh, unless the call is suspected to have caused it.
         """
         if repeated >= self.most or error.status not in _REPEATABLE:
             return None
@@ -65,17 +63,17 @@ class Retries:
 
 
 NO_RETRIES = Retries(most=0)
-"""Nothing is repeated."""
+"""No retries."""
 
 
 @dataclass
 class Attempt:
-    """One sending of an RPC.
+    """An attempt of an RPC.
 
     Attributes:
-        timeout_s: gRPC's.
-        metadata: to be sent.
-        answered: whether any message of a stream has come.
+        timeout_s: gRPC's timeout.
+        metadata: the metadata to send.
+        answered: True after the first message of an answer.
     """
 
     timeout_s: float
@@ -84,11 +82,11 @@ class Attempt:
 
 
 class Messages(Iterator[Any]):
-    """The messages of an answer, which note that they come.
+    """The messages of an answer; the first one sets `Attempt.answered`.
 
     Args:
-        call: gRPC's.
-        attempt: where that is noted.
+        call: the call of gRPC.
+        attempt: the attempt to mark.
     """
 
     def __init__(self, call: Any, attempt: Attempt) -> None:

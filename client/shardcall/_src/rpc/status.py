@@ -1,4 +1,4 @@
-"""From what gRPC raises to the errors of this package."""
+"""Translates the errors of gRPC to those of this package."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from shardcall.v1 import error_pb2, timing_pb2
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"
 _DETAILS_KEY = "grpc-status-details-bin"
-_WORTH_TELLING_S = 0.001
+_LEAST_SHOWN_S = 0.001
 _SERVERS_FAULT = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
-_REASON_ALONE = re.compile(r" \(([A-Z_]+)\)$")  # of a call that was ended while it stalled: its status has no details
+_REASON_ALONE = re.compile(r" \(([A-Z_]+)\)$")  # the status of a call that stalled has no details
 _REASONS = {name.removeprefix("ERROR_REASON_"): code for name, code in error_pb2.ErrorReason.items()}
 
 ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
@@ -78,9 +78,9 @@ ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
         error_pb2.ERROR_REASON_STREAM_IDLE: errors.DeadlineExceededError,
     }
 )
-"""The class of every reason of the contract."""
+"""The class of every reason of the protocol."""
 
-# Statuses without a reason come from gRPC itself, from a proxy, or from a server that is no shardcall.
+# Statuses without a reason come from gRPC itself, from a proxy, or from another server.
 ERRORS_BY_STATUS: Mapping[grpc.StatusCode, tuple[type[ShardcallError], str]] = MappingProxyType(
     {
         grpc.StatusCode.OK: (errors.ProtocolError, "{address} ended the call without an answer: {details}"),
@@ -136,7 +136,7 @@ ERRORS_BY_STATUS: Mapping[grpc.StatusCode, tuple[type[ShardcallError], str]] = M
         ),
     }
 )
-"""The class and the sentence of every gRPC status that comes without a reason; ``metadata["grpc"]`` has gRPC's."""
+"""The class and the message of every gRPC status without a reason; ``metadata["grpc"]`` holds gRPC's message."""
 
 
 def to_error(
@@ -147,15 +147,15 @@ def to_error(
     kernel: str = "",
     request_id: str = "",
 ) -> ShardcallError:
-    """Returns the error to raise for one of gRPC's.
+    """Returns the error to raise for an error of gRPC.
 
     Args:
-        error: what a stub raised.
-        address: of the server, as the caller wrote it.
-        timeout_s: what the call was given.
-        round_trip_s: how long the call took, for the timing.
-        kernel: the one whose operands and specs the error's field names as its callers do.
-        request_id: what the server calls the call.
+        error: the error that a stub raised.
+        address: the address of the server, as the caller wrote it.
+        timeout_s: the timeout of the call.
+        round_trip_s: the duration of the call, for the timing.
+        kernel: the kernel whose names of operands and specs the error's field uses.
+        request_id: the request id of the call.
     """
     call = cast("grpc.Call", error)
     status = call.code() or grpc.StatusCode.UNKNOWN
@@ -166,7 +166,7 @@ def to_error(
         details.reason, message = alone[1], message[: alone.start()]
     kind, sentence = ERRORS_BY_STATUS[status]
     if details.reason:
-        # A newer server may have reasons that this client does not know; its sentence stands all the same.
+        # A newer server may have reasons that this client does not know; its message is kept.
         kind = ERRORS_BY_REASON.get(_REASONS.get(details.reason, 0), kind)
     else:
         details.metadata = {"grpc": message}
@@ -189,7 +189,7 @@ def to_error(
 
 @dataclass
 class _Details:
-    """What the server told besides status and message."""
+    """The details of a status."""
 
     reason: str = ""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -198,29 +198,29 @@ class _Details:
 
 
 def _details(call: grpc.Call) -> _Details:
-    found = _Details()
+    details = _Details()
     packed = _trailing(call).get(_DETAILS_KEY)
     if not isinstance(packed, bytes):
-        return found
+        return details
     try:
         for item in status_pb2.Status.FromString(packed).details:
-            _add(item, found)
+            _add(item, details)
     except DecodeError:
         return _Details()
-    return found
+    return details
 
 
-def _add(item: any_pb2.Any, found: _Details) -> None:
+def _add(item: any_pb2.Any, details: _Details) -> None:
     if item.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
         info = error_details_pb2.ErrorInfo.FromString(item.value)
         if info.domain == DOMAIN:
-            found.reason, found.metadata = info.reason, dict(info.metadata)
+            details.reason, details.metadata = info.reason, dict(info.metadata)
     elif item.Is(error_details_pb2.BadRequest.DESCRIPTOR):
         violations = error_details_pb2.BadRequest.FromString(item.value).field_violations
-        found.field = violations[0].field if violations else ""
+        details.field = violations[0].field if violations else ""
     elif item.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
         delay = error_details_pb2.RetryInfo.FromString(item.value).retry_delay
-        found.retry_after_s = delay.ToTimedelta().total_seconds()
+        details.retry_after_s = delay.ToTimedelta().total_seconds()
 
 
 def _trailing(call: grpc.Call) -> dict[str, str | bytes]:
@@ -240,16 +240,16 @@ def _spent(spent: Timing | None, timeout_s: float) -> str:
     if spent is None:
         return ""
     phases = [(field.name, getattr(spent, field.name)) for field in fields(spent) if field.name in timing.PHASES]
-    told = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in phases if seconds >= _WORTH_TELLING_S)
-    parts = [f"the server's time: {told}"] if told else []
-    # The server's sentence has what was left when the last attempt reached it, which may be next to nothing.
+    shown = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in phases if seconds >= _LEAST_SHOWN_S)
+    parts = [f"the server's time: {shown}"] if shown else []
+    # The server's message names the time left when the last attempt reached it, which may be close to 0.
     if spent.transport > timeout_s / 10:
-        went_by = f"{timeout_s:g} s were given, and {spent.transport:.3g} s went by"
-        parts.append(f"{went_by} in the client, on the way or in earlier attempts")
+        went_by = f"of {timeout_s:g} s, {spent.transport:.3g} s passed"
+        parts.append(f"{went_by} in the client, in transport or in earlier attempts")
     return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _plain(details: str) -> str:
-    """Details without the addresses and nesting that gRPC's core adds to connection failures."""
+    """Returns details without the addresses and nesting that gRPC adds to connection failures."""
     inner = re.findall(r"(?:ipv[46]|unix):\S+: ([^;{]+)", details)
     return str(inner[-1]).strip() if inner else details.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The methods of a server, as one channel calls them."""
+"""The RPC methods of a server."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Stubs:
     """A channel, and the stubs of its services.
 
     Attributes:
-        works: the methods with one message each way that the server counts as calls at work.
-        execute_stream: takes and gives the bytes of its messages, as do the two others that carry chunks.
+        works: the methods with one message each way that take a call slot.
+        execute_stream: exchanges serialized messages, as do `get_array` and `put_array`, which carry chunks too.
 
     Args:
-        channel: closed by `close`.
+        channel: the channel, closed by `close`.
     """
 
     def __init__(self, channel: grpc.Channel) -> None:
@@ -62,7 +62,7 @@ class Stubs:
         )
 
     def close(self) -> None:
-        """Closes the channel; calls in flight are cancelled."""
+        """Closes the channel and cancels the calls in flight."""
         self._channel.close()
 
 

@@ -1,4 +1,4 @@
-"""The one door through which every RPC goes."""
+"""Sends every RPC: with a deadline, a token, retries and a request id."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _Value = TypeVar("_Value")
 class Transport:
     """A channel to one server; safe to use from several threads at once.
 
-    A forked child has a channel of its own: gRPC follows a fork only if no thread is in a call.
+    A forked child opens a channel of its own: gRPC supports a fork only while no thread is in a call.
 
     Args:
-        open_channel: opens the connection; closed with the transport.
-        address: of the server, as the caller wrote it.
-        meters: of the calls that move much or compile.
-        token: shown with every RPC.
-        retries: how often RPCs are repeated.
+        open_channel: opens the connection, which is closed with the transport.
+        address: the address of the server, as the caller wrote it.
+        meters: the progress of calls.
+        token: the token of every RPC.
+        retries: the rules by which RPCs are sent again.
     """
 
     def __init__(
@@ -64,26 +64,26 @@ class Transport:
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
-        """Goes on in a forked child."""
+        """Resets the transport in a forked child."""
         self._lock = threading.Lock()
-        self._forked = not self._closed  # gRPC, which is told of the fork after this, would close a new channel
+        self._forked = not self._closed  # not opened here: gRPC's own fork handler, which runs later, would close it
 
     @property
     def stubs(self) -> Stubs:
-        """The methods to call."""
+        """The RPC methods."""
         if self._forked:
             with self._lock:
                 if self._forked:
-                    self._parents.append(self._stubs)  # to let go of it may wait for locks of threads that are not here
+                    self._parents.append(self._stubs)  # closing it could wait for locks of threads that the child lacks
                     self._stubs, self._forked = Stubs(self._open_channel()), False
         return self._stubs
 
-    def keep_to(self, most_calls: int) -> None:
-        """Has no more calls at the server at once; those above wait here. 0 for any number."""
+    def limit_calls(self, most_calls: int) -> None:
+        """Limits the calls in flight; others wait in this process. 0 for no limit."""
         self._call_slots = CallSlots(most_calls)
 
     def close(self) -> None:
-        """Closes the channel; calls in flight are cancelled."""
+        """Closes the channel and cancels the calls in flight."""
         self._closed = True
         self.stubs.close()
 
@@ -102,14 +102,14 @@ class Transport:
         """Makes one call with one message each way.
 
         Args:
-            method: of a stub.
+            method: the method of a stub.
             request: the message.
-            deadline: of the call.
-            kernel: the one whose operands and specs errors name as its callers do.
-            shares: whether it names memory that the server may still use when the connection is lost.
-            retryable: whether it may be sent again.
-            rerun: whether it may run once more after the mesh restarted: it needs nothing that was on the mesh.
-            request_id: what the server knows it by; empty for a new one.
+            deadline: the deadline of the call.
+            kernel: the kernel whose names of operands and specs errors use.
+            shares: True if the server may still use memory of the call when the connection is lost.
+            retryable: False if it must not be sent again.
+            rerun: True if it may run again after a restart of the mesh: no operand was on the mesh.
+            request_id: the request id; empty for a new one.
 
         Raises:
             ShardcallError: for every failure.
@@ -143,12 +143,12 @@ class Transport:
         """Makes a streamed call of a kernel.
 
         Args:
-            requests: makes the messages to send; once more for each repetition.
-            read: makes the value to return of those that come.
-            deadline: of the call.
-            kernel: as in `unary`.
-            shares: as in `unary`.
-            rerun: as in `unary`.
+            requests: returns the messages to send; called again for each retry.
+            read: returns the value of the messages received.
+            deadline: the deadline of the call.
+            kernel: as for `unary`.
+            shares: as for `unary`.
+            rerun: as for `unary`.
 
         Raises:
             ShardcallError: for every failure.
@@ -166,24 +166,24 @@ class Transport:
         *,
         shares: bool = False,
     ) -> _Value:
-        """Copies an array from the mesh; arguments and errors as of `execute_stream`."""
+        """Copies an array from the mesh; arguments and errors as for `execute_stream`."""
         return self._stream(lambda _: (self.stubs.get_array, request), read, deadline, shares=shares)
 
     def put_array(
         self, requests: Callable[[Meter], Iterator[bytes]], deadline: Deadline, *, shares: bool = False
     ) -> array_service_pb2.PutArrayResponse:
-        """Puts an array on the mesh; arguments and errors as of `execute_stream`."""
+        """Puts an array on the mesh; arguments and errors as for `execute_stream`."""
         put = self.stubs.put_array.future
         return self._stream(lambda meter: (put, requests(meter)), _only_response, deadline, shares=shares, rerun=True)
 
     def stop_profile(
         self, read: Callable[[Iterator[profile_service_pb2.StopProfileResponse]], _Value], deadline: Deadline
     ) -> _Value:
-        """Ends the recording of a profile; arguments and errors as of `execute_stream`."""
+        """Stops the recording of a profile; arguments and errors as for `execute_stream`."""
         request = profile_service_pb2.StopProfileRequest()
-        stop = self.stubs.profiles.StopProfile
+        method = self.stubs.profiles.StopProfile
         return self._stream(
-            lambda _: (stop, request), lambda messages, _: read(messages), deadline, retryable=False, works=False
+            lambda _: (method, request), lambda messages, _: read(messages), deadline, retryable=False, works=False
         )
 
     def _send(
@@ -198,9 +198,9 @@ class Transport:
         works: bool,
         request_id: str = "",
     ) -> _Value:
-        """Sends an RPC, and again as `Retries` say, within the deadline.
+        """Sends an RPC, and again by the rules of `Retries`, within the deadline.
 
-        A part of an answer is the end of that, except where the mesh restarted and no result is in shared memory.
+        After a part of an answer it is sent again only if the mesh restarted and no result is in shared memory.
         """
         request_id, repeated = request_id or new_request_id(), 0
         while True:
@@ -213,7 +213,7 @@ class Transport:
                         return send(attempt)
             except ShardcallError as error:
                 if error.reason == "TOKEN_REQUIRED" and self._token.renew(shown, deadline.remaining_s()):
-                    continue  # the server was started again; it has not looked at the request
+                    continue  # the server was restarted, and has not read the request
                 if error.status is grpc.StatusCode.UNAVAILABLE and not error.reason:
                     self._token.forget()
                 wait_s = self._retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
@@ -238,7 +238,7 @@ class Transport:
         works: bool = True,
     ) -> _Value:
         def send(attempt: Attempt) -> _Value:
-            # The meter within: Ctrl-C does not come between it and the terminal.
+            # The meter is inside, so that Ctrl-C does not interrupt its output.
             with CancelOnInterrupt() as interrupt, self.meters.start() as meter:
                 begin, request = prepare(meter)
                 call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
@@ -247,7 +247,7 @@ class Transport:
                 try:
                     return read(Messages(call, attempt), meter)
                 except BaseException:
-                    call.cancel()  # also ends gRPC's thread that reads the requests
+                    call.cancel()  # also stops gRPC's thread that reads the requests
                     raise
 
         return self._send(send, deadline, kernel, shares=shares, retryable=retryable, rerun=rerun, works=works)
@@ -257,7 +257,7 @@ class Transport:
         try:
             yield
         except grpc.RpcError as error:
-            # The error is also the call, so its traceback is a cycle that would keep the operands.
+            # The error is also the call: its traceback is a cycle that would keep the operands alive.
             error.__traceback__ = None
             raise self._failure(error, deadline, kernel, request_id) from None
         except ValueError as error:
@@ -269,12 +269,12 @@ class Transport:
         timeout_s, elapsed_s = deadline.timeout_s, deadline.elapsed_s()
         failure = status.to_error(error, self.address, timeout_s, elapsed_s, kernel, request_id)
         if failure.reason == "TOKEN_REQUIRED":
-            failure.message = f"{failure.message}; {self._token.told}"
+            failure.message = f"{failure.message}; {self._token.advice}"
         ours = self._closed or cancellation.is_cancelled() or not deadline.remaining_s()
         if failure.status is grpc.StatusCode.CANCELLED and not failure.reason and not ours:
-            # A server of gRPC's does so to calls that meet it while it stops.
+            # A gRPC server that is stopping cancels new calls.
             return ServerUnavailableError(
-                f"the server at {self.address} ended the call unseen, as one does that shuts down; repeat the call",
+                f"the server at {self.address} cancelled the call, as a server does that shuts down; repeat the call",
                 metadata=failure.metadata,
                 status=grpc.StatusCode.UNAVAILABLE,
             )
@@ -282,7 +282,7 @@ class Transport:
 
 
 def _only_response(messages: Messages, _: Meter) -> array_service_pb2.PutArrayResponse:
-    """Waits for the only message of an answer; unlike ``result``, tells of a cancellation as of any other end."""
+    """Returns the only message of an answer; unlike ``result``, raises a call that was cancelled."""
     call = messages.call
     if call.code() is not grpc.StatusCode.OK:
         raise call

@@ -1,4 +1,4 @@
-"""Large copies by two threads: twice as quick, and more threads are no quicker."""
+"""Copies large arrays in two threads, which takes half the time; more threads are no faster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGE_BYTES = 8 * 2**20
 
 
 class Copier:
-    """Copies arrays; one thread of its own helps with large ones."""
+    """Copies arrays, large ones with the help of a thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,8 +26,8 @@ class Copier:
         """Copies an array of any layout and byte order.
 
         Args:
-            target: row-major.
-            source: of the same shape and type.
+            target: a row-major array.
+            source: an array of the same shape and type.
         """
         helper = self._helper() if target.nbytes >= _LARGE_BYTES else None
         if helper is None:
@@ -45,14 +45,14 @@ class Copier:
         try:
             np.copyto(target[first], source[first])
         finally:
-            _end(half)
+            _await(half)
 
     def begin_anew(self) -> None:
-        """Goes on in a forked child, with a thread of its own."""
+        """Resets the copier in a forked child, which starts a thread of its own."""
         self._lock, self._pool = threading.Lock(), None
 
     def close(self) -> None:
-        """Ends the thread; copies are made without it afterwards."""
+        """Stops the thread; later copies do without it."""
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
@@ -66,8 +66,8 @@ class Copier:
             return self._pool
 
 
-def _end(half: Future[None]) -> None:
-    """Waits for the helper's half, though Ctrl-C be pressed meanwhile: afterwards the target may be another's."""
+def _await(half: Future[None]) -> None:
+    """Waits for the helper's half, even after Ctrl-C: the target may be reused afterwards."""
     interrupt: BaseException | None = None
     while not half.done():
         try:

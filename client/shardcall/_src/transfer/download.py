@@ -1,4 +1,4 @@
-"""The answer to a call, checked against the contract."""
+"""Reads the answer to a call, and checks it against the protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Kept:
 
 
 class Answer(NamedTuple):
-    """What a call came back with; the arrays own their memory."""
+    """The answer to a call; its arrays own their memory."""
 
     results: tuple[NDArray | Kept, ...]
     plan: kernel_pb2.Plan
@@ -37,14 +37,14 @@ class Answer(NamedTuple):
 
 
 def unary_answer(response: kernel_service_pb2.ExecuteResponse, buffer: ResultBuffer | None = None) -> Answer:
-    """Returns the answer that one message holds.
+    """Returns the answer in one message.
 
     Args:
         response: the message.
         buffer: the result buffer of the call, if it has one.
 
     Raises:
-        ProtocolError: if a result is streamed or its bytes are not those that its type needs.
+        ProtocolError: if a result is streamed, or has another number of bytes than its type.
     """
     results = tuple(_complete(i, result, buffer) for i, result in enumerate(response.results))
     return Answer(results, response.plan, response.cache, response.timing)
@@ -53,12 +53,12 @@ def unary_answer(response: kernel_service_pb2.ExecuteResponse, buffer: ResultBuf
 def stream_answer(
     messages: Iterator[CallMessage], meter: Meter = SILENT, *, most_bytes: int, buffer: ResultBuffer | None = None
 ) -> Answer:
-    """Returns the answer that a stream of messages holds: header, chunks, timing.
+    """Returns the answer in a stream of messages: header, chunks, timing.
 
     Args:
-        messages: the stream; read to its end.
+        messages: the stream, which is read to its end.
         meter: counts the bytes of chunks.
-        most_bytes: the most that results may hold together; 0 for no limit.
+        most_bytes: the most bytes of all results; 0 for no limit.
         buffer: the result buffer of the call, if it has one.
 
     Raises:
@@ -74,7 +74,7 @@ def stream_answer(
 def array_answer(
     messages: Iterator[ArrayMessage], meter: Meter = SILENT, *, most_bytes: int, buffer: ResultBuffer | None = None
 ) -> NDArray:
-    """Returns the array that a stream of messages holds; arguments and errors as of `stream_answer`."""
+    """Returns the array in a stream of messages; arguments and errors as for `stream_answer`."""
     first = next(messages, None)
     if isinstance(first, Chunk) or first is None or not first.HasField("header"):
         raise broken(f"{_kind(first)} came where the header was due")
@@ -85,7 +85,7 @@ def array_answer(
 
 
 def broken(detail: str) -> ProtocolError:
-    """Returns the error for an answer that breaks the contract."""
+    """Returns the error for an answer that violates the protocol."""
     return ProtocolError(
         f"the server's answer breaks the contract: {detail}; client and server may be of different versions"
     )
@@ -99,7 +99,7 @@ def _collect(
     buffer: ResultBuffer | None,
 ) -> tuple[tuple[NDArray | Kept, ...], timing_pb2.Timing]:
     kinds = [_type(i, result) for i, result in enumerate(headers) if result.WhichOneof("source") != "resident"]
-    # Refused before memory is taken for them.
+    # Checked before memory is allocated.
     if most_bytes and sum(kind.nbytes for kind in kinds) > most_bytes:
         raise broken(f"the results {', '.join(map(str, kinds))} are over {most_bytes} bytes")
     results = [_Assembly(i, result, buffer) for i, result in enumerate(headers)]
@@ -123,7 +123,7 @@ def _collect(
 
 
 class _Assembly:
-    """A result: whole at once, or filled by chunks in ascending order, without gaps."""
+    """A result: complete at once, or filled by chunks in ascending order, without gaps."""
 
     def __init__(self, index: int, result: kernel_service_pb2.Result, buffer: ResultBuffer | None) -> None:
         self._index = index
@@ -158,12 +158,12 @@ class _Assembly:
 
 
 def _complete(index: int, result: kernel_service_pb2.Result, buffer: ResultBuffer | None) -> NDArray | Kept:
-    """A result that needs no chunks."""
+    """Returns a result that has no chunks."""
     kind = _type(index, result)
     source = result.WhichOneof("source")
     if source == "inline":
         data = result.inline.data
-        if len(data) != kind.nbytes:  # refused before memory is taken
+        if len(data) != kind.nbytes:  # checked before memory is allocated
             raise broken(f"result {index} came with {len(data)} of {kind.nbytes} bytes")
         return arrays.from_bytes(data, kind)
     if source == "resident":

@@ -1,4 +1,4 @@
-"""How large the results of calls were."""
+"""The sizes of the results of earlier calls."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Signature: TypeAlias = tuple[bytes, tuple[tuple[tuple[int, ...], DType] | None, 
 
 
 class ResultSizes:
-    """Remembers what room the results of the last calls need, those that need the least excepted.
+    """A cache of the bytes of results of recent calls, safe to use from several threads at once.
 
     Args:
-        least_bytes: smaller ones are not remembered.
+        least_bytes: smaller results are not cached.
     """
 
     def __init__(self, least_bytes: int) -> None:
@@ -31,15 +31,15 @@ class ResultSizes:
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
-        """Goes on in a forked child."""
+        """Replaces the lock in a forked child."""
         self._lock = threading.Lock()
 
     def find(self, call: kernel_pb2.KernelCall, operands: Sequence[Value]) -> int | None:
-        """Returns the bytes that a call's results need; None where that is not known."""
+        """Returns the bytes of a segment that a call's results need; None if unknown."""
         return self._sizes.get(_signature(call, operands)) if self._sizes else None
 
     def note(self, call: kernel_pb2.KernelCall, operands: Sequence[Value], sizes: Sequence[int]) -> None:
-        """Remembers the sizes of a call's results."""
+        """Stores the sizes of a call's results."""
         size = aligned_size(sizes)
         if size < self._least_bytes:
             return

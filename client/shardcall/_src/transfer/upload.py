@@ -1,4 +1,4 @@
-"""The messages that carry operands."""
+"""Encodes operands in messages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Value: TypeAlias = NDArray | RemoteArray | None
 """An operand with its values, wherever they are; None for one left out."""
 
 Regions: TypeAlias = Mapping[int, kernel_service_pb2.SegmentRegion]
-"""Where operands lie in segments, by index."""
+"""The regions of operands in segments, by index."""
 
 RIDES_ALONG_BYTES = 64 * 2**10
-"""An operand of this size or less rides in the header: a message of its own would cost more than its bytes."""
+"""The largest operand to be sent in the header, where a message of its own would cost more than its bytes."""
 
 _NOWHERE: Regions = MappingProxyType({})
 
@@ -33,8 +33,8 @@ class Packed:
     """Operands as messages.
 
     Attributes:
-        messages: one for each.
-        streamed: those whose bytes come as chunks, with their indices; row-major and little-endian.
+        messages: a message for each operand.
+        streamed: the operands to be sent as chunks, with their indices; row-major and little-endian.
     """
 
     messages: list[kernel_service_pb2.Operand]
@@ -48,13 +48,13 @@ def pack(
     longest_inline: int = RIDES_ALONG_BYTES,
     regions: Regions = _NOWHERE,
 ) -> Packed:
-    """Returns operands as messages: in a segment, resident, inline where there is room, else streamed.
+    """Returns operands as messages: in a segment, on the mesh, inline up to a limit, else streamed.
 
     Args:
-        operands: in any layout.
-        inline_bytes: what may be inline, all operands together.
-        longest_inline: what one of them may have to be inline.
-        regions: the operands that lie in a segment.
+        operands: arrays of any memory layout.
+        inline_bytes: the most bytes of all inline operands.
+        longest_inline: the most bytes of one inline operand.
+        regions: the operands that are in a segment.
     """
     packed = Packed([], [])
     for index, operand in enumerate(operands):
@@ -80,12 +80,12 @@ def stream_requests(
     chunk_bytes: int,
     meter: Meter = SILENT,
 ) -> Iterator[bytes]:
-    """Yields the header, then the chunks of what is streamed, as bytes of their messages.
+    """Yields the header, then the chunks of streamed operands, as serialized messages.
 
     Args:
-        message_class: of the messages.
-        header: what the first one holds.
-        streamed: arrays with their indices.
+        message_class: the class of the messages.
+        header: the header, sent in the first message.
+        streamed: the operands with their indices.
         chunk_bytes: the most bytes of one chunk.
         meter: counts the bytes of chunks.
     """

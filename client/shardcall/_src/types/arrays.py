@@ -1,4 +1,4 @@
-"""The types of arrays, and arrays as bytes."""
+"""Types of arrays, and arrays as bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NDArray: TypeAlias = npt.NDArray[Any]
 
 
 class HasType(Protocol):
-    """What has a shape and an element type."""
+    """An object with a shape and an element type."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -34,7 +34,7 @@ class HasType(Protocol):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Array:
-    """An array without its values: what a kernel is planned or compiled for.
+    """The type of an array, for which a kernel is planned or compiled.
 
     Args:
         shape: the size of each axis; an integer for one axis.
@@ -42,7 +42,7 @@ class Array:
 
     Raises:
         InvalidOperandError: for a negative size.
-        OperandTypeError: for an element type that cannot travel.
+        OperandTypeError: for an unsupported element type.
     """
 
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class Array:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the array on the wire."""
+        """The number of bytes of an array of this type."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Array:
 
 
 def row_major(array: NDArray) -> NDArray:
-    """Returns an array in the form that travels, row-major and little-endian; copies only where it has another."""
+    """Returns an array as row-major and little-endian; copies only if it is not."""
     return np.asarray(array, dtype=_little_endian(array.dtype), order="C")
 
 
@@ -84,14 +84,14 @@ def type_of(array: HasType) -> Array:
 
 
 def to_proto(value: HasType | None) -> array_pb2.ArrayType:
-    """Returns the wire form of an array's type; None, an operand left out, has no element type."""
+    """Returns an array's type as a message; None, an operand left out, has no element type."""
     if value is None:
         return array_pb2.ArrayType()
     return array_pb2.ArrayType(element_type=to_element_type(value.dtype), shape=value.shape)
 
 
 def from_proto(message: array_pb2.ArrayType) -> Array | None:
-    """Returns the type that a message holds; None for an operand left out."""
+    """Returns the type in a message; None for an operand left out."""
     if message.element_type == array_pb2.ELEMENT_TYPE_UNSPECIFIED:
         return None
     return _array(_checked(tuple(message.shape)), to_dtype(message.element_type))
@@ -103,12 +103,12 @@ def as_bytes_view(array: NDArray) -> npt.NDArray[np.uint8]:
 
 
 def from_bytes(data: bytes, kind: Array) -> NDArray:
-    """Returns a fresh array of a type whose bytes came from the wire, as many as it needs."""
+    """Returns a new array of a type from received bytes, as many as it needs."""
     return native(np.ndarray(kind.shape, _little_endian(kind.dtype), data).copy())
 
 
 def empty(kind: Array) -> NDArray:
-    """Returns a fresh array to be filled with bytes from the wire; `native` finishes it."""
+    """Returns an uninitialized array for received bytes; `native` converts it afterwards."""
     return np.empty(kind.shape, _little_endian(kind.dtype))
 
 
@@ -124,7 +124,7 @@ def _checked(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _array(shape: tuple[int, ...], dtype: DType) -> Array:
-    """The type that an array has: sizes and dtype are known to be such, and to check them is most of the work."""
+    """Returns a type without checking its sizes and dtype, which is most of the work of the constructor."""
     kind = object.__new__(Array)
     object.__setattr__(kind, "shape", shape)
     object.__setattr__(kind, "dtype", dtype)

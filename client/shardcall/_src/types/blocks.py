@@ -1,4 +1,4 @@
-"""Which device holds which block of an array."""
+"""The blocks of a sharded array and their devices."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class BlockGrid:
     """An array cut into blocks over a mesh, in JAX's order of devices.
 
     Attributes:
-        shape: the array's shape as the caller sees it.
-        counts: how many blocks lie along each axis.
+        shape: the array's shape, without padding.
+        counts: the number of blocks along each axis.
         holders: the devices that hold each block, by block index; in the mesh's row-major order.
     """
 
@@ -31,7 +31,7 @@ class BlockGrid:
     holders: Mapping[tuple[int, ...], tuple[int, ...]]
 
     def span(self, axis: int, index: int) -> tuple[int, int]:
-        """Returns where block ``index`` begins and ends along an axis, padding left out."""
+        """Returns the [begin, end) of block ``index`` along an axis, without padding."""
         size = self.shape[axis]
         width = math.ceil(size / self.counts[axis])
         return min(index * width, size), min((index + 1) * width, size)
@@ -79,7 +79,7 @@ def block_grid(shape: tuple[int, ...], spec: PartitionSpec, mesh: Mesh) -> Block
 
 
 def device_label(ids: tuple[int, ...]) -> str:
-    """Returns the ids of the devices that hold a block, those in the middle left out where they are many."""
+    """Returns the ids of the devices that hold a block, shortened if there are many."""
     if len(ids) <= _MOST_NAMED:
         return ",".join(map(str, ids))
     return f"{ids[0]},{ids[1]},…,{ids[-1]} ({len(ids)})"

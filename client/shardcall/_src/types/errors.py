@@ -1,4 +1,4 @@
-"""The errors that a caller can meet.
+"""The errors of this package.
 
 Each is also the builtin, or NumPy's own class, that a programmer would catch::
 
@@ -16,8 +16,8 @@ Each is also the builtin, or NumPy's own class, that a programmer would catch::
     ├── KernelNotFoundError(LookupError)          no kernel has this name
     ├── ArrayLostError(LookupError)               an array that is no longer on the mesh
     ├── ResourceExhaustedError(RuntimeError)      too large, or too much at once
-    │   ├── OutOfDeviceMemoryError(MemoryError)   the devices have no room
-    │   └── OutOfHostMemoryError(MemoryError)     the server's host has no room
+    │   ├── OutOfDeviceMemoryError(MemoryError)   no memory on the devices
+    │   └── OutOfHostMemoryError(MemoryError)     no memory on the server's host
     ├── DeadlineExceededError(TimeoutError)       not done in time
     ├── CallCancelledError(CancelledError)        cancelled, e.g. by `Client.close`
     ├── ServerUnavailableError(ConnectionError)   no server, or none that can serve now
@@ -47,18 +47,18 @@ if TYPE_CHECKING:
 
 
 class ShardcallError(Exception):
-    """What all errors of this package are.
+    """The base class of all errors of this package.
 
     Attributes:
-        message: what was given, what is allowed and what to do.
-        reason: the name of a `shardcall.v1.ErrorReason` without its prefix; empty where the client itself
-            refused, or where the status came from gRPC.
-        field: the part of the call at fault, such as ``x``, ``out_spec`` or ``axis``; empty where none is.
-        metadata: further values for programs to read.
-        timing: where the time went until the failure; None where the server did not tell.
-        status: the gRPC status; None where the client itself refused.
-        retry_after_s: seconds after which a repeated call may be served; None where waiting does not help.
-        request_id: what the server's log and traces call the call; empty where it was never sent.
+        message: the problem, what is allowed and what to do.
+        reason: the name of a `shardcall.v1.ErrorReason` without its prefix; empty for errors of the client
+            itself and of gRPC.
+        field: the part of the call at fault, such as ``x``, ``out_spec`` or ``axis``; empty if none is.
+        metadata: further values for programs.
+        timing: the timing of the call until the failure; None if the server did not report it.
+        status: the gRPC status; None for errors of the client itself.
+        retry_after_s: seconds after which a repeated call may succeed; None if waiting does not help.
+        request_id: the request id in the server's log and traces; empty for a call that was not sent.
     """
 
     __module__ = "shardcall"  # what tracebacks show and pickles contain
@@ -105,8 +105,8 @@ class AxisError(InvalidOperandError, np.exceptions.AxisError):
     """An array axis that the operand does not have.
 
     Attributes:
-        axis: the axis asked for; None where the server did not tell.
-        ndim: the operand's number of axes; None where the server did not tell.
+        axis: the requested axis; None if the server did not report it.
+        ndim: the operand's number of axes; None if the server did not report it.
     """
 
     def __init__(self, message: str = "", *, metadata: Mapping[str, str] | None = None, **rest: object) -> None:
@@ -116,7 +116,7 @@ class AxisError(InvalidOperandError, np.exceptions.AxisError):
 
 
 class OperandTypeError(InvalidOperandError, TypeError):
-    """An element type that cannot be taken, or not with the other operand's."""
+    """An unsupported element type, or one that does not combine with another operand's."""
 
 
 class OperandCountError(InvalidOperandError, TypeError):
@@ -140,7 +140,7 @@ class UnknownParameterError(InvalidParameterError, TypeError):
 
 
 class ShardingError(ShardcallError, ValueError):
-    """A mesh, a spec or a strategy that is wrong, or that do not go together."""
+    """An invalid mesh, spec or strategy, or a combination of them."""
 
 
 class KernelNotFoundError(ShardcallError, LookupError):
@@ -179,12 +179,12 @@ class MeshRestartedError(ServerUnavailableError):
     """The mesh restarted while it worked on this call; the call may be repeated.
 
     The client has repeated it once, unless an operand was on the mesh or the call is suspect. ``metadata["ended"]``
-    tells how the mesh ended, where that is known: ``killed``, ``crashed``, ``unresponsive`` or ``overtime``.
+    is the mesh's exit reason, if known: ``killed``, ``crashed``, ``unresponsive`` or ``overtime``.
     """
 
     @property
     def is_suspect(self) -> bool:
-        """True where the mesh may have ended because of this call: ``metadata["suspect"]`` is there."""
+        """True if this call may have caused the restart: ``metadata["suspect"]`` is set."""
         return "suspect" in self.metadata
 
 
@@ -193,7 +193,7 @@ class AccessDeniedError(ShardcallError, PermissionError):
 
 
 class NotSupportedError(ShardcallError, NotImplementedError):
-    """The contract has it; it is not served yet."""
+    """A feature of the protocol that the server does not have."""
 
 
 class CompileFailedError(ShardcallError, RuntimeError):
@@ -207,8 +207,8 @@ class ProgramRefusedError(ShardcallError, RuntimeError):
 class MiscompiledKernelError(ShardcallError, RuntimeError):
     """A kernel that failed a known-answer test: the server's compiler gets it wrong, and it is not run.
 
-    ``metadata["known_answer"]`` names the test, ``metadata["detail"]`` tells what was wrong and ``metadata["jaxlib"]``
-    the version of the compiler.
+    ``metadata["known_answer"]`` names the test, ``metadata["detail"]`` the failure and ``metadata["jaxlib"]`` the version
+    of the compiler.
     """
 
 
@@ -221,7 +221,7 @@ class InternalServerError(ShardcallError, RuntimeError):
 
 
 class ProtocolError(InternalServerError):
-    """An answer that breaks the contract."""
+    """An answer that violates the protocol."""
 
 
 def _integer(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The grid of devices that a call runs on."""
+"""Meshes: grids of devices."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Mesh:
 
     @property
     def short(self) -> Mesh:
-        """The mesh to be shown to people: without its device ids where these are simply 0, 1, …."""
+        """The mesh for display: without its device ids if these are 0, 1, …."""
         return Mesh(dict(self.axes)) if self.device_ids == tuple(range(self.size)) else self
 
     def __repr__(self) -> str:
@@ -84,29 +84,29 @@ class Mesh:
 
 
 MeshLike: TypeAlias = Mesh | Mapping[str, int] | Sequence[int]
-"""A `Mesh`, or what makes one: ``{"x": 4, "y": 2}``, ``(4, 2)``."""
+"""A `Mesh`, or its sizes: ``{"x": 4, "y": 2}``, ``(4, 2)``."""
 
 
 def as_mesh(value: MeshLike) -> Mesh:
-    """Returns the mesh that a caller means.
+    """Returns the mesh of a caller's value.
 
     Raises:
-        ShardingError: if it is none.
+        ShardingError: if the value is invalid.
     """
     return value if isinstance(value, Mesh) else Mesh(value)
 
 
 def to_proto(mesh: Mesh) -> mesh_pb2.Mesh:
-    """Returns the wire form."""
+    """Returns a mesh as a message."""
     axes = [mesh_pb2.MeshAxis(name=name, size=size) for name, size in mesh.axes]
     return mesh_pb2.Mesh(axes=axes, device_ids=mesh.device_ids or ())
 
 
 def from_proto(message: mesh_pb2.Mesh) -> Mesh:
-    """Returns the mesh that a message holds.
+    """Returns the mesh in a message.
 
     Raises:
-        ProtocolError: if it holds none.
+        ProtocolError: if it is invalid.
     """
     axes = {axis.name: axis.size for axis in message.axes}
     try:

@@ -13,19 +13,19 @@ from shardcall._src.types.specs import PartitionSpec
 from shardcall.v1 import kernel_pb2
 
 ParameterLike: TypeAlias = bool | int | float | str | SupportsIndex | Sequence[SupportsIndex] | None
-"""What a caller may give: None, a bool, an integer, a float, a string or a sequence of integers."""
+"""A parameter of a caller: None, a bool, an integer, a float, a string or a sequence of integers."""
 
 Parameter: TypeAlias = bool | int | float | str | tuple[int, ...] | None
-"""The value of a parameter as the server tells it."""
+"""The value of a parameter in a server's message."""
 
 _INT64 = range(-(2**63), 2**63)
 
 
 def to_proto(name: str, value: ParameterLike) -> kernel_pb2.ParameterValue:
-    """Returns the wire form of a parameter.
+    """Returns a parameter as a message.
 
     Raises:
-        ParameterTypeError: if the value is of no kind that travels.
+        ParameterTypeError: if the value has another type.
         InvalidParameterError: if an integer does not fit 64 bits.
     """
     if value is None:
@@ -50,12 +50,12 @@ def to_proto(name: str, value: ParameterLike) -> kernel_pb2.ParameterValue:
 
 
 def to_protos(values: Mapping[str, ParameterLike]) -> dict[str, kernel_pb2.ParameterValue]:
-    """Returns the wire form of parameters by name."""
+    """Returns parameters by name as messages."""
     return {name: to_proto(name, value) for name, value in values.items()}
 
 
 def from_proto(message: kernel_pb2.ParameterValue) -> Parameter:
-    """Returns the value that a message holds."""
+    """Returns the value in a message."""
     kind = message.WhichOneof("kind")
     if kind is None:
         return None

@@ -1,4 +1,4 @@
-"""What a server is and what it allows."""
+"""Descriptions of servers."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class HostState:
     """A host of a mesh of several.
 
     Attributes:
-        name: what its keeper calls it.
-        present: whether it is there.
-        process_index: the mesh process that is its; -1 for one that stands by.
-        device_count: its devices; 0 where that is not known yet.
-        address: where the other hosts reach it; empty where it is not there.
-        absent_seconds: since when it is gone; 0 where it is there.
-        absent_reason: why it is gone.
-        sent_bytes: commands and operands that went to its present worker; 0 where that shares memory with the server.
-        received_bytes: answers and results that came from it; likewise.
+        name: the name that its administrator chose.
+        present: True while it is connected.
+        process_index: the index of its mesh process; -1 for a standby host.
+        device_count: the number of its devices; 0 until it is known.
+        address: the address for the other hosts; empty while it is absent.
+        absent_seconds: the seconds since it disappeared; 0 while it is present.
+        absent_reason: the reason for its absence.
+        sent_bytes: the bytes of commands and operands sent to its worker; 0 if that shares memory with the server.
+        received_bytes: the bytes of answers and results received from it; 0 likewise.
     """
 
     name: str
@@ -55,12 +55,12 @@ class HostState:
 
 @dataclass(frozen=True)
 class FailedKnownAnswer:
-    """A kernel that failed a known-answer test, and what was wrong.
+    """A kernel that failed a known-answer test.
 
     Attributes:
         kernel: the kernel, which is refused.
         known_answer: the test's name, such as ``elementwise float64 1/5`` or ``halo exchange``.
-        detail: what was wrong, in words: ``3584 of 4096 elements are wrong``.
+        detail: the failure, such as ``3584 of 4096 elements are wrong``.
     """
 
     kernel: str
@@ -73,13 +73,13 @@ class FailedKnownAnswer:
 
 @dataclass(frozen=True)
 class KnownAnswers:
-    """What a server's known-answer tests have shown: programs whose results are known.
+    """The results of a server's known-answer tests: programs whose results are known.
 
     Attributes:
-        passed: how many passed.
-        pending: how many have not been run yet, which they are while the mesh is idle, or when a call waits for one;
-            or could not be run in full, for which the server's log has the reason.
-        failures: the kernels that failed, which are refused.
+        passed: the number that passed.
+        pending: the number that have not run yet, since they run while the mesh is idle or a call waits for them, or
+            that could not be completed, for which the server's log has the reason.
+        failures: the kernels that failed, which the server refuses.
     """
 
     passed: int = 0
@@ -94,27 +94,27 @@ class KnownAnswers:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may ask for; 0 where the server does not tell.
+    """The server's limits; 0 where it reports none.
 
     Attributes:
         max_message_bytes: the largest message, in either direction.
-        max_inline_bytes: operands of one unary call.
-        max_chunk_bytes: data of one chunk.
-        max_call_bytes: operands and results of one call.
-        max_call_seconds: the longest call.
+        max_inline_bytes: bytes of the operands of one unary call.
+        max_chunk_bytes: bytes of one chunk.
+        max_call_bytes: bytes of operands, and of results, of one call.
+        max_call_seconds: seconds of one call.
         max_rank: axes of an array.
-        max_concurrent_calls: calls that the server works on at once.
-        max_cached_programs: compiled programs kept.
-        max_segment_bytes: shared memory of one client; 0 where the server shares none.
-        min_segment_bytes: operands and results from which on shared memory is quicker than messages.
-        lease_seconds: how long arrays stay after their client was last heard of.
-        max_resident_bytes: arrays of one client that stay, on the devices, where others hold none.
-        max_concurrent_calls_per_client: calls of one client that the server works on at once.
-        max_concurrent_calls_per_connection: those of one connection; a `shardcall.Client` has more wait for their turn.
+        max_concurrent_calls: calls in progress at once.
+        max_cached_programs: compiled programs in the cache.
+        max_segment_bytes: shared memory of one client; 0 if the server shares none.
+        min_segment_bytes: bytes of operands and results from which shared memory is faster than messages.
+        lease_seconds: seconds that arrays stay after the last renewal of their lease.
+        max_resident_bytes: bytes on the devices of one client's arrays, if others have none.
+        max_concurrent_calls_per_client: calls of one client in progress at once.
+        max_concurrent_calls_per_connection: calls of one connection at once; in a `shardcall.Client` others wait.
         max_queued_calls: calls that wait for the mesh.
-        max_device_bytes: arrays that stay and programs that run, on the devices.
-        max_execute_seconds: the longest run of one program.
-        max_compile_seconds: the longest compilation of one.
+        max_device_bytes: bytes on the devices of arrays and running programs.
+        max_execute_seconds: seconds of one execution of a program.
+        max_compile_seconds: seconds of one compilation.
     """
 
     max_message_bytes: int
@@ -139,7 +139,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Versions:
-    """What runs on the server."""
+    """The versions of the server's software."""
 
     shardcall: str
     jax: str
@@ -148,20 +148,20 @@ class Versions:
 
 @dataclass(frozen=True, repr=False)
 class ServerInfo:
-    """What a server is and what it allows; shows as a table.
+    """The description of a server; prints as a table.
 
     Attributes:
         devices: the devices of the mesh, by ascending id.
         platform: "cpu", "gpu" or "tpu".
         default_mesh: the mesh that a call without one gets if it has a spec or large operands.
-        limits: what one call may ask for.
-        versions: what runs there.
-        epoch: this start of the mesh, or the last one's while the mesh is formed anew; other after every restart.
-        data_addresses: where calls may be sent; empty for the address asked.
-        hosts: those of the mesh, in the order of their processes; empty where the server's own has all devices.
-        ready: whether the mesh answers; if not, it is formed anew.
-        missing: which hosts the mesh waits for, since when and why, in words; empty where it waits for none.
-        known_answers: what its known-answer tests have shown.
+        limits: its limits.
+        versions: the versions of its software.
+        epoch: the epoch of the mesh, or the last one while the mesh restarts; every restart has another.
+        data_addresses: the addresses for calls; empty for the address of the connection.
+        hosts: the hosts of the mesh, in the order of their processes; empty if all devices are the server's own.
+        ready: False while the mesh restarts.
+        missing: a description of the hosts that the mesh waits for; empty if it waits for none.
+        known_answers: the results of its known-answer tests.
     """
 
     devices: tuple[Device, ...]
@@ -178,7 +178,7 @@ class ServerInfo:
 
     @property
     def summary(self) -> Mapping[str, str]:
-        """What people want to know of it, as texts by label."""
+        """The most important facts, as texts by label."""
         kinds = Counter(device.kind for device in self.devices)
         limits, versions = self.limits, self.versions
         call_bytes = f"{limits.max_call_bytes:,} bytes ({human(limits.max_call_bytes)})"
@@ -207,7 +207,7 @@ class ServerInfo:
 
 
 def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> ServerInfo:
-    """Returns the information that a message holds."""
+    """Returns the description in a message."""
     return ServerInfo(
         devices=tuple(Device(item.id, item.kind, item.process_index) for item in message.devices),
         platform=message.platform,
@@ -224,13 +224,13 @@ def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> Server
 
 
 def known_answers_from_proto(message: server_info_service_pb2.KnownAnswers) -> KnownAnswers:
-    """Returns what a message tells of known-answer tests."""
+    """Returns the results of known-answer tests in a message."""
     failures = (FailedKnownAnswer(item.kernel, item.known_answer, item.detail) for item in message.failures)
     return KnownAnswers(message.passed, message.pending, tuple(failures))
 
 
 def hosts_from_proto(messages: Iterable[server_info_service_pb2.HostState]) -> tuple[HostState, ...]:
-    """Returns the hosts that messages tell of."""
+    """Returns the hosts in messages."""
     return tuple(
         HostState(**{field.name: getattr(item, field.name) for field in fields(HostState)}) for item in messages
     )

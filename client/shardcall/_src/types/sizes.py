@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people read them."""
+"""Sizes in bytes with units."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def human(nbytes: float) -> str:
-    """Returns a size in the largest unit that it fills: ``64.1 KiB``."""
+    """Returns a size in a suitable unit: ``64.1 KiB``."""
     unit = 0
     while nbytes >= 1024 and unit < len(_UNITS) - 1:
         nbytes, unit = nbytes / 1024, unit + 1

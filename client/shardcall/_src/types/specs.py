@@ -1,4 +1,4 @@
-"""How an array is split over a mesh."""
+"""Partition specs: the sharding of arrays over a mesh."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from shardcall._src.types.errors import ShardingError
 from shardcall.v1 import mesh_pb2
 
 Entry: TypeAlias = str | tuple[str, ...] | None
-"""What one array axis is split over: nothing, one mesh axis, or several, outermost first."""
+"""The mesh axes of one array axis: none, one, or several, outermost first."""
 
 SpecLike: TypeAlias = str | Iterable[Any]
 """A `PartitionSpec`, ours or JAX's, or its entries: ``("x", None)``; ``"x"`` is ``P("x")``."""
 
 
 class PartitionSpec(tuple[Entry, ...]):
-    """How an array is split: entry i tells which mesh axes array axis i is split over.
+    """The sharding of an array: entry i names the mesh axes that array axis i is sharded over.
 
-    ``P("x", None)`` splits rows over mesh axis ``x``; ``P(("x", "y"))`` splits the first axis over both,
-    ``x`` outermost; ``P()`` replicates. With fewer entries than the array has axes the rest are not split.
+    ``P("x", None)`` shards rows over mesh axis ``x``; ``P(("x", "y"))`` shards the first axis over both, ``x``
+    outermost; ``P()`` replicates. Array axes without an entry are not sharded.
 
     Args:
         entries: None, the name of a mesh axis, or several names.
@@ -31,12 +31,12 @@ class PartitionSpec(tuple[Entry, ...]):
     __slots__ = ()
 
     def __new__(cls, *entries: Entry | Sequence[str]) -> PartitionSpec:
-        """Checks the entries, which a tuple takes when it is made."""
+        """Checks the entries, which a tuple takes at construction."""
         canonical = tuple(_canonical(entry) for entry in entries)
         names = [name for entry in canonical for name in axis_names(entry)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ShardingError(
-                f"{_text(canonical)} names mesh axis {twice[0]!r} twice; a mesh axis can split only one array axis",
+                f"{_text(canonical)} names mesh axis {twice[0]!r} twice; a mesh axis can shard only one array axis",
                 field="spec",
             )
         return super().__new__(cls, canonical)
@@ -57,7 +57,7 @@ def axis_names(entry: Entry) -> tuple[str, ...]:
 
 
 def as_spec(value: SpecLike, field: str = "spec") -> PartitionSpec:
-    """Returns our own class for a spec of ours or of JAX's, for its entries, and for the name of one mesh axis.
+    """Returns a spec of this class for one of JAX's, for entries, or for the name of one mesh axis.
 
     Raises:
         ShardingError: for anything else.
@@ -81,15 +81,15 @@ def as_spec(value: SpecLike, field: str = "spec") -> PartitionSpec:
 def as_specs(
     values: Sequence[SpecLike | None] | None, field: str, caller_name: Callable[[str], str] = str
 ) -> tuple[PartitionSpec | None, ...] | None:
-    """Returns one spec per operand or result in our own class; None stays None.
+    """Returns one spec for each operand or result; None stays None.
 
     Args:
-        values: as the caller gave them.
-        field: what errors call all of them.
-        caller_name: from ``in_specs[0]`` to what errors call that one.
+        values: the caller's specs.
+        field: the name of all of them in errors.
+        caller_name: returns the name of one in errors, of ``in_specs[0]``.
 
     Raises:
-        ShardingError: for one that is no spec, and for a single spec where one for each is to be given.
+        ShardingError: for an invalid spec, and for a single spec instead of a list.
     """
     if values is None:
         return None
@@ -103,7 +103,7 @@ def as_specs(
 
 
 def to_proto(spec: PartitionSpec | None) -> mesh_pb2.OptionalPartitionSpec:
-    """Returns the wire form; None is unset."""
+    """Returns a spec as a message; None is unset."""
     if spec is None:
         return mesh_pb2.OptionalPartitionSpec()
     entries = [mesh_pb2.PartitionSpecEntry(axis_names=axis_names(entry)) for entry in spec]
@@ -111,7 +111,7 @@ def to_proto(spec: PartitionSpec | None) -> mesh_pb2.OptionalPartitionSpec:
 
 
 def from_proto(message: mesh_pb2.PartitionSpec) -> PartitionSpec:
-    """Returns the spec that a message holds."""
+    """Returns the spec in a message."""
     return PartitionSpec(*(tuple(entry.axis_names) for entry in message.entries))
 
 

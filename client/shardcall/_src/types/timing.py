@@ -1,4 +1,4 @@
-"""Where the time of a call went."""
+"""The timing of calls."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _BAR_WIDTH = 24
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds that each phase of a call took; ``print(timing)`` draws a table.
+    """The seconds of each phase of a call; ``print(timing)`` draws a table.
 
-    All but ``round_trip`` are taken on the server's monotonic clock. Phases may overlap in a stream, so
-    they need not add up to the total. A phase that was not reached is 0.
+    All but ``round_trip`` are measured by the server's monotonic clock. Phases of a stream may overlap, so they need not
+    add up to the total. A phase that was not reached is 0.
 
     Attributes:
-        receive: first byte of the request until the last operand is whole.
+        receive: first byte of the request until the last operand is complete.
         queue: waiting for admission and for the mesh.
         compile: this call's wait for a compilation, its own or another's.
-        place: splitting operands into blocks and handing them to the devices.
+        place: placing the blocks of operands on the devices.
         execute: launch until every shard is ready, with no earlier launch still running.
         gather: copying the result's shards into one array.
         send: first result byte handed to gRPC until the last; 0 in a unary answer.
-        total: the server's wall time for the whole call.
-        round_trip: the client's wall time for the whole call.
+        total: the server's wall time of the call.
+        round_trip: the client's wall time of the call.
     """
 
     receive: float = 0.0
@@ -41,18 +41,18 @@ class Timing:
 
     @property
     def transport(self) -> float:
-        """What the server did not see: ``round_trip - total``."""
+        """The seconds outside the server: ``round_trip - total``."""
         return self.round_trip - self.total
 
     def __str__(self) -> str:
-        whole = self.round_trip or self.total
+        full = self.round_trip or self.total
         rows = [(name, getattr(self, name)) for name in PHASES]
         rows += [("total", self.total), ("transport", self.transport), ("round_trip", self.round_trip)]
-        return "\n".join(_row(name, seconds, whole) for name, seconds in rows)
+        return "\n".join(_row(name, seconds, full) for name, seconds in rows)
 
 
 def from_proto(message: timing_pb2.Timing, round_trip: float = 0.0) -> Timing:
-    """Returns the server's timing with the client's own measure added."""
+    """Returns the server's timing with the client's round trip."""
     return Timing(
         receive=message.receive_seconds,
         queue=message.queue_seconds,
@@ -66,7 +66,7 @@ def from_proto(message: timing_pb2.Timing, round_trip: float = 0.0) -> Timing:
     )
 
 
-def _row(name: str, seconds: float, whole: float) -> str:
-    share = seconds / whole if whole > 0 else 0.0
+def _row(name: str, seconds: float, full: float) -> str:
+    share = seconds / full if full > 0 else 0.0
     bar = "█" * round(_BAR_WIDTH * min(max(share, 0.0), 1.0))
     return f"{name:<10} {seconds * 1e3:>12.3f} ms {share:>6.1%}  {bar}".rstrip()

@@ -1,4 +1,4 @@
-"""What a server holds."""
+"""The memory, programs and arrays in use on a server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _OWN = {"mesh", "known_answers"}  # fields that are messages
 
 @dataclass(frozen=True)
 class MeshState:
-    """Whether the mesh serves, and what became of the one before.
+    """The state of the mesh.
 
     Attributes:
-        ready: whether it answers.
-        ready_seconds: since when; 0 where it does not.
+        ready: True if it accepts calls.
+        ready_seconds: the seconds since it became ready; 0 if it is not.
         restarts: how often it ended and was started again, since the server's start.
         last_exit_reason: why it ended the last time; empty where it never did.
         seconds_since_exit: how long ago that was.
@@ -45,24 +45,24 @@ class MeshState:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a server holds at one moment; prints as a table.
+    """The memory, programs and arrays in use on a server; prints as a table.
 
     Attributes:
-        regions: regions of calls at work.
-        bytes_in_use: memory of calls at work and of segments.
-        bytes_high_water: the most that those bytes ever were.
-        bytes_idle: regions kept warm for the next calls.
-        segments: segments of clients.
-        leases: leases on arrays.
-        arrays: arrays that stay.
-        array_bytes: what these take on the devices.
-        descriptors: files that the front end has open.
-        calls: calls that are worked on, those that wait for the mesh included.
-        queued_calls: calls that wait for the mesh.
-        programs: compiled programs that the mesh holds.
-        program_device_bytes: what running programs may use on the devices, arrays that stay left out.
-        mesh: whether the mesh serves.
-        known_answers: what the known-answer tests have shown.
+        regions: the number of memory regions of calls in progress.
+        bytes_in_use: the bytes of calls in progress and of segments.
+        bytes_high_water: the highest value of ``bytes_in_use``.
+        bytes_idle: the bytes of idle regions, kept for the next calls.
+        segments: the number of clients' segments.
+        leases: the number of leases on arrays.
+        arrays: the number of arrays on the mesh.
+        array_bytes: the bytes of these on the devices.
+        descriptors: the number of files that the front end has open.
+        calls: the number of calls in progress, those that wait for the mesh included.
+        queued_calls: the number of calls that wait for the mesh.
+        programs: the number of compiled programs on the mesh.
+        program_device_bytes: the bytes that running programs may use on the devices, without arrays on the mesh.
+        mesh: the state of the mesh.
+        known_answers: the results of the known-answer tests.
     """
 
     regions: int
@@ -98,10 +98,10 @@ class Usage:
 
 
 def from_proto(message: server_info_service_pb2.GetUsageResponse) -> Usage:
-    """Returns the numbers that a message holds."""
+    """Returns the usage in a message."""
     alike = (item.name for item in fields(MeshState) if item.name != "hosts")
     state = MeshState(
         **{name: getattr(message.mesh, name) for name in alike}, hosts=hosts_from_proto(message.mesh.hosts)
     )
-    told = {item.name: getattr(message, item.name) for item in fields(Usage) if item.name not in _OWN}
-    return Usage(**told, mesh=state, known_answers=known_answers_from_proto(message.known_answers))
+    values = {item.name: getattr(message, item.name) for item in fields(Usage) if item.name not in _OWN}
+    return Usage(**values, mesh=state, known_answers=known_answers_from_proto(message.known_answers))

@@ -1,7 +1,7 @@
-"""Chunks as the bytes of their messages, without protobuf's copies; both sides of the wire use it.
+"""Encodes and decodes chunks without protobuf's copies, for client and server.
 
-Protobuf copies a chunk's data three times on the way out and twice on the way in. These two functions copy
-once and not at all; what they write and read is exactly the wire form of the messages.
+Protobuf copies a chunk's data three times in encoding and twice in decoding; these functions copy once and not at all.
+They write and read exactly protobuf's encoding of the messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CarrierClass: TypeAlias = (
     | type[array_service_pb2.PutArrayRequest]
     | type[array_service_pb2.GetArrayResponse]
 )
-"""A class of messages that hold a chunk or something else."""
+"""A class of messages that may contain a chunk."""
 
 _Carrier = TypeVar(
     "_Carrier",
@@ -33,14 +33,14 @@ _Carrier = TypeVar(
 )
 
 _LENGTH_DELIMITED = 2
-_PLACE_TAGS = (array_pb2.TensorChunk.INDEX_FIELD_NUMBER << 3, array_pb2.TensorChunk.OFFSET_FIELD_NUMBER << 3)
+_POSITION_TAGS = (array_pb2.TensorChunk.INDEX_FIELD_NUMBER << 3, array_pb2.TensorChunk.OFFSET_FIELD_NUMBER << 3)
 _DATA_TAG = array_pb2.TensorChunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
-_LONGEST_LENGTH = 5  # bytes of the varint; protobuf refuses what they cannot count
+_LONGEST_LENGTH = 5  # bytes of the varint, protobuf's limit
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of an array; ``data`` lies in the message that it came with."""
+    """A part of an array; ``data`` refers to the message that contained it."""
 
     index: int
     offset: int
@@ -51,17 +51,17 @@ CallMessage: TypeAlias = kernel_service_pb2.ExecuteStreamResponse | Chunk
 """A message of the answer to a call."""
 
 ArrayMessage: TypeAlias = array_service_pb2.GetArrayResponse | Chunk
-"""A message of the answer that an array comes with."""
+"""A message of the answer with an array."""
 
 
 def encode_chunk(message_class: CarrierClass, index: int, offset: int, data: Bytes) -> bytes:
-    """Returns the bytes of a message that holds a chunk.
+    """Returns a serialized message with a chunk.
 
     Args:
-        message_class: of the message.
-        index: of the array.
-        offset: of the chunk in it, in bytes.
-        data: contiguous.
+        message_class: the class of the message.
+        index: the index of the array.
+        offset: the offset of the chunk in the array, in bytes.
+        data: the bytes, contiguous.
     """
     inner = array_pb2.TensorChunk(index=index, offset=offset).SerializeToString()
     if data.size:
@@ -71,12 +71,12 @@ def encode_chunk(message_class: CarrierClass, index: int, offset: int, data: Byt
 
 
 def decode(message_class: type[_Carrier], message: bytes) -> _Carrier | Chunk:
-    """Returns the chunk that the bytes of a message hold, or the message if it holds none.
+    """Returns the chunk of a serialized message, or the message if it has none.
 
-    A chunk in the usual order of fields is read here, whatever else by protobuf.
+    A chunk with its fields in the usual order is read here, other messages by protobuf.
 
     Raises:
-        google.protobuf.message.DecodeError: the bytes are no message.
+        google.protobuf.message.DecodeError: if the bytes are not such a message.
     """
     if (chunk := _chunk(message, _chunk_tag(message_class))) is not None:
         return chunk
@@ -91,8 +91,8 @@ def _chunk_tag(message_class: CarrierClass) -> int:
 
 
 def _chunk(message: bytes, tag: int) -> Chunk | None:
-    """The chunk, if the message is one whose last field is the data."""
-    head = message[:64]  # more than tags, lengths, index and offset take together
+    """Returns the chunk of a message whose last field is the data; None for other messages."""
+    head = message[:64]  # more than tags, lengths, index and offset together
     if not head or head[0] != tag:
         return None
     try:
@@ -100,7 +100,7 @@ def _chunk(message: bytes, tag: int) -> Chunk | None:
         if at > 1 + _LONGEST_LENGTH or at + length != len(message):
             return None
         start = at
-        while head[at] in _PLACE_TAGS:
+        while head[at] in _POSITION_TAGS:
             _, at = _read_varint(head, at + 1)
         if head[at] != _DATA_TAG:
             return None
@@ -109,8 +109,8 @@ def _chunk(message: bytes, tag: int) -> Chunk | None:
         return None
     if data_at > at + 1 + _LONGEST_LENGTH or data_at + size != len(message):
         return None
-    place = array_pb2.TensorChunk.FromString(head[start:at])
-    return Chunk(place.index, place.offset, np.frombuffer(message, np.uint8, size, data_at))
+    position = array_pb2.TensorChunk.FromString(head[start:at])
+    return Chunk(position.index, position.offset, np.frombuffer(message, np.uint8, size, data_at))
 
 
 def _varint(number: int) -> bytes:
@@ -123,7 +123,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(buffer: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at ``at``, and where it ends."""
+    """Returns the number at an offset, and the offset behind it."""
     number = shift = 0
     while True:
         byte = buffer[at]

@@ -1,4 +1,4 @@
-"""What a forked child makes anew of a client: it has none of its threads, and locks may be held by those for ever."""
+"""Resets objects in forked children, which lack the parent's threads and may inherit held locks."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Protocol
 
 
 class BeginsAnew(Protocol):
-    """What a child cannot use as it was at the fork."""
+    """An object that a forked child must reset."""
 
     def begin_anew(self) -> None:
-        """Goes on, in the child, as the only thread."""
+        """Resets the object in the child, which has one thread."""
 
 
 class _Children:
-    """What begins anew in every process that this one forks."""
+    """The objects that forked children reset."""
 
     def __init__(self) -> None:
-        self.known: weakref.WeakSet[BeginsAnew] = weakref.WeakSet()
+        self.objects: weakref.WeakSet[BeginsAnew] = weakref.WeakSet()
 
     def begin_anew(self) -> None:
-        for one in list(self.known):
+        for one in list(self.objects):
             one.begin_anew()
 
 
-_children = _Children()  # a module's, since what is told of forks cannot be told to forget
+_children = _Children()  # global, since fork handlers cannot be unregistered
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_children.begin_anew)
 
 
 def begin_anew_in_children(one: BeginsAnew) -> None:
-    """Has it begin anew in every child that is forked while it is there."""
-    _children.known.add(one)
+    """Resets an object in every child that is forked during its lifetime."""
+    _children.objects.add(one)

@@ -1,4 +1,4 @@
-"""What every RPC tells besides its message."""
+"""The metadata of RPCs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 def new_request_id() -> str:
-    """Returns the id of an RPC, which it keeps when it is repeated: by it the server knows that it is the same."""
+    """Returns a new request id, which retries of the RPC keep so that the server recognizes them."""
     return secrets.token_hex(16)
 
 
 def rpc_metadata(timeout_s: float, request_id: str, token: str = "") -> Metadata:
-    """The metadata of one RPC.
+    """Returns the metadata of one RPC.
 
     Args:
-        timeout_s: after which the server is to end it.
-        request_id: of the RPC.
-        token: that tells who calls; empty for none.
+        timeout_s: the server's timeout in seconds.
+        request_id: the request id.
+        token: the token of the caller; empty for none.
     """
     shown = ((AUTHORIZATION_KEY, f"Bearer {token}"),) if token else ()
     return (TIMEOUT_KEY, f"{timeout_s:.6f}"), (REQUEST_ID_KEY, request_id), *shown, *_trace()
 
 
 def _trace() -> Metadata:
-    """The caller's OpenTelemetry span, which the server's continues; nothing where the caller makes none."""
-    api = sys.modules.get("opentelemetry.trace")  # whoever makes spans has imported it
+    """Returns the caller's OpenTelemetry span, the parent of the server's; empty without one."""
+    api = sys.modules.get("opentelemetry.trace")  # a caller that records spans has imported it
     if api is None:
         return ()
     context = api.get_current_span().get_span_context()

@@ -40,10 +40,10 @@ def read_file(path: StrPath, max_bytes: int, *, is_secret: bool = True, allow_st
     Follows symbolic links that belong to this user or to root. Each must be in a guarded folder, and so must the file.
 
     Args:
-        path: where the file is.
-        max_bytes: the most that it may have.
-        is_secret: whether other users must not read it either. It must then belong to this user; else root's will do.
-        allow_sticky: whether folders where users may remove only what is their own, such as ``/tmp``, are guarded.
+        path: the path of the file.
+        max_bytes: the largest size.
+        is_secret: refuse a file that other users can read, or of another user; else root's is allowed.
+        allow_sticky: treat folders where users may remove only their own files, such as ``/tmp``, as guarded.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -79,7 +79,7 @@ def open_entry(folder: int, name: str, path: StrPath, *, is_secret: bool = False
     Args:
         folder: the folder's descriptor.
         name: the file's name there.
-        path: what errors call the file.
+        path: the name of the file in errors.
         is_secret: as for `read_file`.
 
     Raises:
@@ -101,18 +101,18 @@ def open_entry(folder: int, name: str, path: StrPath, *, is_secret: bool = False
 def write_entry(
     folder: int, name: str, data: bytes, *, mode: int = 0o600, replace: bool = True, sync: bool = False
 ) -> bool:
-    """Writes a file beside its place and moves it there, so that nobody reads a part of it.
+    """Writes a temporary file and renames it, so that nobody reads a part of it.
 
     Args:
         folder: the folder's descriptor.
         name: the file's name there.
         data: the content.
-        mode: the file's.
-        replace: whether to replace a file or symbolic link of that name; neither is written through.
-        sync: whether the content must be on disk before the file appears.
+        mode: the file's mode.
+        replace: replace a file or symbolic link of that name; neither is written through.
+        sync: write the content to disk before the file appears.
 
     Returns:
-        Whether it was written; False if there is a file that must not be replaced.
+        True if it was written; False if there is a file that must not be replaced.
     """
     part = f".{secrets.token_hex(16)}.part"
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, mode, dir_fd=folder)
@@ -138,7 +138,7 @@ def open_guarded_folder(path: StrPath, *, allow_sticky: bool = False, contains: 
     """Opens a guarded folder for use as ``dir_fd``; follows symbolic links to it.
 
     Args:
-        path: where the folder is.
+        path: the path of the folder.
         allow_sticky: as for `read_file`.
         contains: the file that errors name as the one in the folder.
 
@@ -190,24 +190,24 @@ def make_temporary_folder(prefix: str, parent: str | None = None) -> str:
     return path
 
 
-def is_private_folder(found: os.stat_result) -> bool:
-    """Returns whether a status, of a path whose links were not followed, is that of a private folder."""
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o777 == 0o700
+def is_private_folder(status: os.stat_result) -> bool:
+    """Returns True for the status of a private folder; links must not have been followed."""
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o777 == 0o700
 
 
 def _open_file(path: str, is_secret: bool, allow_sticky: bool) -> int:
-    if not hasattr(os, "geteuid"):  # where files have no such owners and modes
+    if not hasattr(os, "geteuid"):  # a system without such owners and modes
         return os.open(path, os.O_RDONLY)
-    place = path
+    target = path
     for _ in range(_MAX_LINKS):
-        parent, name = os.path.split(place)
+        parent, name = os.path.split(target)
         folder = open_guarded_folder(parent or ".", allow_sticky=allow_sticky, contains=path)
         try:
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if not stat.S_ISLNK(found.st_mode):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISLNK(status.st_mode):
                 return open_entry(folder, name, path, is_secret=is_secret)
-            _check_owner(found, f"the symbolic link {place}", is_roots_allowed=True)
-            place = os.path.join(parent, os.readlink(name, dir_fd=folder))
+            _check_owner(status, f"the symbolic link {target}", is_roots_allowed=True)
+            target = os.path.join(parent, os.readlink(name, dir_fd=folder))
         finally:
             os.close(folder)
     raise PrivateFileError(f"{path} leads through more than {_MAX_LINKS} symbolic links; give the path of the file")
@@ -216,12 +216,12 @@ def _open_file(path: str, is_secret: bool, allow_sticky: bool) -> int:
 def _checked(descriptor: int, name: str, path: StrPath, allowed: str, allow_sticky: bool = False) -> int:
     """Returns the descriptor of a file or folder whose mode chmod would leave as it is; closes others and raises."""
     try:
-        found = os.fstat(descriptor)
-        _check_owner(found, name, is_roots_allowed=allowed == "go-w")
+        status = os.fstat(descriptor)
+        _check_owner(status, name, is_roots_allowed=allowed == "go-w")
         deed, bits = ("change", 0o022) if allowed == "go-w" else ("read or change", 0o077)
-        if found.st_mode & bits and not (allow_sticky and found.st_mode & stat.S_ISVTX):
+        if status.st_mode & bits and not (allow_sticky and status.st_mode & stat.S_ISVTX):
             raise PrivateFileError(
-                f"{name} has mode {stat.S_IMODE(found.st_mode):04o} and must not let other users {deed} it; use "
+                f"{name} has mode {stat.S_IMODE(status.st_mode):04o} and must not let other users {deed} it; use "
                 f"another, or replace what they had access to and run: chmod {allowed} {path}"
             )
     except BaseException:
@@ -230,9 +230,9 @@ def _checked(descriptor: int, name: str, path: StrPath, allowed: str, allow_stic
     return descriptor
 
 
-def _check_owner(found: os.stat_result, name: str, *, is_roots_allowed: bool) -> None:
-    if found.st_uid != os.geteuid() and not (is_roots_allowed and found.st_uid == 0):
+def _check_owner(status: os.stat_result, name: str, *, is_roots_allowed: bool) -> None:
+    if status.st_uid != os.geteuid() and not (is_roots_allowed and status.st_uid == 0):
         raise PrivateFileError(
-            f"{name} belongs to user {found.st_uid}, who can change it, and must belong to user {os.geteuid()}"
+            f"{name} belongs to user {status.st_uid}, who can change it, and must belong to user {os.geteuid()}"
             f"{' or root' * is_roots_allowed}; use one of your own"
         )

@@ -1,4 +1,4 @@
-"""Unix sockets in folders that one user alone may enter."""
+"""Unix sockets in folders that only one user may enter."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from shardcall._src.wire.private_files import is_private_folder
 
 PREFIX = "shardcall-"
-"""The beginning of such a folder's name."""
+"""The prefix of such a folder's name."""
 
 _PEER = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end of a Unix socket, as they were when it was connected."""
+    """Returns the process id and user id of a Unix socket's peer at the time of the connection."""
     pid, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return int(pid), int(uid)
 
@@ -27,19 +27,19 @@ def usual_parents() -> Iterator[str]:
     """Yields the parents of such folders: the user's runtime directory, then the temporary ones."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     with contextlib.suppress(OSError):
-        if os.path.isabs(runtime) and is_private_folder(os.stat(runtime)):  # another's could be swapped under us
+        if os.path.isabs(runtime) and is_private_folder(os.stat(runtime)):  # another user could replace the folder
             yield runtime
     with contextlib.suppress(OSError):
         yield tempfile.gettempdir()
-    yield "/tmp"  # noqa: S108  # for a temporary directory whose path is too long; what is made there is ours alone
+    yield "/tmp"  # noqa: S108  # if the temporary directory has too long a path; folders made there are private
 
 
 def own_folders() -> list[str]:
-    """The folders of this user's servers, the newest first; those of other users are left out."""
-    found: dict[str, int] = {}
+    """Returns the folders of this user's servers, the newest first."""
+    folders: dict[str, int] = {}
     for parent in usual_parents():
         with contextlib.suppress(OSError), os.scandir(parent) as entries:
             for entry in entries:
                 if entry.name.startswith(PREFIX) and is_private_folder(state := entry.stat(follow_symlinks=False)):
-                    found[entry.path] = state.st_mtime_ns
-    return sorted(found, key=found.__getitem__, reverse=True)
+                    folders[entry.path] = state.st_mtime_ns
+    return sorted(folders, key=folders.__getitem__, reverse=True)

@@ -1,7 +1,4 @@
-"""Memory files mapped so that huge pages serve them: what client, front end and mesh worker share.
-
-Linux only; nothing here is called elsewhere.
-"""
+"""Memory files that client, front end and mesh worker share, mapped for huge pages. Linux only."""
 
 from __future__ import annotations
 
@@ -30,23 +27,21 @@ _FAILED = ctypes.c_void_p(-1).value
 def map_file(fd: int, nbytes: int, *, populate: bool) -> Bytes:
     """Maps a memory file at an address that is a multiple of the huge page's size.
 
-    Python's own ``mmap`` takes whatever address the kernel gives, and a file's huge pages are mapped as such only
-    at a multiple of theirs.
+    Python's own ``mmap`` accepts any address, but a file's huge pages are mapped as such only at multiples of their size.
 
     Args:
-        fd: the file; it may be closed afterwards.
+        fd: the file, which may be closed afterwards.
         nbytes: its size, a multiple of `HUGE_PAGE_BYTES`.
-        populate: whether to map all pages now, so that no fault falls into later work; they are made where they
-            are missing.
+        populate: allocate and map all pages now, to avoid page faults later.
 
     Returns:
-        uint8[nbytes], writeable. The mapping goes when the last array that lies in it does.
+        uint8[nbytes], writeable. The memory is unmapped with the last array in it.
 
     Raises:
-        OSError: the kernel refuses.
+        OSError: if the kernel refuses.
     """
     libc = _libc()
-    # Room for alignment; the file then lies over the middle of it, and what is left at both ends goes.
+    # Reserve space for the alignment, map the file over it, and unmap the rest at both ends.
     span = nbytes + HUGE_PAGE_BYTES
     reserved = libc.mmap(None, span, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1, 0)
     if reserved == _FAILED:
@@ -68,26 +63,26 @@ def map_file(fd: int, nbytes: int, *, populate: bool) -> Bytes:
 
 
 def make_present(memory: Bytes, fd: int, begin: int, end: int) -> None:
-    """Gives pages to a part of a mapped file: huge ones where the kernel has them, else small ones.
+    """Allocates pages of a part of a mapped file: huge ones if the kernel has them, else small ones.
 
-    ``MADV_COLLAPSE`` makes huge pages of shared memory whatever the system's setting for it is: six times quicker
-    than touching small ones, and others map them at once. Memory is taken for real, since a sparse file that
-    cannot be filled kills whoever touches it.
+    ``MADV_COLLAPSE`` makes huge pages of shared memory whatever the system's setting: six times faster than touching
+    small ones, and other processes map them at once. All pages are allocated, since access to a page of a sparse file
+    that cannot be allocated kills the process.
 
     Args:
-        memory: as `map_file` gave it.
+        memory: the memory that `map_file` returned.
         fd: its file.
         begin: the first byte, a multiple of `HUGE_PAGE_BYTES`.
-        end: the byte after the last, likewise.
+        end: the byte after the last, a multiple of `HUGE_PAGE_BYTES`.
 
     Raises:
-        OSError: there is no memory left.
+        OSError: if no memory is left.
     """
     if begin >= end:
         return
     libc = _libc()
     address, nbytes = memory.ctypes.data + begin, end - begin
-    memory[begin:end:HUGE_PAGE_BYTES] = 0  # it collapses only where a page is
+    memory[begin:end:HUGE_PAGE_BYTES] = 0  # only present pages are collapsed
     if libc.madvise(address, nbytes, _MADV_COLLAPSE):
         os.posix_fallocate(fd, begin, nbytes)
         with contextlib.suppress(OSError):
@@ -96,7 +91,7 @@ def make_present(memory: Bytes, fd: int, begin: int, end: int) -> None:
 
 
 def round_up(nbytes: int, step: int = HUGE_PAGE_BYTES) -> int:
-    """The next multiple of a step."""
+    """Returns the next multiple of a step."""
     return -(-nbytes // step) * step
 
 

@@ -1,7 +1,7 @@
-"""The files that hold the tokens of a server's principals; its own user's clients find theirs there.
+"""The files with the tokens of a server's principals, which clients of its user read.
 
-There are two, side by side. The token of this user in the first is what programs are given by default, with the scopes
-`run` and `arrays`; the other has all scopes, for the commands that need `admin` or `host`.
+There are two, side by side. The first has this user's token for programs, with the scopes `run` and `arrays`; the other
+has one with all scopes, for the commands that need `admin` or `host`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADING = "# Who may call this user's shardcall servers: NAME SCOPES TOKEN, a p
 
 
 class TokenFileError(ValueError):
-    """A token file that cannot be used: what is wrong with it, and what to do. It never tells a token."""
+    """A token file that cannot be used. The message never contains a token."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Entry:
     """One line of the file.
 
     Attributes:
-        name: the principal's.
-        scopes: what it may do.
-        token: what it shows; in no repr.
+        name: the name of the principal.
+        scopes: the scopes of the principal.
+        token: the token of the principal; not in the repr.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Entry:
 
     @classmethod
     def make(cls, name: str, scopes: Sequence[str]) -> Entry:
-        """A principal with a new token."""
+        """Returns a principal with a new token."""
         return cls(name, tuple(scopes), new_token())
 
 
 def usual_path() -> str:
-    """Where the tokens of this user's servers are; empty where the user has no home."""
+    """Returns the path of this user's token file; empty if the user has no home."""
     base = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(base):  # the specification: a relative one is to be ignored
+    if not os.path.isabs(base):  # the specification: relative paths are ignored
         base = os.path.expanduser("~/.local/state")
     return os.path.join(base, "shardcall", "token") if os.path.isabs(base) else ""
 
@@ -69,30 +69,30 @@ def admin_path(path: str) -> str:
 
 
 def new_token() -> str:
-    """A token that nobody can guess."""
+    """Returns a new random token."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def is_token(text: str) -> bool:
-    """Whether a text may be a token: 16 to 512 characters that a header may hold."""
+    """Returns True for a valid token: 16 to 512 characters that a header may contain."""
     return _TOKEN.fullmatch(text) is not None
 
 
-def why_no_token(given: object) -> str:
-    """What keeps something from being a token, without telling it."""
-    if not isinstance(given, str):
-        return f"it is of type {type(given).__name__}, and no string"
-    if not given:
+def explain_invalid(token: object) -> str:
+    """Returns the reason why a value is not a token, without revealing it."""
+    if not isinstance(token, str):
+        return f"it is of type {type(token).__name__}, and no string"
+    if not token:
         return "it is empty"
-    wrong = [i for i, letter in enumerate(given) if not _LETTER.fullmatch(letter)]
+    wrong = [i for i, letter in enumerate(token) if not _LETTER.fullmatch(letter)]
     if wrong:
-        space = ", white space," if given[wrong[0]].isspace() else ""
-        return f"character {wrong[0] + 1} of {len(given)}{space} is not allowed"
-    return f"it is too {'short' if len(given) < _LEAST else 'long'}, {len(given)} characters"
+        space = ", white space," if token[wrong[0]].isspace() else ""
+        return f"character {wrong[0] + 1} of {len(token)}{space} is not allowed"
+    return f"it is too {'short' if len(token) < _LEAST else 'long'}, {len(token)} characters"
 
 
 def own_name() -> str:
-    """What this user is called as a principal: the login name, else "owner"."""
+    """Returns the name of this user as a principal: the login name, else "owner"."""
     try:
         import pwd  # noqa: PLC0415 - not everywhere
 
@@ -103,7 +103,7 @@ def own_name() -> str:
 
 
 def own_entry(entries: Sequence[Entry]) -> Entry:
-    """This user's own entry of those in a file: the one of its name, else the first."""
+    """Returns this user's entry of those in a file: the one of its name, else the first."""
     name = own_name()
     return next((entry for entry in entries if entry.name == name), entries[0])
 
@@ -121,29 +121,29 @@ def entry_of(entries: Sequence[Entry], name: str) -> Entry:
 
 
 def make_own(path: str) -> bool:
-    """Makes the two files with this user as their only principal, as far as there are none.
+    """Creates the missing ones of the two files, with this user as their only principal.
 
     Returns:
-        Whether the first was made.
+        True if the first was created.
 
     Raises:
-        TokenFileError: it cannot be written there.
+        TokenFileError: if it cannot be written.
     """
     made = not os.path.lexists(path) and create(path, [Entry.make(own_name(), DEFAULT_SCOPES)])
     if not os.path.lexists(admin_path(path)):
         with (
             suppress(TokenFileError) if not made else nullcontext()
-        ):  # a file that is given may lie where nobody writes
+        ):  # an existing file may be in a folder that is not writable
             create(admin_path(path), [Entry.make(own_name(), SCOPES)])
     return made
 
 
 def read(path: str) -> tuple[Entry, ...]:
-    """Reads a file of this user's own.
+    """Reads a file of this user.
 
     Raises:
-        FileNotFoundError: there is none.
-        TokenFileError: others own it, may read it or may write in its folder, or it is damaged.
+        FileNotFoundError: if there is none.
+        TokenFileError: if other users own it, may read it or may write to its folder, or it is malformed.
     """
     try:
         data = private_files.read_file(path, _MAX_FILE_BYTES)
@@ -158,11 +158,11 @@ def read(path: str) -> tuple[Entry, ...]:
 
 
 def read_both(path: str) -> tuple[Entry, ...]:
-    """Reads a file of this user's own, and the one with all scopes beside it if it is there.
+    """Reads a file of this user, and the one with all scopes beside it if there is one.
 
     Raises:
-        FileNotFoundError: the first is not there.
-        TokenFileError: as of `read`.
+        FileNotFoundError: if there is no first file.
+        TokenFileError: as for `read`.
     """
     entries = read(path)
     with suppress(FileNotFoundError):
@@ -171,46 +171,46 @@ def read_both(path: str) -> tuple[Entry, ...]:
 
 
 def create(path: str, entries: Sequence[Entry]) -> bool:
-    """Writes a file for this user alone where there is none; returns whether it was this call that did.
+    """Creates a file for this user alone; returns False if it exists.
 
     Raises:
-        TokenFileError: it cannot be written there.
+        TokenFileError: if it cannot be written.
     """
     return _write(path, entries, replace=False)
 
 
 def replace(path: str, entries: Sequence[Entry]) -> None:
-    """Writes a file anew, whole or not at all.
+    """Replaces a file atomically.
 
     Raises:
-        TokenFileError: it cannot be written there.
+        TokenFileError: if it cannot be written.
     """
     _write(path, entries, replace=True)
 
 
 def is_name(text: str) -> bool:
-    """Whether a principal may be called so: 1 to 64 letters, digits and ``._@-``, a letter or digit first."""
+    """Returns True for a valid principal: 1 to 64 letters, digits and ``._@-``, a letter or digit first."""
     return _NAME.fullmatch(text) is not None
 
 
-def are_scopes(words: Sequence[str]) -> bool:
-    """Whether these are scopes, one or more."""
-    return bool(words) and set(words) <= set(SCOPES)
+def are_scopes(names: Sequence[str]) -> bool:
+    """Returns True for one or more names of scopes."""
+    return bool(names) and set(names) <= set(SCOPES)
 
 
 def _parse(data: bytes, path: str) -> tuple[Entry, ...]:
     entries: list[Entry] = []
     for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
+        fields = line.partition("#")[0].split()
+        if not fields:
             continue
-        if (entry := _entry(words)) is None:  # what stands there is not told: it may be a token
+        if (entry := _entry(fields)) is None:  # the line is not quoted: it may contain a token
             raise TokenFileError(
                 f"line {number} of the token file {path} is not NAME SCOPES TOKEN, such as alice run,arrays and 16 to "
                 f"512 letters, digits and ._~+/=-, with scopes of {', '.join(SCOPES)}; mend it, or remove the file for "
                 "a new one"
             )
-        if any(entry.name == known.name or entry.token == known.token for known in entries):
+        if any(entry.name == other.name or entry.token == other.token for other in entries):
             raise TokenFileError(
                 f"line {number} of the token file {path} repeats a name or a token; give every principal one line"
             )
@@ -220,10 +220,10 @@ def _parse(data: bytes, path: str) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _entry(words: Sequence[str]) -> Entry | None:
-    if len(words) != 3:
+def _entry(fields: Sequence[str]) -> Entry | None:
+    if len(fields) != 3:
         return None
-    name, scopes, token = words[0], words[1].split(","), words[2]
+    name, scopes, token = fields[0], fields[1].split(","), fields[2]
     return Entry(name, tuple(scopes), token) if is_name(name) and are_scopes(scopes) and is_token(token) else None
 
 
@@ -233,6 +233,6 @@ def _write(path: str, entries: Sequence[Entry], *, replace: bool) -> bool:
         return private_files.write_file(path, "".join([_HEADING, *lines]).encode(), replace=replace, sync=True)
     except (OSError, PrivateFileError) as error:
         raise TokenFileError(
-            f"no token file can be written as {path}: {error.strerror}; name another place by {FILE_VARIABLE}, or give "
+            f"no token file can be written as {path}: {error.strerror}; name another path by {FILE_VARIABLE}, or give "
             f"one token of your own by {TOKEN_VARIABLE}"
         ) from None

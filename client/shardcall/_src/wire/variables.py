@@ -88,10 +88,10 @@ _reported = False
 
 
 def report_unknown(report: Callable[[str], None]) -> None:
-    """Reports the variables that nothing reads, once in a process.
+    """Reports the unknown variables, once in a process.
 
     Args:
-        report: takes a sentence for each.
+        report: called with a sentence for each.
     """
     global _reported  # noqa: PLW0603  # once in a process
     if not _reported:
@@ -101,14 +101,14 @@ def report_unknown(report: Callable[[str], None]) -> None:
 
 
 def unknown(environment: Mapping[str, str]) -> list[str]:
-    """Returns a sentence for each variable that nothing reads; what Kubernetes sets for a service is passed over."""
-    known = _COMMANDS | SETTINGS
+    """Returns a sentence for each unknown variable, except those that Kubernetes sets for a service."""
+    names = _COMMANDS | SETTINGS
     sentences = []
     for key in sorted(environment):
         name = key.removeprefix(PREFIX).lower()
-        if not key.startswith(PREFIX) or name in known or is_service_link(name, environment[key]):
+        if not key.startswith(PREFIX) or name in names or is_service_link(name, environment[key]):
             continue
-        near = get_close_matches(name, known, n=1)
+        near = get_close_matches(name, names, n=1)
         hint = f"did you mean {PREFIX}{near[0].upper()}?" if near else "shardcall serve --help lists those of a server"
         sentences.append(f"nothing reads the environment variable {key}; {hint}")
     return sentences
@@ -128,11 +128,11 @@ def shadowed(environment: Mapping[str, str]) -> list[str]:
 
 
 def is_service_link(name: str, value: str) -> bool:
-    """Returns whether Kubernetes has set a variable for a service.
+    """Returns True for a variable that Kubernetes sets for a service.
 
     Args:
-        name: without the prefix, in lower case.
-        value: the variable's.
+        name: the name without the prefix, in lower case.
+        value: the value of the variable.
     """
     if name.endswith("port") and _LINKS_URL.match(value):
         return True
