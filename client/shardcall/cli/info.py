@@ -57,7 +57,7 @@ def _server_table(address: str, server: ServerInfo) -> Table:
 def _kernel_table(kernels: KernelTable) -> Table:
     table = Table(title="kernels", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("kernel", "strategies", "summary"):
-        table.add_column(name, overflow="fold")  # a name that is cut is of no use
+        table.add_column(name, overflow="fold")  # truncated names would be useless
     for kernel in kernels:
         strategies = ", ".join(strategy.name for strategy in kernel.strategies)
         table.add_row(kernel.signature, strategies, kernel.summary)

@@ -24,9 +24,9 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
         settings = load_settings({k: v for k, v in flags.items() if v is not None}, config)
         if settings.tune_allocator:
             ensure_environment()
-        from shardcall_server.frontend.serving import serve as serve_until_told
+        from shardcall_server.frontend.serving import serve as serve_until_stopped
 
-        status = serve_until_told(settings, end_with_stdin=exit_with_stdin)
+        status = serve_until_stopped(settings, end_with_stdin=exit_with_stdin)
     except SettingsError as error:
         typer.echo(f"shardcall: {error}", err=True)
         raise typer.Exit(2) from None

@@ -1,4 +1,4 @@
-"""``shardcall status``: whether a server serves, what it holds, and what became of it."""
+"""``shardcall status``: the state of a server, its calls, memory and restarts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What a server told at one moment; ``info`` is None where its mesh does not answer."""
+    """The state of a server at one moment; ``info`` is None while its mesh is not ready."""
 
     usage: Usage
     info: ServerInfo | None
@@ -46,16 +46,16 @@ class Look:
 
 def status(
     address: Annotated[str, typer.Argument(help='"host:port" or "unix:/path/to/socket"')] = "localhost:8470",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each look.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between looks.", min=0.1)] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line for each query.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Query repeatedly, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between queries.", min=0.1)] = 2.0,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 5.0,
     tls: Encrypted = None,
     ca_certificate: CaCertificate = None,
     client_certificate: ClientCertificate = None,
     client_key: ClientKey = None,
 ) -> None:
-    """Show whether a server serves and what it holds. Needs a token of scope admin.
+    """Show the state of a server. Requires a token of scope admin.
 
     From another machine, or as another user, the environment variable SHARDCALL_TOKEN gives the token.
     """
@@ -67,7 +67,9 @@ def status(
         look = _looker(transport, where, encryption, timeout)
         show = _show_json if as_json else Console(highlight=False).print
         try:
-            _watch(look, address, interval, as_json=as_json) if watch else show(_told(address, look(), as_json=as_json))
+            _watch(look, address, interval, as_json=as_json) if watch else show(
+                _report(address, look(), as_json=as_json)
+            )
         finally:
             transport.close()
     except KeyboardInterrupt:
@@ -90,11 +92,11 @@ def _looker(transport: Transport, where: Address, encryption: Tls | None, timeou
 
 
 def _watch(look: Callable[[], Look], address: str, interval_s: float, *, as_json: bool) -> None:
-    """Looks until somebody interrupts; a server that is away may come back."""
+    """Queries until Ctrl-C; a server that does not answer may come back."""
 
-    def told() -> Any:
+    def report() -> Any:
         try:
-            return _told(address, look(), as_json=as_json)
+            return _report(address, look(), as_json=as_json)
         except AccessDeniedError:
             raise
         except ShardcallError as error:
@@ -102,36 +104,36 @@ def _watch(look: Callable[[], Look], address: str, interval_s: float, *, as_json
 
     if as_json:
         while True:
-            _show_json(told())
+            _show_json(report())
             time.sleep(interval_s)
     console = Console(highlight=False)
-    while not console.is_terminal:  # a pipe or a file has every look below the last
-        console.print(told())
+    while not console.is_terminal:  # a pipe or a file gets every report below the last
+        console.print(report())
         time.sleep(interval_s)
-    with Live(told(), console=console, auto_refresh=False) as live:
+    with Live(report(), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval_s)
-            live.update(told(), refresh=True)
+            live.update(report(), refresh=True)
 
 
-def _told(address: str, look: Look, *, as_json: bool) -> Any:
+def _report(address: str, look: Look, *, as_json: bool) -> Any:
     if not as_json:
         return _table(address, look)
     info = look.info
-    told = {"address": address, "usage": dataclasses.asdict(look.usage)}
+    report = {"address": address, "usage": dataclasses.asdict(look.usage)}
     if info is not None:
-        told["server"] = {
+        report["server"] = {
             "devices": len(info.devices),
             "platform": info.platform,
             "epoch": f"{info.epoch:016x}",
             "limits": dataclasses.asdict(info.limits),
             "versions": dataclasses.asdict(info.versions),
         }
-    return told
+    return report
 
 
-def _show_json(told: Mapping[str, Any]) -> None:
-    typer.echo(json.dumps(told))
+def _show_json(report: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps(report))
 
 
 def _table(address: str, look: Look) -> Table:
@@ -175,7 +177,7 @@ def _held_rows(look: Look) -> dict[str, str]:
 
 
 def _for_people(seconds: float) -> str:
-    """A duration in its two largest units, such as "3 h 12 min"."""
+    """Returns a duration in its two largest units, such as "3 h 12 min"."""
     parts: list[str] = []
     left = int(seconds)
     for unit, size in _UNITS:
@@ -187,5 +189,5 @@ def _for_people(seconds: float) -> str:
 
 def _advice(error: ShardcallError) -> str:
     if error.reason == "SCOPE_MISSING":
-        return f"status tells of all clients, and so needs a token of scope admin: {error}"
+        return f"status reports on all clients, and requires a token of scope admin: {error}"
     return as_options(str(error))

@@ -146,8 +146,8 @@ def _checked(token: str, field: str) -> str:
     if not isinstance(token, str) or not token_file.is_token(token):
         why = token_file.explain_invalid(token)
         raise InvalidRequestError(
-            f"{field} is no token: {why}; give 16 to 512 letters, digits and ._~+/=-, as the server's administrator prints "
-            "them by: shardcall token show",
+            f"{field} is no token: {why}; give 16 to 512 letters, digits and ._~+/=-, as the server's administrator "
+            "prints them by: shardcall token show",
             field=field,
         )
     return token

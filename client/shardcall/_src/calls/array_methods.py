@@ -1,4 +1,4 @@
-"""The methods for arrays that stay on the mesh."""
+"""The client's methods for arrays on the mesh."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ArrayMethods(ABC):
 
     @abstractmethod
     def _deadline(self, timeout: float | None) -> Deadline:
-        """Returns the deadline that a caller asks for, from now."""
+        """Returns the deadline of a call that starts now."""
 
     def put(
         self,
@@ -36,16 +36,16 @@ class ArrayMethods(ABC):
         """Puts an array on the mesh, where it stays.
 
         Args:
-            x: whatever NumPy takes.
-            mesh: the devices to lie on; None for the server's default mesh.
-            spec: how it is split; None splits its first axis over all mesh axes.
+            x: [...] an array-like.
+            mesh: the mesh to place it on; None for the server's default mesh.
+            spec: the sharding; None shards its first axis over all mesh axes.
             timeout: seconds, upload included; None for the server's maximum.
 
         Returns:
             The array on the mesh, an operand of any kernel.
 
         Raises:
-            ResourceExhaustedError: if the server has no room for it.
+            ResourceExhaustedError: if the server's limits do not allow it.
             ShardcallError: of the class that fits.
         """
         if isinstance(x, RemoteArray | Array):
@@ -70,7 +70,7 @@ class ArrayMethods(ABC):
         return self._remote_arrays.get(array, self._deadline(timeout))
 
     def describe(self, array: Handle, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
-        """Asks the server about an array.
+        """Returns an array as the server describes it.
 
         Args:
             array: a `RemoteArray`, or the handle of one, which may be another client's.
@@ -83,14 +83,14 @@ class ArrayMethods(ABC):
         return self._remote_arrays.describe(self, array, self._deadline(timeout))
 
     def delete(self, /, *arrays: Handle, timeout: float | None = SHORT_TIMEOUT_S) -> int:
-        """Deletes arrays from the mesh; those that are not there are passed over.
+        """Deletes arrays from the mesh; those that are not there are ignored.
 
         Args:
             arrays: `RemoteArray` objects, or handles.
             timeout: seconds; None for the server's maximum.
 
         Returns:
-            How many of them were there.
+            The number of arrays that were there.
 
         Raises:
             ShardcallError: of the class that fits.
@@ -98,7 +98,7 @@ class ArrayMethods(ABC):
         return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
     def list(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> builtins.list[RemoteArray]:
-        """Asks the server which arrays this client has there, oldest first.
+        """Returns the arrays that this client has on the server, oldest first.
 
         Args:
             timeout: seconds; None for the server's maximum.

@@ -207,8 +207,8 @@ class ProgramRefusedError(ShardcallError, RuntimeError):
 class MiscompiledKernelError(ShardcallError, RuntimeError):
     """A kernel that failed a known-answer test: the server's compiler gets it wrong, and it is not run.
 
-    ``metadata["known_answer"]`` names the test, ``metadata["detail"]`` the failure and ``metadata["jaxlib"]`` the version
-    of the compiler.
+    ``metadata["known_answer"]`` names the test, ``metadata["detail"]`` the failure and ``metadata["jaxlib"]`` the
+    version of the compiler.
     """
 
 

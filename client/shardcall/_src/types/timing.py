@@ -14,8 +14,8 @@ _BAR_WIDTH = 24
 class Timing:
     """The seconds of each phase of a call; ``print(timing)`` draws a table.
 
-    All but ``round_trip`` are measured by the server's monotonic clock. Phases of a stream may overlap, so they need not
-    add up to the total. A phase that was not reached is 0.
+    All but ``round_trip`` are measured by the server's monotonic clock. Phases of a stream may overlap, so they need
+    not add up to the total. A phase that was not reached is 0.
 
     Attributes:
         receive: first byte of the request until the last operand is complete.

@@ -27,7 +27,7 @@ _FAILED = ctypes.c_void_p(-1).value
 def map_file(fd: int, nbytes: int, *, populate: bool) -> Bytes:
     """Maps a memory file at an address that is a multiple of the huge page's size.
 
-    Python's own ``mmap`` accepts any address, but a file's huge pages are mapped as such only at multiples of their size.
+    Python's own ``mmap`` accepts any address, but a file's huge pages are mapped as such at multiples of their size.
 
     Args:
         fd: the file, which may be closed afterwards.
