@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from accuracy import points, references
 
-from shardcall_server.kernels.element_types import NAMED, working_type
+from shardcall._src.functions import type_rules
+from shardcall._src.functions.element_types import NAMED
+from shardcall_server.kernels.element_types import working_type
 from shardcall_server.kernels.ufuncs import FUNCTIONS
 
 FLOATS = ("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
@@ -52,7 +54,7 @@ def cases(name: str, dtype: np.dtype, sizes: Sequence[int], devices: int = 1) ->
     function = FUNCTIONS[name]
     dtypes = [dtype] * len(function.operands)
     try:
-        loop = function.loop(*dtypes)
+        loop = type_rules.loop(name, *dtypes)
     except TypeError:
         return
     if dtype.name in _ALIKE and points.is_inexact(working_type(loop.operands[-1] or dtype)):

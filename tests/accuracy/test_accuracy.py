@@ -11,8 +11,8 @@ from accuracy import arrays, document, elementwise, measuring
 from accuracy.elementwise import FLOATS, INTEGERS
 from accuracy.together import run_together
 
+from shardcall._src.functions.element_types import NAMED
 from shardcall_server.authoring.runner import use_virtual_devices
-from shardcall_server.kernels.element_types import NAMED
 from shardcall_server.kernels.library import kernels
 from shardcall_server.kernels.ufuncs import FUNCTIONS
 

@@ -83,7 +83,7 @@ def a_child_finds_no_lock_held_and_no_place_taken():
 
     def use():
         with slots.one(Deadline(5.0)):
-            memo.keep("key", message)
+            memo.add("key", message)
             sizes.note(message, [], [8])
             screen.remove(Bar(lambda: None))
 

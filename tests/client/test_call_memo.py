@@ -153,5 +153,5 @@ def test_no_key_is_told_for_what_a_key_cannot_hold():
     assert call_key("diff", {"n": 0.0}, None, None, None, "auto") is None
     assert CallMemo().find(None) is None
     memo = CallMemo()
-    memo.keep(None, kernel_pb2.KernelCall())
+    memo.add(None, kernel_pb2.KernelCall())
     assert len(memo) == 0

@@ -51,8 +51,7 @@ def test_what_a_server_is_shows_as_a_few_lines(client):
 def test_kernels_print_as_a_table_and_one_as_a_page(client):
     kernels = client.kernels()
     assert [kernel.name for kernel in kernels] == ["echo"]
-    assert str(kernels).splitlines()[0].split() == ["kernel", "strategies", "summary"]
-    assert str(kernels).splitlines()[1].split() == ["echo()", "Returns", "its", "operands."]
+    assert str(kernels).splitlines() == ["echo()", "    Returns its operands."]
     assert repr(kernels) == str(kernels)
     assert str(client.kernel("echo")).splitlines() == ["echo()", "  Returns its operands."]
 

@@ -57,5 +57,5 @@ def test_ctrl_c_ends_no_copy_before_the_helper_has(monkeypatch):
 
     monkeypatch.setattr(copying, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        copying._end(half)
+        copying._await(half)
     assert half.done()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from shardcall._src.functions.element_types import NAMED
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels.element_types import NAMED
 from shardcall_server.kernels.parameters import text
 from shardcall_server.kernels.signature import ParameterInfo, ParameterValues
 

@@ -7,8 +7,7 @@ type (``xla_allow_excess_precision``), NumPy never does; so every rounding that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -26,15 +25,6 @@ _NARROW_FLOATS = frozenset(
 _WORKING_TYPE = {_INT4: np.dtype(np.int8), _UINT4: np.dtype(np.uint8)} | {
     narrow: np.dtype(np.float32) for narrow in _NARROW_FLOATS
 }
-
-_NUMPY_NAMES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-)
-NAMED: Mapping[str, np.dtype] = MappingProxyType(
-    {dtype.name: dtype for dtype in (*map(np.dtype, _NUMPY_NAMES), _INT4, _UINT4, *sorted(_NARROW_FLOATS, key=str))}
-)
-"""Every element type, by its name."""
 
 
 def common_type(names: Sequence[str], operands: Sequence[ArrayType], field: str | None = None) -> np.dtype:

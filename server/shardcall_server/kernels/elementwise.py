@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jax import lax
 
+from shardcall._src.functions import shape_rules, type_rules
+from shardcall._src.functions.type_rules import Loop
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.all_gather_plan import AllGatherPlan
 from shardcall_server.kernels.bits import moved
@@ -28,7 +30,6 @@ from shardcall_server.kernels.layout import (
 from shardcall_server.kernels.ordering import is_nonzero, to_double
 from shardcall_server.kernels.reproducibility import Reproducibility, all_real
 from shardcall_server.kernels.signature import ParameterValues, Signature
-from shardcall_server.kernels.ufunc_types import Loop
 from shardcall_server.kernels.ufuncs import FUNCTIONS, Refusal, Ufunc
 from shardcall_server.kernels.value_checks import any_element
 
@@ -69,16 +70,15 @@ class ElementwiseKernel(Kernel[None]):
         for info, operand in zip(self.operands, operands, strict=True):
             if operand is None:
                 continue
-            ndim = max(len(shape), operand.ndim)
-            pairs = list(zip(_aligned(shape, ndim), _aligned(operand.shape, ndim), strict=True))
-            if any(n != m and 1 not in (n, m) for n, m in pairs):
+            try:
+                (shape,) = shape_rules.broadcast((shape, operand.shape), {})
+            except ValueError:
                 raise CallError(
                     Reason.INVALID_OPERAND,
                     f"{info.name} has shape {shorten(str(operand.shape))} and the operands before it "
                     f"{shorten(str(shape))}; counted from the last, axes must be of one size, or of size 1",
                     field=info.name,
-                )
-            shape = tuple(m if n == 1 else n for n, m in pairs)
+                ) from None
         return shape
 
     def computed_type(self, operands: OperandTypes) -> np.dtype:
@@ -114,10 +114,6 @@ class ElementwiseKernel(Kernel[None]):
         return (problem.out_specs[0] or _result_spec(shape, problem.operands, problem.in_specs),)
 
 
-def _aligned(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    return (1,) * (ndim - len(shape)) + shape
-
-
 def _followed(operand: ArrayType, shape: tuple[int, ...], guide: Spec) -> Spec:
     """The guide's entries where the operand has the result's size, none where it is broadcast."""
     behind = len(shape) - operand.ndim
@@ -142,7 +138,7 @@ def _result_spec(shape: tuple[int, ...], operands: OperandTypes, in_specs: Seque
 
 def _loop(function: Ufunc, operands: OperandTypes) -> Loop:
     try:
-        return function.loop(*(None if operand is None else operand.dtype for operand in operands))
+        return type_rules.loop(function.name, *(None if operand is None else operand.dtype for operand in operands))
     except TypeError:
         types = " and ".join(operand.dtype.name for operand in operands if operand is not None)
         raise CallError(

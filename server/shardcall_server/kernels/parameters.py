@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from shardcall._src.functions.element_types import NAMED
 from shardcall_server.errors import CallError, Reason, shorten
-from shardcall_server.kernels import element_types
 from shardcall_server.kernels.layout import MAX_RANK
 from shardcall_server.kernels.signature import ParameterValue, ParameterValues
 
@@ -128,13 +128,13 @@ def element_type(parameters: ParameterValues, name: str) -> np.dtype:
         CallError: if it is anything else.
     """
     value = text(parameters, name)
-    if value not in element_types.NAMED:
+    if value not in NAMED:
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"{name}={shorten(value)!r} is no element type; give one of: {', '.join(element_types.NAMED)}",
+            f"{name}={shorten(value)!r} is no element type; give one of: {', '.join(NAMED)}",
             field=name,
         )
-    return element_types.NAMED[value]
+    return NAMED[value]
 
 
 def _refusal(name: str, value: ParameterValue, allowed: str) -> CallError:

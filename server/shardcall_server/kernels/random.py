@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shardcall._src.functions.element_types import NAMED
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.bits import moved
 from shardcall_server.kernels.blocks import fit
-from shardcall_server.kernels.element_types import NAMED
 from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, required
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
 from shardcall_server.kernels.parameters import integer, shape, text

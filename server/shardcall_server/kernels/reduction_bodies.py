@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import jax
@@ -15,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardcall._src.functions import type_rules
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import arithmetic, comparisons
 from shardcall_server.kernels.blocks import index_type
-from shardcall_server.kernels.element_types import NAMED, widen, working_type
+from shardcall_server.kernels.element_types import widen
 from shardcall_server.kernels.ordering import is_nonzero
 from shardcall_server.kernels.reproducibility import Reproducibility
 
@@ -163,14 +165,8 @@ class Reduction:
         Raises:
             CallError: where NumPy refuses, and for averages of integers that would be integers.
         """
-        how = {} if dtype is None else {"dtype": dtype}
-        if dtype is None or x.kind != "c" or dtype.kind == "c":
-            try:
-                result: np.dtype = getattr(np, self.name)(np.ones(1, x), **how).dtype
-            except TypeError:
-                result = np.dtype(object)
-            if result in NAMED.values() and not (self.averages and working_type(result).kind in "biu"):
-                return result
+        with suppress(TypeError):
+            return type_rules.reduction(self.name)((x,), {"dtype": None if dtype is None else dtype.name})
         holds = x.name if x.name == "complex128" else "complex64" if x.kind == "c" else "float32"
         asked = "" if dtype is None else f" in {dtype.name}"
         raise CallError(

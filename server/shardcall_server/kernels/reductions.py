@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shardcall._src.functions import shape_rules
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axes
 from shardcall_server.kernels.blocks import fit, partition_spec
@@ -93,7 +94,7 @@ class ReduceKernel(Kernel[ReduceParameters]):
         keepdims = flag(parameters, "keepdims")
         dtype = None if parameters.get("dtype") is None else element_type(parameters, "dtype")
         result = row.result_type(x.dtype, dtype)
-        shape = tuple(1 if i in over else n for i, n in enumerate(x.shape) if keepdims or i not in over)
+        (shape,) = shape_rules.reduction((x.shape,), {"axis": over, "keepdims": keepdims})
         starts = row.of_none is not None or initial is not None
         _check_where(where, x, starts=starts)
         _check_initial(initial, result)

@@ -13,10 +13,9 @@ from types import MappingProxyType
 import jax
 import jax.numpy as jnp
 
+from shardcall._src.functions.type_rules import Loop
 from shardcall_server.kernels import arithmetic, comparisons, complex_functions
-from shardcall_server.kernels import ufunc_types as types
 from shardcall_server.kernels.signature import OperandInfo, ValueCheck
-from shardcall_server.kernels.ufunc_types import Loop
 
 _X, _Y = OperandInfo("x", "An array or a scalar."), OperandInfo("y", "An array or a scalar that broadcasts with x.")
 
@@ -43,7 +42,6 @@ class Ufunc:
     Attributes:
         name: NumPy's.
         body: computes it of arrays of the loop's working types; None for an operand left out.
-        loop: which element types it computes with; raises TypeError where NumPy does.
         operands: what it takes.
         refusals: values that it does not take.
         tells_scalars: whether the body is given operands without axes as they are; others are broadcast before.
@@ -51,18 +49,17 @@ class Ufunc:
 
     name: str
     body: Callable[..., jax.Array]
-    loop: Callable[..., Loop]
     operands: tuple[OperandInfo, ...]
     refusals: tuple[Refusal, ...] = ()
     keeps_scalars: bool = False
 
 
-def _unary(name: str, body: Callable[..., jax.Array], loop: Callable[..., Loop] | None = None) -> Ufunc:
-    return Ufunc(name, body, loop or types.of_ufunc(name), (_X,))
+def _unary(name: str, body: Callable[..., jax.Array]) -> Ufunc:
+    return Ufunc(name, body, (_X,))
 
 
 def _binary(name: str, body: Callable[..., jax.Array], *refusals: Refusal) -> Ufunc:
-    return Ufunc(name, body, types.of_ufunc(name), (_X, _Y), refusals)
+    return Ufunc(name, body, (_X, _Y), refusals)
 
 
 def _by_kind(on_reals: Callable[..., jax.Array], on_complex: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
@@ -126,9 +123,9 @@ _UNARY = (
     _unary("trunc", arithmetic.on_floats(jnp.trunc)),
     _unary("rint", jnp.rint),
     _unary("conjugate", jnp.conjugate),
-    _unary("real", jnp.real, types.part),
-    _unary("imag", jnp.imag, types.part),
-    _unary("angle", arithmetic.angle, types.angle),
+    _unary("real", jnp.real),
+    _unary("imag", jnp.imag),
+    _unary("angle", arithmetic.angle),
     _unary("isnan", jnp.isnan),
     _unary("isinf", jnp.isinf),
     _unary("isfinite", jnp.isfinite),
@@ -176,7 +173,6 @@ _OTHERS = (
     Ufunc(
         "where",
         jnp.where,
-        types.where,
         (
             OperandInfo("condition", "Where it is true or not zero, the result is x, elsewhere y."),
             OperandInfo("x", "An array or a scalar that broadcasts with condition."),
@@ -186,7 +182,6 @@ _OTHERS = (
     Ufunc(
         "clip",
         comparisons.clip,
-        types.clip,
         (
             _X,
             OperandInfo("min", "The least value of the result, an array or a scalar; left out, there is none.", True),

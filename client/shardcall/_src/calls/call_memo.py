@@ -39,7 +39,7 @@ class CallMemo:
         """Returns the message of a key; None if there is none."""
         return None if key is None else self._messages.get(key)
 
-    def keep(self, key: Hashable | None, message: kernel_pb2.KernelCall) -> None:
+    def add(self, key: Hashable | None, message: kernel_pb2.KernelCall) -> None:
         """Stores a message, and removes the oldest of too many; does nothing for the key None."""
         if key is None:
             return

@@ -99,7 +99,7 @@ def prepare(
     key = call_key(kernel, bound.parameters, over, specs, wanted, strategy)
     if (message := memo.find(key)) is None:
         message = _message(kernel, bound.parameters, over, specs, wanted, strategy)
-        memo.keep(key, message)
+        memo.add(key, message)
     return CallRequest(message, values)
 
 

@@ -27,9 +27,9 @@ def canonical(dtype: DType) -> DType:
     Raises:
         TypeError: if there is none.
     """
-    for known in NAMED.values():
-        if known == dtype:
-            return known
+    for named in NAMED.values():
+        if named == dtype:
+            return named
     raise TypeError(f"{dtype} is not an element type of arrays here")
 
 

@@ -121,7 +121,8 @@ class KernelTable(tuple[KernelDescription, ...]):
         lines: list[str] = []
         for kernel in self:
             lines += textwrap.wrap(kernel.signature, 80, subsequent_indent=" " * 8)
-            text = f"{kernel.summary} [{', '.join(strategy.name for strategy in kernel.strategies)}]"
+            names = ", ".join(strategy.name for strategy in kernel.strategies)
+            text = f"{kernel.summary} [{names}]" if names else kernel.summary
             lines += textwrap.wrap(text, 80, initial_indent=" " * 4, subsequent_indent=" " * 4)
         return "\n".join(lines)
 
