@@ -1,5 +1,6 @@
 """A real gRPC server in this process whose kernel service does what a test tells it."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -254,3 +255,28 @@ def ended() -> Callable[[grpc.ServicerContext], threading.Event]:
         return event
 
     return watch
+
+
+@pytest.fixture
+def no_descriptor_is_left() -> Iterator[None]:
+    """Checks that the test has closed the descriptors that it opened."""
+    before = sorted(os.listdir("/proc/self/fd"))
+    yield
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A private folder."""
+    made = tmp_path / "folder"
+    made.mkdir(mode=0o700)
+    return made
+
+
+@pytest.fixture
+def file(folder: Path) -> Path:
+    """A private file in `folder`, whose content is ``b"content"``."""
+    made = folder / "file"
+    made.write_bytes(b"content")
+    made.chmod(0o600)
+    return made

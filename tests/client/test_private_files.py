@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,36 +18,7 @@ from shardcall._src.wire.private_files import (
 
 OTHER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
-
-
-@pytest.fixture(autouse=True)
-def _no_descriptor_is_left():
-    before = sorted(os.listdir("/proc/self/fd"))
-    yield
-    assert sorted(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "folder"
-    made.mkdir(mode=0o700)
-    return made
-
-
-@pytest.fixture
-def file(folder: Path) -> Path:
-    made = folder / "file"
-    made.write_bytes(b"content")
-    made.chmod(0o600)
-    return made
-
-
-def close(descriptor: int) -> None:
-    os.close(descriptor)
-
-
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
+pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 
 
 # Reading: the file
@@ -225,9 +195,9 @@ def test_an_entry_that_is_a_link_is_refused(file):
     try:
         with pytest.raises(PrivateFileError, match="link is a symbolic link"):
             open_entry(descriptor, "link", "link")
-        close(open_entry(descriptor, "file", file, is_secret=True))
+        os.close(open_entry(descriptor, "file", file, is_secret=True))
     finally:
-        close(descriptor)
+        os.close(descriptor)
 
 
 # Races: another user acts between two system calls

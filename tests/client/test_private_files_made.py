@@ -28,32 +28,7 @@ from shardcall._src.wire.private_files import (
 
 OTHER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
-
-
-@pytest.fixture(autouse=True)
-def _no_descriptor_is_left():
-    before = sorted(os.listdir("/proc/self/fd"))
-    yield
-    assert sorted(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "folder"
-    made.mkdir(mode=0o700)
-    return made
-
-
-@pytest.fixture
-def file(folder: Path) -> Path:
-    made = folder / "file"
-    made.write_bytes(b"content")
-    made.chmod(0o600)
-    return made
-
-
-def close(descriptor: int) -> None:
-    os.close(descriptor)
+pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 
 
 def mode_of(path: Path) -> int:
@@ -199,7 +174,7 @@ def test_an_entry_is_written_into_an_open_folder_wherever_that_is_now(folder, tm
         folder.rename(tmp_path / "moved")
         assert write_entry(descriptor, "file", b"content")
     finally:
-        close(descriptor)
+        os.close(descriptor)
     assert (tmp_path / "moved" / "file").read_bytes() == b"content"
 
 
@@ -247,9 +222,9 @@ def test_a_private_folder_is_made_with_those_above(tmp_path):
     finally:
         os.umask(before)
     assert os.listdir(descriptor) == []
-    close(descriptor)
+    os.close(descriptor)
     assert (mode_of(path), mode_of(path.parent)) == (0o700, 0o700)
-    close(open_private_folder(path))
+    os.close(open_private_folder(path))
 
 
 @pytest.mark.parametrize("mode", [0o701, 0o710, 0o740, 0o704, 0o755, 0o777, 0o1777])
@@ -286,7 +261,7 @@ def test_a_private_folder_that_others_may_replace_is_refused(folder):
         open_private_folder(private)
     assert not private.exists()
     folder.chmod(0o1777)  # as /tmp: others cannot move what is ours
-    close(open_private_folder(private))
+    os.close(open_private_folder(private))
 
 
 def test_a_temporary_folder_is_private(tmp_path, monkeypatch):
