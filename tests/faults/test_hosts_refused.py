@@ -218,4 +218,4 @@ def test_the_port_for_clients_takes_no_hosts(server):
     command = [sys.executable, "-m", "shardcall.cli", "worker", "--join", server.address, "--devices", "1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
-    assert "takes no hosts; a server started with --hosts takes them at its --hosts-port" in ended.stderr
+    assert "accepts no hosts; a server started with --hosts accepts them at its --hosts-port" in ended.stderr

@@ -19,7 +19,7 @@ from shardcall._src.wire.chunk_codec import Chunk, decode
 from shardcall._src.wire.shared_memory import map_file
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.agent import worker_slot as module
-from shardcall_server.agent.agent import AgentSettings, Visit
+from shardcall_server.agent.agent import AgentSettings, JoinCall
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
@@ -188,7 +188,7 @@ def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
     os.close(fd)
     host.process.command()
     host.slot.trim()
-    monkeypatch.setattr(module, "_KEPT_S", -1.0)
+    monkeypatch.setattr(module, "_TRIM_AFTER_S", -1.0)
     host.slot.trim()
     assert host.slot._attached, "it is in use"
     host.process.answer(call_id=1, failure=link_pb2.Failure())
@@ -260,7 +260,7 @@ def test_results_that_are_given_while_the_slot_closes_let_go_of_their_memory_too
         elif decode(CARRIER, message).HasField("worker_message"):
             done.set()
 
-    host.slot._say = say
+    host.slot._send_request = say
     host.process.answer(call_id=1, executed=link_pb2.Executed())
     while host.slot._regions:
         threading.Event().wait(0.01)
@@ -270,7 +270,7 @@ def test_results_that_are_given_while_the_slot_closes_let_go_of_their_memory_too
     assert (host.slot._arena.in_use, host.slot._arena.idle_bytes) == (0, 0)
 
 
-def visit() -> Visit:
+def join_call() -> JoinCall:
     settings = AgentSettings(
         server=parse_address("127.0.0.1:1"),
         tls=None,
@@ -282,32 +282,32 @@ def visit() -> Visit:
         shared_memory=False,
         log_level="info",
     )
-    return Visit(settings, "127.0.0.1", lambda *_, **__: None)
+    return JoinCall(settings, "127.0.0.1", lambda *_, **__: None)
 
 
 def test_an_agent_whose_call_has_ended_waits_for_nobody_to_take_what_it_says():
     """Else the thread that would notice the end might be the one that waits."""
-    made = visit()
+    made = join_call()
     said = threading.Thread(target=lambda: [made._put(b"x") for _ in range(100)], daemon=True)
     said.start()
     said.join(0.2)
     assert said.is_alive(), "nobody takes it"
-    made.fall_silent()
+    made.stop_sending()
     said.join(PATIENCE_S)
     assert not said.is_alive()
-    made.end()
+    made.close()
     _, *rest = made.outgoing()
     assert rest == []
 
 
-def test_a_visit_ends_while_others_take_what_is_left_of_it():
+def test_a_join_call_ends_while_others_take_what_is_left_of_it():
     for _ in range(50):
-        made = visit()
+        made = join_call()
         for _ in range(16):
             made._put(b"x")
         taking = threading.Thread(target=lambda made=made: list(made.outgoing()), daemon=True)
         taking.start()
-        made.end()
+        made.close()
         taking.join(PATIENCE_S)
         assert not taking.is_alive()
 

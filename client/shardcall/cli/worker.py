@@ -86,7 +86,7 @@ def worker(
         )
         agent = Agent(settings)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: agent.end())
+            signal.signal(number, lambda *_: agent.stop())
         agent.run()
     except (ShardcallError, AgentRefusedError, PrivateFileError, _UsageError) as error:
         typer.echo(f"shardcall: {as_options(str(error))}", err=True)

@@ -1,4 +1,4 @@
-"""The agent of a host: joins a server's mesh, and joins again whenever the connection is lost."""
+"""Agent of a host: joins a server's mesh, and joins again when the connection is lost."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from shardcall_worker.v1 import host_service_pb2
 
 _METHOD = "/shardcall_worker.v1.HostService/Join"
 _RESPONSE: Any = host_service_pb2.JoinResponse
-_BEAT_S = 1.0
-_EXCHANGE_S = 10.0  # for a server on this host to give a session token
-_STANDS_BY_S = 10.0
-_MOST_WAITING = 16  # messages: a chunk each, at most
+_HEARTBEAT_S = 1.0
+_EXCHANGE_S = 10.0  # for a server on this host to issue a session token
+_STANDBY_S = 10.0
+_MAX_QUEUED = 16  # messages of at most a chunk each
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0)
-_TELL_EVERY = 30  # attempts, two seconds apart
-_LEAVE_S = 1.0  # for the server to see that this host leaves
-_LASTING = {  # the next attempt would end as this one did
+_LOG_EVERY = 30  # attempts, two seconds apart
+_LEAVE_S = 1.0  # for the server to receive that this host leaves
+_PERMANENT = {  # the next attempt would fail in the same manner
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.UNAUTHENTICATED,
@@ -48,23 +48,23 @@ _LASTING = {  # the next attempt would end as this one did
 
 
 class AgentRefusedError(Exception):
-    """The server does not have this host: why, and what to do."""
+    """The server refuses this host; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """What an agent is told.
+    """Settings of an agent.
 
     Attributes:
-        server: where hosts join.
-        tls: what the connection is encrypted with; None for a plain one.
-        find_token: finds what is shown to the server; the token file may be made or changed at any time.
-        name: of this host.
-        address: at which the other hosts reach this one; empty is that from which it reaches the server at the time.
-        devices: virtual CPU devices; 0 for the platform's own.
-        program_dir: where compiled programs are kept; empty for nowhere.
+        server: the address at which hosts join.
+        tls: the encryption of the connection; None for a plain one.
+        find_token: returns the token for the server; the token file may be created or changed at any time.
+        name: the name of this host.
+        address: the address at which the other hosts reach this one; empty for that from which it reaches the server.
+        devices: number of virtual CPU devices; 0 for the platform's devices.
+        program_dir: the directory of compiled programs; empty for none.
         shared_memory: whether memory may be shared with a server on this host.
-        log_level: the least level logged.
+        log_level: the lowest level that is logged.
     """
 
     server: Address
@@ -79,38 +79,38 @@ class AgentSettings:
 
 
 class Agent:
-    """Joins, starts and ends workers as the front end says, and joins again when the connection is lost.
+    """Joins, starts and stops workers for the front end, and joins again when the connection is lost.
 
     Args:
-        settings: what it is told.
+        settings: the settings of the agent.
     """
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._ended = threading.Event()
         self._call: Any = None
-        self._visit: Visit | None = None
+        self._join_call: JoinCall | None = None
         self._workers: Workers | None = None
-        self._told = ""  # why the server could not be reached, the last time
+        self._last_error = ""  # of the last attempt to reach the server
 
-    def end(self) -> None:
-        """Has `run` return soon; the server is told that the host leaves. May be called by a signal's handler."""
+    def stop(self) -> None:
+        """Makes `run` return soon, after the server is informed that the host leaves. Signal handlers may call it."""
         threading.Thread(target=self._leave, name="leave", daemon=True).start()
 
     def _leave(self) -> None:
-        self._ended.set()  # by a thread: a handler may run while the main thread holds the event's lock
-        visit, call = self._visit, self._call
-        if visit is not None:
-            visit.leave()
-            visit.over.wait(_LEAVE_S)
+        self._ended.set()  # on a thread: a signal handler may run while the main thread holds the event's lock
+        join_call, call = self._join_call, self._call
+        if join_call is not None:
+            join_call.leave()
+            join_call.over.wait(_LEAVE_S)
         if call is not None:
             call.cancel()
 
     def run(self) -> None:
-        """Is part of the mesh until `end` is called.
+        """Takes part in the mesh until `stop` is called.
 
         Raises:
-            AgentRefusedError: the server does not have this host.
+            AgentRefusedError: the server refuses this host.
         """
         attempts = 0
         try:
@@ -123,50 +123,50 @@ class Agent:
                 self._workers.close()
 
     def _join(self, channel: grpc.Channel, attempts: int) -> bool:
-        """Is part of the mesh for as long as the connection lasts; returns whether it was at all.
+        """Takes part in the mesh as long as the connection lasts; returns whether the host joined.
 
         Args:
-            channel: to the server.
-            attempts: how many came to nothing before this one.
+            channel: the channel to the server.
+            attempts: number of failed attempts before this one.
         """
         log = structlog.get_logger()
-        try:  # anew each time: a network that was lost may come back with another address
+        try:  # each time: after a loss of the network the address may change
             address = self._settings.address or address_towards(self._settings.server)
         except OSError as error:
-            if attempts % _TELL_EVERY == 0:
-                log.info("no way leads to the server at present; trying again", reason=str(error))
+            if attempts % _LOG_EVERY == 0:
+                log.info("the server is unreachable at present; trying again", reason=str(error))
             return False
         if not free_port(address):
-            if attempts % _TELL_EVERY == 0:
+            if attempts % _LOG_EVERY == 0:
                 log.warning("this host cannot listen at its address; trying again", address=address)
             return False
-        visit = self._visit = Visit(self._settings, address, self._make_workers)
+        join_call = self._join_call = JoinCall(self._settings, address, self._make_workers)
         join: Any = channel.stream_stream(_METHOD, None, partial(decode, _RESPONSE))
         token = self._settings.find_token()
         shown = token.show(_EXCHANGE_S)
         metadata = ((AUTHORIZATION_KEY, f"Bearer {shown}"),) if shown else ()
-        self._call = join(visit.outgoing(), metadata=metadata, wait_for_ready=False)
-        if not self._call.add_callback(visit.fall_silent):
-            visit.fall_silent()
-        if self._ended.is_set():  # just before there was a call to end
+        self._call = join(join_call.outgoing(), metadata=metadata, wait_for_ready=False)
+        if not self._call.add_callback(join_call.stop_sending):
+            join_call.stop_sending()
+        if self._ended.is_set():  # set before there was a call to cancel
             self._call.cancel()
         try:
             for message in self._call:
-                visit.take(message)
+                join_call.handle(message)
         except grpc.RpcError as error:
             if (
                 error.code() is grpc.StatusCode.UNAUTHENTICATED
                 and self._settings.find_token().show(_EXCHANGE_S) != shown
             ):
-                return False  # the file was written while the call was on its way
-            self._explain(error, attempts, token, joined=visit.welcome)
-        except Exception:  # no memory, no processes: with a new worker it may go better
+                return False  # the file was written while the call was in progress
+            self._explain(error, attempts, token, joined=join_call.welcome)
+        except Exception:  # such as a lack of memory or processes; a new worker may succeed
             log.exception("the agent failed; joining again")
             self._call.cancel()
         finally:
-            visit.end()
-            self._call = self._visit = None
-        return visit.welcome
+            join_call.close()
+            self._call = self._join_call = None
+        return join_call.welcome
 
     def _explain(self, error: Any, attempts: int, token: Token, *, joined: bool) -> None:
         code, details = error.code(), error.details()
@@ -174,57 +174,57 @@ class Agent:
             return
         if code is grpc.StatusCode.UNIMPLEMENTED:
             raise AgentRefusedError(
-                f"what answers at {self._settings.server.target} takes no hosts; a server started with --hosts takes "
-                "them at its --hosts-port, 8471 by default, which its log tells"
+                f"the server at {self._settings.server.target} accepts no hosts; a server started with --hosts accepts "
+                "them at its --hosts-port, 8471 by default, which it logs"
             )
-        if code in _LASTING:
-            told = code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
-            raise AgentRefusedError(f"{details}; {token.advice}" if told else details)
+        if code in _PERMANENT:
+            is_unauthorized = code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+            raise AgentRefusedError(f"{details}; {token.advice}" if is_unauthorized else details)
         log = structlog.get_logger()
         if joined:
             log.warning("the connection to the server ended; joining again", reason=details)
-            self._told = ""
+            self._last_error = ""
             return
         at = self._settings.server.target
         why = as_options(explain(details or "", self._settings.server, self._settings.tls))
-        if why and why != self._told:
+        if why and why != self._last_error:
             log.warning("the server cannot be joined; trying again", at=at, reason=why)
-        elif not why and attempts % _TELL_EVERY == 0:
-            log.info("no server takes this host at present; trying again", at=at, reason=details)
-        self._told = why
+        elif not why and attempts % _LOG_EVERY == 0:
+            log.info("no server accepts this host at present; trying again", at=at, reason=details)
+        self._last_error = why
 
     def _make_workers(self, platform: str, *, keep_spare: bool) -> Workers:
-        """The worker processes of this host: their spare outlasts the connection."""
+        """Returns the workers of this host, whose spare outlives the connection."""
         if self._workers is None:
             wanted = platform or ("cpu" if self._settings.devices else "")
             self._workers = Workers(wanted, self._settings.log_level, keep_spare=keep_spare)
         return self._workers
 
 
-class Visit:
-    """One call of `Join`, from its first message to its end.
+class JoinCall:
+    """One call of `Join`.
 
     Args:
-        settings: the agent's.
-        address: at which the other hosts reach this one.
-        make_workers: gives the worker processes, as the server wants them.
+        settings: the settings of the agent.
+        address: the address at which the other hosts reach this one.
+        make_workers: returns the source of worker processes.
 
     Attributes:
-        over: set when it has ended.
+        over: set when the call has ended.
     """
 
     def __init__(self, settings: AgentSettings, address: str, make_workers: Any) -> None:
         self._settings = settings
         self._address = address
         self._make_workers = make_workers
-        self._outbox: queue.Queue[bytes | None] = queue.Queue(_MOST_WAITING)
-        self._speaking = threading.Lock()
+        self._outbox: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
+        self._slot_lock = threading.Lock()
         self._slot: WorkerSlot | None = None
         self._workers: Workers | None = None
         self.over = threading.Event()
         self.welcome = False
-        """Whether the server has counted this host."""
-        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+        """True once the server has accepted this host."""
+        threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
 
     def outgoing(self) -> Iterator[bytes]:
         """Yields the messages for the server."""
@@ -240,8 +240,8 @@ class Visit:
         while (message := self._outbox.get()) is not None:
             yield message
 
-    def take(self, message: host_service_pb2.JoinResponse | Chunk) -> None:
-        """Does what the server says."""
+    def handle(self, message: host_service_pb2.JoinResponse | Chunk) -> None:
+        """Handles a message of the server."""
         slot = self._slot
         if isinstance(message, Chunk):
             if slot is not None:
@@ -254,7 +254,7 @@ class Visit:
                 self._start(message.start_worker)
             case "stop_worker":
                 if slot is not None and slot.start_id == message.stop_worker.start_id:
-                    slot.end()
+                    slot.kill()
             case "command":
                 if slot is not None and slot.start_id == message.command.start_id:
                     slot.take_command(message.command)
@@ -272,8 +272,8 @@ class Visit:
             start.socket_path = ""
         (process,), stood_by = self._workers.acquire()
         assert isinstance(process, WorkerProcess)
-        slot = WorkerSlot(process, start, self._settings.program_dir, partial(self._say_of, start.start_id))
-        with self._speaking:
+        slot = WorkerSlot(process, start, self._settings.program_dir, partial(self._send_from, start.start_id))
+        with self._slot_lock:
             self._slot = slot
         started = host_service_pb2.WorkerStarted(
             start_id=start.start_id,
@@ -282,64 +282,64 @@ class Visit:
             free_port=free_port(self._address),
             stood_by=stood_by,
         )
-        self._say(host_service_pb2.JoinRequest(worker_started=started))
+        self._send(host_service_pb2.JoinRequest(worker_started=started))
         slot.watch()
 
-    def _say(self, message: host_service_pb2.JoinRequest) -> None:
+    def _send(self, message: host_service_pb2.JoinRequest) -> None:
         self._put(message.SerializeToString())
 
-    def _say_of(self, start_id: int, message: bytes) -> None:
-        """Sends what one worker says, or nothing of a worker before the present one."""
-        with self._speaking:
+    def _send_from(self, start_id: int, message: bytes) -> None:
+        """Sends a message of the current worker; drops those of earlier ones."""
+        with self._slot_lock:
             if self._slot is not None and self._slot.start_id == start_id:
                 self._put(message)
 
     def _put(self, message: bytes) -> None:
         while not self.over.is_set():
             try:
-                self._outbox.put(message, timeout=_BEAT_S)
+                self._outbox.put(message, timeout=_HEARTBEAT_S)
             except queue.Full:
                 continue
             return
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         log, waiting_s = structlog.get_logger(), 0.0
-        while not self.over.wait(_BEAT_S):
+        while not self.over.wait(_HEARTBEAT_S):
             slot, workers = self._slot, self._workers
-            waiting_s += _BEAT_S if workers is not None and slot is None else 0.0
-            # The first worker has the machine to itself; where none is asked for, this host stands by.
-            if workers is not None and (slot is not None or waiting_s > _STANDS_BY_S):
+            waiting_s += _HEARTBEAT_S if workers is not None and slot is None else 0.0
+            # No spare competes with the start of the first worker; without one, this host is on standby.
+            if workers is not None and (slot is not None or waiting_s > _STANDBY_S):
                 try:
                     workers.start_spares()
                     if slot is not None:
                         slot.trim()
-                except Exception:  # whatever it is, the host lives
-                    log.exception("the agent stumbled")
+                except Exception:  # heartbeats must continue
+                    log.exception("the agent's periodic work failed")
             arriving = slot.arriving if slot is not None else (0, 0)
-            beat = host_service_pb2.HostHeartbeat(
+            heartbeat = host_service_pb2.HostHeartbeat(
                 worker_cpu_ticks=slot.cpu_ticks if slot is not None else 0,
                 spare_ready=workers is not None and workers.spare_ready,
                 arriving_call_id=arriving[0],
                 arrived_bytes=arriving[1],
             )
-            self._say(host_service_pb2.JoinRequest(heartbeat=beat))
+            self._send(host_service_pb2.JoinRequest(heartbeat=heartbeat))
 
     def leave(self) -> None:
-        """Says, after all else, that the host leaves."""
+        """Sends the last message, that the host leaves."""
         leaving = host_service_pb2.JoinRequest(leaving=host_service_pb2.Leaving())
         with suppress(queue.Full):
             self._outbox.put(leaving.SerializeToString(), timeout=_LEAVE_S)
 
-    def fall_silent(self) -> None:
-        """Says nothing more; nobody waits any longer for others to take what is said."""
+    def stop_sending(self) -> None:
+        """Drops all further messages and wakes threads that wait to send."""
         self.over.set()
 
-    def end(self) -> None:
-        """Ends the worker, and says nothing more."""
-        self.fall_silent()
+    def close(self) -> None:
+        """Kills the worker and ends the call."""
+        self.stop_sending()
         if self._slot is not None:
             self._slot.close()
-        with suppress(queue.Empty):  # whoever sends takes from it too
+        with suppress(queue.Empty):  # gRPC's thread takes messages too
             while True:
                 self._outbox.get_nowait()
         self._outbox.put(None)

@@ -8,9 +8,9 @@ from shardcall._src.access.addresses import Address
 
 
 def free_port(address: str) -> int:
-    """A port of this host's address that nobody has at this moment; who comes later must be ready to find it taken.
+    """Returns a port that is free at this host's address now, though another process may take it; 0 if there is none.
 
-    Returns 0 where the address is none of this host's own, as behind a translation of addresses.
+    The address may belong to another host, as behind network address translation.
     """
     with socket.socket(_family(address), socket.SOCK_STREAM) as probe:
         try:
@@ -21,10 +21,10 @@ def free_port(address: str) -> int:
 
 
 def address_towards(server: Address) -> str:
-    """The address by which this host reaches a server, and so by which others on that network reach this host.
+    """Returns the address from which this host reaches a server, at which others on that network reach this host.
 
     Raises:
-        OSError: the server's name leads nowhere.
+        OSError: the server is unreachable.
     """
     for family, kind, protocol, _, target in socket.getaddrinfo(server.host, server.port, type=socket.SOCK_DGRAM):
         with socket.socket(family, kind, protocol) as probe:
@@ -33,7 +33,7 @@ def address_towards(server: Address) -> str:
             except OSError:
                 continue
             return str(probe.getsockname()[0])
-    raise OSError(f"no way leads to {server.host}")
+    raise OSError(f"no route to {server.host}")
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -1,4 +1,4 @@
-"""The worker of this host: started and ended as the front end says, with memory of its own for arrays."""
+"""The worker of this host, which the front end starts and stops, with memory for relayed arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
 _REQUEST: Any = host_service_pb2.JoinRequest
-_KEPT_S = 10.0  # memory is kept warm for the next command
+_TRIM_AFTER_S = 10.0  # memory is retained for the next command
 _CONNECT_S = 2.0
 
 
@@ -35,9 +35,9 @@ class WorkerSlot:
 
     Args:
         process: the worker, which waits for `Start`.
-        start: what the front end said.
-        program_dir: where it is to keep compiled programs; empty for nowhere.
-        say: sends a `JoinRequest`, serialized, to the front end.
+        start: the front end's message.
+        program_dir: the directory of compiled programs; empty for none.
+        send: sends a serialized `JoinRequest` to the front end.
     """
 
     def __init__(
@@ -45,32 +45,32 @@ class WorkerSlot:
         process: WorkerProcess,
         start: host_service_pb2.StartWorker,
         program_dir: str,
-        say: Callable[[bytes], None],
+        send: Callable[[bytes], None],
     ) -> None:
         self.start_id = start.start_id
         self._process = process
         self._program_dir = program_dir
-        self._say = say
+        self._send_request = send
         self._arena = _make_arena(self._detach)
         self._attached: set[int] = set()
         self._regions: dict[int, tuple[Region, int, int]] = {}
         self._filling: tuple[link_pb2.FrontEndMessage, Region, int] | None = None
         self._arrived_bytes = 0
         self._closed = False
-        self.is_linked = bool(start.socket_path) and self._hand_on(start)
+        self.is_linked = bool(start.socket_path) and self._pass_link(start)
 
     @property
     def pid(self) -> int:
-        """The worker's process id."""
+        """The process id of the worker."""
         return self._process.pid
 
     @property
     def cpu_ticks(self) -> int:
-        """The processor time that it has used, in the system's clock ticks."""
+        """The CPU time used by the worker, in clock ticks of the system."""
         return self._process.cpu_ticks
 
-    def _hand_on(self, start: host_service_pb2.StartWorker) -> bool:
-        """Gives the worker the front end's own socket, if it can be reached from here."""
+    def _pass_link(self, start: host_service_pb2.StartWorker) -> bool:
+        """Passes the front end's own socket to the worker, if it can be reached from here."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link_listener:
             link_listener.settimeout(_CONNECT_S)
             try:
@@ -83,48 +83,48 @@ class WorkerSlot:
         return True
 
     def watch(self) -> None:
-        """Begins to pass on what the worker says, and to wait for its end."""
-        threading.Thread(target=self._follow, name="worker-end", daemon=True).start()
+        """Starts to forward the worker's messages and to wait for its exit."""
+        threading.Thread(target=self._follow, name="worker-exit", daemon=True).start()
 
     def _follow(self) -> None:
-        """Tells of its end after all that it has said: an answer that it gave is an answer."""
+        """Reports the worker's exit after all its messages, so that no answer is lost."""
         try:
             if not self.is_linked:
-                self._pass_on()
+                self._forward()
         finally:
-            self._tell_end()
+            self._report_exit()
 
-    def _tell_end(self) -> None:
+    def _report_exit(self) -> None:
         status = self._process.wait_status()
         ended = host_service_pb2.WorkerEnded(start_id=self.start_id, status=status)
-        self._say(host_service_pb2.JoinRequest(worker_ended=ended).SerializeToString())
+        self._send_request(host_service_pb2.JoinRequest(worker_ended=ended).SerializeToString())
 
-    def _pass_on(self) -> None:
+    def _forward(self) -> None:
         for body, _ in self._process.link.frames():
             message = link_pb2.WorkerMessage.FromString(body)
             if message.WhichOneof("answer") not in {"gathered", "compiling"}:
-                self._give_results(message)
-            if message.WhichOneof("answer") != "gathered":  # they are not where they are to go before they have gone
-                self._say(host_service_pb2.JoinRequest(worker_message=body).SerializeToString())
+                self._send_results(message)
+            if message.WhichOneof("answer") != "gathered":  # the front end counts the chunks that it receives
+                self._send_request(host_service_pb2.JoinRequest(worker_message=body).SerializeToString())
 
-    def _give_results(self, message: link_pb2.WorkerMessage) -> None:
-        """Sends the results that belong to an answer, before it, and lets go of the command's memory."""
-        kept = self._regions.pop(message.call_id, None) if message.call_id else None
-        if kept is None:
+    def _send_results(self, message: link_pb2.WorkerMessage) -> None:
+        """Sends the results of an answer, before it, and releases the command's memory."""
+        entry = self._regions.pop(message.call_id, None) if message.call_id else None
+        if entry is None:
             return
-        region, begin, nbytes = kept
+        region, begin, nbytes = entry
         if nbytes and not message.HasField("failure"):
             results = host_service_pb2.Results(call_id=message.call_id)
-            self._say(host_service_pb2.JoinRequest(results=results).SerializeToString())
+            self._send_request(host_service_pb2.JoinRequest(results=results).SerializeToString())
             for offset in range(0, nbytes, CHUNK_BYTES):
                 size = min(CHUNK_BYTES, nbytes - offset)
-                self._say(encode_chunk(_REQUEST, 0, offset, region.view(begin + offset, size)))
+                self._send_request(encode_chunk(_REQUEST, 0, offset, region.view(begin + offset, size)))
         region.release()
         if self._closed:
             self._arena.drop_unused_since(math.inf)
 
     def take_command(self, command: host_service_pb2.HostCommand) -> None:
-        """Passes a command on, as soon as its operands are there."""
+        """Forwards a command, once its operands have come."""
         message = link_pb2.FrontEndMessage.FromString(command.front_end_message)
         if message.HasField("start"):
             message.start.program_dir = self._program_dir
@@ -132,7 +132,7 @@ class WorkerSlot:
         if not nbytes:
             self._send(message)
             return
-        region = self._make_room(nbytes)
+        region = self._reserve(nbytes)
         if region is None:
             return
         self._regions[message.call_id] = region, command.result_begin, command.result_bytes
@@ -147,8 +147,8 @@ class WorkerSlot:
         else:
             self._send(message)
 
-    def _make_room(self, nbytes: int) -> Region | None:
-        """Memory for a command; where there is none, the mesh cannot go on, for others may have begun with it."""
+    def _reserve(self, nbytes: int) -> Region | None:
+        """Returns memory for a command; without it the mesh must end, since other hosts may have begun the command."""
         region = None
         try:
             region = self._arena.acquire("", nbytes)
@@ -158,18 +158,18 @@ class WorkerSlot:
                 region.release()
             failure = link_pb2.Failure(reason=Reason.INTERNAL.value, message=error.message)
             answer = link_pb2.WorkerMessage(failure=failure).SerializeToString()
-            self._say(host_service_pb2.JoinRequest(worker_message=answer).SerializeToString())
+            self._send_request(host_service_pb2.JoinRequest(worker_message=answer).SerializeToString())
             return None
         return region
 
     @property
     def arriving(self) -> tuple[int, int]:
-        """The command whose operands are arriving, and how many bytes of them have; zeros for none."""
+        """The id of the command whose operands are arriving and the bytes that have arrived; zeros for none."""
         filling = self._filling
         return (filling[0].call_id, self._arrived_bytes) if filling is not None else (0, 0)
 
     def take_chunk(self, offset: int, data: np.ndarray) -> None:
-        """Takes a part of the operands of the command before it."""
+        """Writes a chunk of the operands of the last command."""
         if self._filling is None:
             return
         message, region, end = self._filling
@@ -182,11 +182,11 @@ class WorkerSlot:
     def _send(self, message: link_pb2.FrontEndMessage, fd: int | None = None) -> None:
         try:
             self._process.link.send(message.SerializeToString(), fd)
-        except LinkClosedError:  # its end is told by whoever waits for it
+        except LinkClosedError:  # the thread that waits for the worker reports its exit
             pass
         except LinkFullError:
-            structlog.get_logger().error("the worker does not read its link and is ended", pid=self.pid)
-            self.end()
+            structlog.get_logger().error("the worker does not read its link and is killed", pid=self.pid)
+            self.kill()
 
     def _detach(self, memory_id: int) -> None:
         if memory_id in self._attached:
@@ -195,21 +195,21 @@ class WorkerSlot:
             self._send(link_pb2.FrontEndMessage(detach_memory=detach))
 
     def trim(self) -> None:
-        """Lets go of memory that was not used for a while."""
-        self._arena.drop_unused_since(time.monotonic() - _KEPT_S)
+        """Frees memory that was not used for a while."""
+        self._arena.drop_unused_since(time.monotonic() - _TRIM_AFTER_S)
 
-    def end(self) -> None:
-        """Ends the worker at once."""
+    def kill(self) -> None:
+        """Kills the worker at once."""
         with contextlib.suppress(OSError):
             self._process.kill()
 
     def close(self) -> None:
-        """Ends the worker at once, and lets go of its memory: no command or chunk comes afterwards."""
-        self.end()
+        """Kills the worker and frees its memory; no command or chunk may come afterwards."""
+        self.kill()
         self._filling = None
         self._closed = True
         while self._regions:
-            with contextlib.suppress(KeyError):  # the thread that gives results had it first
+            with contextlib.suppress(KeyError):  # the thread that sends results was first
                 self._regions.popitem()[1][0].release()
         self._arena.drop_unused_since(math.inf)
 
@@ -220,6 +220,6 @@ def _make_arena(on_gone: Callable[[int], None]) -> Arena:
 
 
 def _spans(message: link_pb2.FrontEndMessage) -> Iterator[link_pb2.MemorySpan]:
-    """The places in memory that a command names."""
-    places: list[link_pb2.TensorData | link_pb2.ResultDestination] = [*operands_of(message), *results_of(message)]
-    return (place.blocks for place in places if place.HasField("blocks"))
+    """Returns the memory spans that a command names."""
+    arrays: list[link_pb2.TensorData | link_pb2.ResultDestination] = [*operands_of(message), *results_of(message)]
+    return (array.blocks for array in arrays if array.HasField("blocks"))
