@@ -129,7 +129,7 @@ def test_a_lost_array_is_told_in_one_sentence_without_its_whole_handle():
     assert (error.reason, error.field) == (Reason.ARRAY_LOST, "operand 0")
     assert error.message == (
         f"no array on the mesh has the handle {gone.handle.hex()[:8]}…: it was deleted, its lease ended, or the mesh "
-        "or the server restarted; put the array anew"
+        "or the server restarted; put the array again"
     )
 
 

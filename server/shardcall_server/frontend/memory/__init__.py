@@ -1,1 +1,1 @@
-"""Memory: regions of calls, segments of clients, arrays that stay on the mesh."""
+"""Memory: regions of calls, segments shared with clients, resident arrays."""

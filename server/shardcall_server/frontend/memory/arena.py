@@ -1,7 +1,7 @@
-"""Memory for the arrays of calls, shared with the mesh worker and kept warm from one call to the next.
+"""A pool of memory regions for the arrays of calls, shared with the mesh worker.
 
-Touching fresh memory costs several times what copying into it does. So a call's region is a whole memory file,
-of huge pages where the kernel has them, and goes back to a pool when its last user is done with it.
+Touching fresh memory costs several times as much as copying into it. A call's region is therefore a memory file of its
+own, of huge pages if the kernel has them, which returns to the pool when its last user releases it.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.budget import MemoryBudget
 
 ALIGNMENT_BYTES = 64
-"""XLA aliases host memory that begins at a multiple of this, and copies other memory."""
+"""XLA aliases host memory that begins at a multiple of this; it copies other memory."""
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-"""A file that shrinks under a mapping kills whoever reads there."""
+"""Reading a mapping beyond the end of a file that has shrunk kills the process."""
 
 _STEP_BYTES = 32 << 20
 _NO_BYTES = np.empty(0, np.uint8)
 
 
 class MemoryFile(Protocol):
-    """What the worker can be told to map."""
+    """A memory file that the worker can map."""
 
     memory_id: int
     fd: int
     nbytes: int
 
     def view(self, begin: int, nbytes: int) -> np.ndarray:
-        """The bytes of a part, without a copy."""
+        """Returns a view of a range of bytes."""
 
 
 @dataclass(eq=False)
@@ -49,13 +49,11 @@ class _Block:
     """A memory file and this process's mapping of it.
 
     Attributes:
-        memory_id: what the worker calls it.
-        fd: the file.
-        nbytes: its size.
+        memory_id: the id of the file in commands to the worker.
         memory: uint8[nbytes].
-        present_bytes: how much of it has pages, from the beginning.
-        generation: how often it has been handed out.
-        returned: when it last came back, on the monotonic clock.
+        present_bytes: the size of the part that has pages, from the beginning.
+        generation: the number of times that it was acquired.
+        returned: the moment of its last return, on the monotonic clock.
     """
 
     memory_id: int
@@ -68,10 +66,10 @@ class _Block:
 
 
 class Region:
-    """A block in the hands of one call: for its generation, no longer.
+    """A block that one call has acquired, for one generation of the block.
 
-    Memory is taken, and counted against the budget, only as far as bytes come: what a sender merely claims costs
-    no more than what is warm and idle already.
+    Memory is allocated, and counted against the budget, only as far as bytes arrive: a size that a sender merely
+    announces costs no more than the idle memory that the block has already.
     """
 
     def __init__(self, arena: Arena, block: _Block, owner: str) -> None:
@@ -84,36 +82,36 @@ class Region:
         self.memory_id, self.fd, self.nbytes = block.memory_id, block.fd, block.nbytes
 
     def view(self, begin: int, nbytes: int) -> np.ndarray:
-        """The bytes of a part, without a copy.
+        """Returns a view of a range of bytes.
 
         Raises:
-            RuntimeError: the region has gone back to the pool; a later call may have it.
+            RuntimeError: the region has returned to the pool, where another call may acquire it.
         """
         if not self._users or self._generation != self._block.generation:
-            raise RuntimeError("a region was used after its last user had closed it")
+            raise RuntimeError("a region was used after its last user had released it")
         return self._block.memory[begin : begin + nbytes]
 
     def reserve(self, end: int, check: Callable[[], None]) -> None:
-        """Makes sure that there is memory for the bytes below ``end``.
+        """Allocates the memory of the bytes below ``end``.
 
         Args:
-            end: a byte of the region, or its size.
+            end: an offset in bytes.
             check: called before every step; raises if the call has ended.
 
         Raises:
-            CallError: other calls hold too much, or the host has none left.
+            CallError: other calls hold too much memory, or the host has none left.
         """
         while self._block.present_bytes < end:
             check()
             self._arena.extend(self._block, self._owner)
 
     def acquire(self) -> None:
-        """Adds a user; each user closes the region once."""
+        """Adds a user; each user releases the region once."""
         with self._lock:
             self._users += 1
 
     def release(self) -> None:
-        """Lets go of it; with its last user it goes back to the pool."""
+        """Removes a user; after the last one the region returns to the pool."""
         with self._lock:
             self._users -= 1
             if self._users:
@@ -123,12 +121,12 @@ class Region:
 
 @dataclass
 class Arena:
-    """The pool of regions: by size class, the last one returned handed out first.
+    """The pool of regions: by size class, last returned first.
 
     Args:
-        budget: what regions in use count against; idle ones go before anybody is refused.
-        next_id: gives every file an id that no other of the front end's life has.
-        on_gone: told the id of a file that is no longer used, so that the worker lets go of it too.
+        budget: limits the regions in use; idle regions are dropped before a call is refused.
+        next_id: returns an id that is unique among the memory files of this process.
+        on_gone: called with the id of a file that is no longer used, so that the worker unmaps it.
     """
 
     budget: MemoryBudget
@@ -144,12 +142,12 @@ class Arena:
         self.budget.drop_idle = self.drop
 
     def acquire(self, owner: str, nbytes: int) -> Region:
-        """A region of at least so many bytes, 1 or more.
+        """Returns a region of at least ``nbytes`` bytes, which must be 1 or more.
 
-        What it holds is left over from other calls: its user writes every byte that it reads.
+        It contains bytes of earlier calls: its user must write every byte before reading it.
 
         Raises:
-            CallError: others hold too much, or the host has no memory or descriptors left.
+            CallError: other calls hold too much memory, or the host has no memory or descriptors left.
         """
         size = size_class(nbytes)
         block = self._pop(size)
@@ -167,7 +165,7 @@ class Arena:
         return Region(self, block, owner)
 
     def extend(self, block: _Block, owner: str) -> None:
-        """Makes the next step of a block present."""
+        """Allocates the next step of a block."""
         begin = block.present_bytes
         end = min(begin + _STEP_BYTES, block.nbytes)
         self.budget.reserve(owner, end - begin)
@@ -180,27 +178,27 @@ class Arena:
         block.present_bytes = end
 
     def release(self, block: _Block, owner: str) -> None:
-        """Puts a block back into the pool."""
+        """Returns a block to the pool."""
         self.budget.release(owner, block.present_bytes)
         with self._lock:
             self.in_use -= 1
         self._push(block)
 
     def drop(self, nbytes: int) -> None:
-        """Lets go of at least so many idle bytes, those that were idle longest first, or of all."""
+        """Frees at least ``nbytes`` idle bytes, longest idle first, or all of them if there are fewer."""
         while nbytes > 0 and (block := self._pop_oldest()) is not None:
             nbytes -= block.present_bytes
-            self._let_go(block)
+            self._free(block)
 
     def drop_unused_since(self, moment: float) -> None:
-        """Lets go of what has been idle since a moment of the monotonic clock."""
+        """Frees the blocks that have been idle since a moment of the monotonic clock."""
         while (block := self._pop_oldest(moment)) is not None:
-            self._let_go(block)
+            self._free(block)
 
     def _make(self, size: int) -> _Block:
         try:
             return _new_block(size, self.next_id())
-        except OSError:  # perhaps idle blocks hold the last descriptors or addresses
+        except OSError:  # idle blocks may hold the last descriptors or addresses
             self.drop(self.idle_bytes)
             return _new_block(size, self.next_id())
 
@@ -224,27 +222,27 @@ class Arena:
 
     def _push(self, block: _Block) -> None:
         if not block.present_bytes:
-            self._let_go(block)
+            self._free(block)
             return
         block.returned = time.monotonic()
         with self._lock:
             self._idle[block.nbytes].append(block)
             self.idle_bytes += block.present_bytes
 
-    def _let_go(self, block: _Block) -> None:
+    def _free(self, block: _Block) -> None:
         os.close(block.fd)
-        block.memory = _NO_BYTES  # the mapping goes, whoever still knows of the block
+        block.memory = _NO_BYTES  # unmaps the file even if the block is still referenced
         self.on_gone(block.memory_id)
 
 
 def size_class(nbytes: int) -> int:
-    """The size of the region that a call of so many bytes gets: at most an eighth more, or 2 MiB."""
+    """Returns the size of the region for ``nbytes`` bytes: at most an eighth more, or 2 MiB more."""
     step = max(HUGE_PAGE_BYTES, (1 << (nbytes.bit_length() - 1)) // 8)
     return round_up(nbytes, step)
 
 
 def aligned(nbytes: int) -> int:
-    """The next multiple of the alignment."""
+    """Returns the next multiple of `ALIGNMENT_BYTES`."""
     return round_up(nbytes, ALIGNMENT_BYTES)
 
 
@@ -265,15 +263,15 @@ def _new_block(nbytes: int, memory_id: int) -> _Block:
 
 @contextmanager
 def memory_errors(nbytes: int) -> Iterator[None]:
-    """Makes a `CallError` of what the system says when it has no memory or descriptors left."""
+    """Converts the system's errors about missing memory or descriptors to a `CallError`."""
     try:
         yield
     except OSError as error:
         if error.errno in {errno.ENOMEM, errno.ENOSPC}:
             raise CallError(
                 Reason.OUT_OF_HOST_MEMORY,
-                f"the server's host has no memory for the {nbytes} bytes of this call; repeat it later, or split "
-                "the work",
+                f"the server's host has no memory for the {nbytes} bytes of this call; repeat it later, or divide it "
+                "into smaller calls",
                 field="operands",
             ) from error
         if error.errno in {errno.EMFILE, errno.ENFILE}:

@@ -1,4 +1,4 @@
-"""How much memory the front end may hand out, in all and to one owner."""
+"""Limits on the memory that the front end allocates, in total and for one owner."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shardcall_server.errors import CallError, Reason
 
 
 class MemoryBudget:
-    """The bytes that regions and segments may hold together, and those of one owner.
+    """The bytes of regions and segments, limited in total and for one owner.
 
-    An owner is a principal, or a connection where nobody is asked who they are: whoever opens many then has many
-    budgets, and all of them the server's one limit.
+    An owner is a principal, or a connection if the server does not authenticate: a client with many connections then
+    has many budgets, but the total limit holds for all of them.
 
     Args:
-        limit_bytes: the most in all.
-        owner_limit_bytes: the most of one owner.
+        limit_bytes: the limit for all owners together.
+        owner_limit_bytes: the limit for one owner.
     """
 
     def __init__(self, limit_bytes: int, owner_limit_bytes: int) -> None:
@@ -26,29 +26,29 @@ class MemoryBudget:
         self.used_bytes = 0
         self.high_water_bytes = 0
         self.idle_bytes: Callable[[], int] = lambda: 0
-        """What is kept warm for later calls; it goes before anybody is refused."""
+        """Returns the bytes of idle regions, which are freed before a call is refused."""
         self.drop_idle: Callable[[int], None] = _drop_nothing
-        """Lets go of at least so many idle bytes, or of all."""
+        """Frees at least a number of idle bytes, or all of them if there are fewer."""
         self._by_owner: Counter[str] = Counter()
         self._lock = threading.RLock()
 
     def reserve(self, owner: str, nbytes: int) -> None:
-        """Takes bytes for an owner.
+        """Reserves bytes for an owner.
 
         Raises:
-            CallError: SERVER_BUSY, QUOTA_EXCEEDED: others, or this owner's other calls, hold too much at present.
+            CallError: SERVER_BUSY if all owners, QUOTA_EXCEEDED if this owner, would hold more than the limit.
         """
         with self._lock:
             for reason, whose, used, limit, setting in (
                 (Reason.QUOTA_EXCEEDED, *self._of_owner(owner)),
-                (Reason.SERVER_BUSY, "calls at work and segments", self.used_bytes, self.limit_bytes, _IN_ALL),
+                (Reason.SERVER_BUSY, "calls and segments", self.used_bytes, self.limit_bytes, _TOTAL),
             ):
                 if used + nbytes > limit:
                     raise CallError(
                         reason,
-                        f"this needs {nbytes} bytes more, and {whose} hold {used} of the {limit} that they may "
-                        f"(of all clients: {self.used_bytes} of {self.limit_bytes}); "
-                        "repeat it when some are done, or start the server with a larger "
+                        f"the call needs {nbytes} bytes more, and {whose} hold {used} of {limit} allowed bytes "
+                        f"(all clients: {self.used_bytes} of {self.limit_bytes}); "
+                        "repeat the call when some are done, or start the server with a larger "
                         f"--{setting.replace('_', '-')}",
                         field="operands",
                         metadata={"limit": setting},
@@ -64,7 +64,7 @@ class MemoryBudget:
         return "this client's calls and segments", self._by_owner[owner], self.owner_limit_bytes, _BY_OWNER
 
     def release(self, owner: str, nbytes: int) -> None:
-        """Gives bytes back that were taken for an owner."""
+        """Releases bytes that were reserved for an owner."""
         with self._lock:
             self.used_bytes -= nbytes
             self._by_owner[owner] -= nbytes
@@ -72,7 +72,7 @@ class MemoryBudget:
                 del self._by_owner[owner]
 
 
-_IN_ALL, _BY_OWNER = "max_bytes_in_flight", "max_bytes_per_client"
+_TOTAL, _BY_OWNER = "max_bytes_in_flight", "max_bytes_per_client"
 
 
 def _drop_nothing(nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Where the arrays of one call lie while it is worked on."""
+"""Buffers for the operands and results of one call."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from shardcall_server.kernels.layout import ArrayType
 from shardcall_worker.v1 import link_pb2
 
 INLINE_LINK_BYTES = 64 << 10
-"""Operands or results of at most this many bytes together go through the link itself."""
+"""Operands or results of at most this many bytes in total are sent in the link's own messages."""
 
 
 @dataclass(frozen=True)
 class OperandSource:
-    """An operand as its sender gave it.
+    """The source of an operand, as its sender specified it.
 
     Attributes:
-        type: what it is; None for one left out.
-        segment: where it lies in its sender's segment.
-        resident: the array on the mesh that it is.
+        type: the array's type; None for an omitted operand.
+        segment: its location in the sender's segment, if it is there.
+        resident: the resident array, if it is one.
     """
 
     type: ArrayType | None
@@ -37,12 +37,12 @@ class OperandSource:
 
     @property
     def travelling_bytes(self) -> int:
-        """The bytes of it that come in messages."""
+        """The number of its bytes that arrive in messages."""
         return self.type.nbytes if self.type and self.segment is None and self.resident is None else 0
 
 
 class _CountedMemory(MemoryFile, Protocol):
-    """Memory with counted users."""
+    """Memory with a count of its users."""
 
     def acquire(self) -> None: ...
     def release(self) -> None: ...
@@ -50,14 +50,14 @@ class _CountedMemory(MemoryFile, Protocol):
 
 @dataclass
 class CallBuffers:
-    """Where the arrays of a call lie.
+    """The buffers of a call's arrays.
 
     Attributes:
         region: the call's own memory; None if it needs none.
-        region_bytes: how much of it is used.
-        operands: where each operand is; those that come through the link are empty until they have come.
-        results: where each result goes.
-        segment_id: the segment that results go to; empty if they do not.
+        region_bytes: the size of the used part of the region.
+        operands: the location of each operand; those sent through the link are empty until they arrive.
+        results: the destination of each result.
+        segment_id: the segment that receives the results; empty if none does.
         memory: all memory that the worker must map.
     """
 
@@ -68,10 +68,10 @@ class CallBuffers:
     segment_id: bytes = b""
     memory: list[_CountedMemory] = field(default_factory=list)
 
-    def view(self, place: link_pb2.MemorySpan, nbytes: int) -> np.ndarray:
-        """The bytes of an array that lies in the region."""
+    def view(self, span: link_pb2.MemorySpan, nbytes: int) -> np.ndarray:
+        """Returns a view of an array in the region."""
         assert self.region is not None
-        return self.region.view(place.offset, nbytes)
+        return self.region.view(span.offset, nbytes)
 
     def acquire(self) -> None:
         """Adds a user of the memory, such as the worker."""
@@ -79,20 +79,20 @@ class CallBuffers:
             memory.acquire()
 
     def release(self) -> None:
-        """Ends one use of the memory."""
+        """Removes a user of the memory."""
         for memory in self.memory:
             memory.release()
 
 
 class BufferAllocator:
-    """Makes room for the arrays of calls.
+    """Allocates the buffers of calls.
 
     Args:
-        arena: memory for those that travel.
+        arena: memory for arrays that travel in messages.
         segments: memory that clients share.
 
     Attributes:
-        calls: how many had room and have ended, of the last few some perhaps not counted.
+        calls: the number of calls whose buffers were released; updated without a lock.
     """
 
     def __init__(self, arena: Arena, segments: SegmentTable) -> None:
@@ -110,26 +110,27 @@ class BufferAllocator:
         space: kernel_service_pb2.SegmentSpace | None = None,
         kept: Sequence[int] = (),
     ) -> Iterator[CallBuffers]:
-        """Finds a place for each array of a call; given back after the body, unless the worker still holds it.
+        """Allocates a buffer for each array of a call, until both the body and the worker have released it.
 
         Args:
-            call: whose they are.
-            operands: as given.
-            results: what will come of them.
-            space: where the results may go; they do if they fit.
+            call: the owner of the buffers.
+            operands: the sources of the operands.
+            results: the types of the results.
+            space: a part of the caller's segment, which receives the results if they fit.
             kept: the ids of results that stay on the mesh.
         """
         buffers = CallBuffers()
         try:
             through_link = sum(operand.travelling_bytes for operand in operands) <= INLINE_LINK_BYTES
-            placed = [
-                self._place(call, buffers, operand, f"operand {i}", through_link) for i, operand in enumerate(operands)
+            spans = [
+                self._assign_operand(call, buffers, operand, f"operand {i}", through_link)
+                for i, operand in enumerate(operands)
             ]
-            in_region = [place for place in placed if place is not None]
+            in_region = [span for span in spans if span is not None]
             if kept:
                 buffers.results = [link_pb2.ResultDestination(array_id=array_id) for array_id in kept]
             elif not self._assign_segment(call, buffers, results, space):
-                in_region += _result_places(buffers, results)
+                in_region += _assign_results(buffers, results)
             if in_region:
                 buffers.region_bytes = _lay_out(in_region)
                 buffers.region = self._arena.acquire(call.owner, buffers.region_bytes)
@@ -142,10 +143,10 @@ class BufferAllocator:
             buffers.release()
             self.calls += 1
 
-    def _place(
+    def _assign_operand(
         self, call: ServerCall, buffers: CallBuffers, operand: OperandSource, field: str, through_link: bool
     ) -> tuple[link_pb2.MemorySpan, int] | None:
-        """Says where an operand is; returns its place in the region, to be laid out, if it goes there."""
+        """Adds the location of an operand; returns its span and size if it is to be laid out in the region."""
         data = link_pb2.TensorData()
         buffers.operands.append(data)
         if operand.resident is not None:
@@ -167,7 +168,7 @@ class BufferAllocator:
         results: Sequence[ArrayType],
         space: kernel_service_pb2.SegmentSpace | None,
     ) -> bool:
-        """Puts the results into their caller's segment, if they fit there."""
+        """Assigns the results to the caller's segment if they fit there; returns whether they do."""
         if space is None or sum(aligned(result.nbytes) for result in results) > space.size_bytes:
             return False
         segment = self._acquire_segment(call, buffers, space.segment_id, space.offset, space.size_bytes, "result_space")
@@ -190,30 +191,30 @@ class BufferAllocator:
 def _count(
     call: ServerCall, operands: Sequence[OperandSource], results: Sequence[ArrayType], buffers: CallBuffers
 ) -> None:
-    """Notes the bytes of arrays that a call moved, all of them by the time that it ends well."""
+    """Counts the bytes of a call that has moved all its arrays."""
     for operand in operands:
         call.received_bytes += operand.travelling_bytes
         call.shared_bytes += operand.type.nbytes if operand.type and operand.segment is not None else 0
     nbytes = sum(result.nbytes for result in results)
     if buffers.segment_id:
         call.shared_bytes += nbytes
-    elif not any(place.HasField("array_id") for place in buffers.results):
+    elif not any(destination.HasField("array_id") for destination in buffers.results):
         call.sent_bytes += nbytes
 
 
-def _result_places(buffers: CallBuffers, results: Sequence[ArrayType]) -> list[tuple[link_pb2.MemorySpan, int]]:
+def _assign_results(buffers: CallBuffers, results: Sequence[ArrayType]) -> list[tuple[link_pb2.MemorySpan, int]]:
     buffers.results = [link_pb2.ResultDestination() for _ in results]
     if sum(result.nbytes for result in results) <= INLINE_LINK_BYTES:
         return []
-    for place in buffers.results:
-        place.span.SetInParent()
-    return [(place.span, result.nbytes) for place, result in zip(buffers.results, results, strict=True)]
+    for destination in buffers.results:
+        destination.span.SetInParent()
+    return [(to.span, result.nbytes) for to, result in zip(buffers.results, results, strict=True)]
 
 
-def _lay_out(places: Sequence[tuple[link_pb2.MemorySpan, int]]) -> int:
-    """Gives each array its offset; returns the bytes of all."""
+def _lay_out(spans: Sequence[tuple[link_pb2.MemorySpan, int]]) -> int:
+    """Sets the offset of each array in the region; returns the size of the region."""
     end = 0
-    for span, nbytes in places:
+    for span, nbytes in spans:
         span.offset = end
         end += aligned(nbytes)
     return end

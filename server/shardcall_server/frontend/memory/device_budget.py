@@ -1,4 +1,4 @@
-"""How many bytes of the devices' memory arrays that stay and programs that run may take together."""
+"""A limit on the device memory of resident arrays and running programs together."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from shardcall_server.errors import CallError, Reason
 
 
 class DeviceBudget:
-    """Counts what programs that run take, beside what arrays that stay hold. Its user holds a lock.
+    """Counts the device memory of running programs, beside that of resident arrays. Not thread-safe.
 
-    What it is told of a program is the compiler's word for operands, results and what lies between.
+    The memory of a program is the compiler's estimate for operands, results and temporaries.
 
     Args:
-        limit_bytes: the most of both together; it may be another for each start of the mesh.
-        resident_bytes: what arrays that stay hold.
+        limit_bytes: returns the limit of both together, which may change when the mesh restarts.
+        resident_bytes: returns the bytes of resident arrays.
 
     Attributes:
-        program_bytes: what programs that run may take.
+        program_bytes: the bytes of running programs.
     """
 
     def __init__(self, limit_bytes: Callable[[], int], resident_bytes: Callable[[], int]) -> None:
@@ -26,21 +26,21 @@ class DeviceBudget:
         self.program_bytes = 0
 
     def check(self, nbytes: int) -> None:
-        """Refuses what does not fit beside the arrays that stay, even when no program runs.
+        """Refuses a program that does not fit beside the resident arrays even if no other program runs.
 
         Raises:
-            CallError: OUT_OF_DEVICE_MEMORY, with the bytes that are missing.
+            CallError: OUT_OF_DEVICE_MEMORY, with the number of missing bytes.
         """
         limit, held = self.limit_bytes(), self._resident_bytes()
         missing = nbytes + held - limit
         if not nbytes or missing <= 0:
             return
-        way = "delete arrays that are not needed, split" if held else "split"
+        delete = "delete arrays that are not needed, " if held else ""
         raise CallError(
             Reason.OUT_OF_DEVICE_MEMORY,
-            f"this call takes {nbytes} bytes on the devices together, and arrays that stay hold {held} of the "
-            f"{limit} that there are: {missing} bytes are missing; {way} the work, or start the server "
-            "with a larger --max-device-bytes",
+            f"this call takes {nbytes} bytes on all devices together, and resident arrays hold {held} of the "
+            f"{limit} allowed: {missing} bytes are missing; {delete}divide the work into smaller calls, or start the "
+            "server with a larger --max-device-bytes",
             field="operands",
             metadata={
                 "limit": "max_device_bytes",
@@ -52,10 +52,10 @@ class DeviceBudget:
         )
 
     def fits(self, nbytes: int) -> bool:
-        """Whether there is room now for what `check` has let pass.
+        """Returns whether a program that passed `check` may run now.
 
-        Beside no program there always is: what arrays that stay hold may change between the two, no end of a program
-        would come to let in whoever waited, and the devices would say so themselves.
+        It may whenever no other program runs, even if resident arrays were added since `check`: no program would end
+        and let the call run later, and the devices report an allocation that fails.
         """
         return (
             not nbytes

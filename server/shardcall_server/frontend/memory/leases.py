@@ -1,4 +1,4 @@
-"""Arrays that stay on the mesh, the leases that keep them, and the room that they have."""
+"""Resident arrays, their leases and their quotas."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.layout import ArrayType
 
 MAX_LEASE_ARRAYS = 1 << 12
-"""So many can be told of in one message, unless their mesh has many axes of long names."""
+"""As many descriptions fit into one message, unless the mesh has many axes with long names."""
 
 MAX_ARRAYS = 1 << 14
-"""Arrays of no bytes take memory too, some 20 KiB of the server's, and whoever wants may have many leases."""
+"""Even an array of 0 bytes takes 20 KiB of the server's memory, and a client may have many leases."""
 
 MAX_CLIENT_ARRAYS = MAX_ARRAYS * 3 // 4
 _LEASE_ID_BYTES = range(16, 65)
@@ -23,17 +23,17 @@ _LEASE_ID_BYTES = range(16, 65)
 
 @dataclass(frozen=True, eq=False)
 class ResidentArray:
-    """An array that stays.
+    """An array in device memory that outlives the call that made it.
 
     Attributes:
-        handle: what clients call it.
-        array_id: what the mesh calls it; no other array of the front end's life has it.
-        epoch: the session that holds it.
-        lease: what keeps it.
-        type: what clients see.
-        mesh: the mesh, with its device ids.
-        placement: how it lies there.
-        device_bytes: what the devices hold, copies on several of them counted.
+        handle: its random name for clients.
+        array_id: its number for the mesh; unique in this process.
+        epoch: the epoch of the mesh that holds it.
+        lease: the lease that keeps it.
+        type: its type without padding.
+        mesh: the mesh, with device ids.
+        placement: its placement on the mesh.
+        device_bytes: its bytes on all devices, replicas included.
     """
 
     handle: bytes
@@ -47,30 +47,30 @@ class ResidentArray:
 
     @property
     def lease_id(self) -> bytes:
-        """What its client calls the lease."""
+        """The id of its lease."""
         return self.lease.lease_id
 
     @property
     def owner(self) -> str:
-        """Whose it is."""
+        """The principal that owns it; empty without authentication."""
         return self.lease.owner
 
     def describe(self) -> array_service_pb2.ArrayDescription:
-        """All that clients are told of it."""
+        """Returns the array's description for clients."""
         return array_service_pb2.ArrayDescription(
             handle=self.handle, mesh=self.mesh, placement=self.placement, device_bytes=self.device_bytes
         )
 
 
 class Quota:
-    """The arrays that may stay together, by number and by bytes on the devices.
+    """A limit on a group of resident arrays, by number and by bytes on the devices.
 
     Args:
-        whose: what they are, for the error message.
-        max_arrays: how many of them.
-        limit_bytes: the most bytes; of one client it may depend on what others hold.
-        setting: what sets the bytes.
-        describe_others: tells what holds the memory beside them; empty for nothing.
+        whose: the subject of the error message, "the arrays of …".
+        max_arrays: the largest number of arrays.
+        limit_bytes: returns the limit in bytes, which may depend on what others hold.
+        setting: the name of the setting behind ``limit_bytes``.
+        describe_others: returns a part of the error message about the arrays of others; may be empty.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class Quota:
         self.nbytes = 0
 
     def count(self, arrays: int, nbytes: int) -> None:
-        """Counts arrays that come, or go where negative; unchecked."""
+        """Adds to the counts without a check; removes if negative."""
         self.arrays += arrays
         self.nbytes += nbytes
 
     def check(self, nbytes: int) -> None:
-        """Makes sure that there is room for one more array.
+        """Checks that one more array is allowed.
 
         Raises:
             CallError: RESIDENT_LIMIT.
@@ -103,7 +103,8 @@ class Quota:
         if self.arrays >= self._max_arrays:
             raise CallError(
                 Reason.RESIDENT_LIMIT,
-                f"{self._whose} are {self.arrays}, as many as may stay on the mesh; delete some that are not needed",
+                f"{self._whose} are {self.arrays}, the maximum number of resident arrays; delete some that are not "
+                "needed",
                 metadata={"limit": "arrays", "held_arrays": str(self.arrays), "limit_arrays": str(self._max_arrays)},
             )
         limit_bytes = self._limit_bytes(self)
@@ -111,7 +112,7 @@ class Quota:
             raise CallError(
                 Reason.RESIDENT_LIMIT,
                 f"the array takes {nbytes} bytes on the devices, and {self._whose} hold {self.nbytes} of the "
-                f"{limit_bytes} that they may{self._describe_others(self)}; delete arrays that are not needed, or "
+                f"{limit_bytes} allowed{self._describe_others(self)}; delete arrays that are not needed, or "
                 f"start the server with a larger --{self._setting.replace('_', '-')}",
                 metadata={
                     "limit": self._setting,
@@ -124,15 +125,15 @@ class Quota:
 
 @dataclass(eq=False)
 class ArrayLease:
-    """What keeps the arrays of one client.
+    """The lease that keeps the arrays of one client.
 
     Attributes:
-        owner: the principal whose it is; empty where nobody is asked who they are.
-        lease_id: what its client calls it.
-        quota: counts its arrays, and those on their way.
-        client_quota: counts those of all leases of its owner; None where nobody is asked who they are.
+        owner: the principal that owns it; empty without authentication.
+        lease_id: the client's name for it.
+        quota: counts its arrays and reservations.
+        client_quota: counts those of all leases of its owner; None without authentication.
         arrays: its arrays by handle, oldest first.
-        expires_at: when it is over, by the clock.
+        expires_at: the moment of its expiry, by the table's clock.
     """
 
     owner: str
@@ -144,21 +145,21 @@ class ArrayLease:
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
-        """All that count its arrays, but for the server's own."""
+        """The quotas that count its arrays, except the server's own."""
         return (self.quota,) if self.client_quota is None else (self.quota, self.client_quota)
 
 
 class LeaseTable:
-    """The leases that keep something, or are to.
+    """The leases with arrays or reservations.
 
     Args:
-        lease_s: how long a lease lasts after it was last renewed.
-        max_bytes: the most bytes on the devices of one lease's arrays; 0 for what its client may have.
-        clock: seconds that never go back.
-        max_client_bytes: the most of one client: of all leases of one owner, or of one lease where nobody is asked who
-            they are; 0 for `left_bytes`.
-        left_bytes: what others leave to a client.
-        describe_others: tells what others hold.
+        lease_s: the duration of a lease after its last renewal.
+        max_bytes: the limit of one lease in bytes on the devices; 0 for the limit of its client.
+        clock: a monotonic clock, in seconds.
+        max_client_bytes: the limit of one client: of all leases of one owner, or of one lease without authentication;
+            0 for `left_bytes`.
+        left_bytes: returns the bytes that others leave to a client.
+        describe_others: returns the part of an error message that gives the bytes of others.
     """
 
     def __init__(
@@ -177,21 +178,21 @@ class LeaseTable:
         self._max_client_bytes = max_client_bytes
         self._clients: dict[str, Quota] = {}  # of principals: as many as there are tokens
         self._clock = clock
-        # By owner and id. All last equally long: the first ends first.
+        # By owner and id. All have the same duration, so the first expires first.
         self._leases: OrderedDict[tuple[str, bytes], ArrayLease] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._leases)
 
     def get(self, owner: str, lease_id: bytes) -> ArrayLease | None:
-        """An owner's lease that is there, renewed."""
+        """Returns and renews an owner's lease; None if there is none."""
         lease = self._leases.get((owner, lease_id))
         if lease is not None:
             self.renew(lease)
         return lease
 
     def get_or_create(self, owner: str, lease_id: bytes) -> ArrayLease:
-        """An owner's lease, renewed; it begins if it is not there."""
+        """Returns and renews an owner's lease, which is created if there is none."""
         key = (owner, lease_id)
         if key not in self._leases:
             whose, most = "the arrays of this lease", self._max_bytes
@@ -216,23 +217,23 @@ class LeaseTable:
         return Quota(whose, max_arrays, self._left_bytes, "max_resident_bytes", self._describe_others)
 
     def renew(self, lease: ArrayLease) -> None:
-        """Makes a lease that is there last its full time from now."""
+        """Restarts the duration of a lease in the table."""
         lease.expires_at = self._clock() + self.lease_s
         self._leases.move_to_end((lease.owner, lease.lease_id))
 
     def is_current(self, lease: ArrayLease) -> bool:
-        """Whether it is this lease that is there, not one that took its name when it had ended."""
+        """Returns whether a lease is in the table, and not a later one of the same id."""
         return self._leases.get((lease.owner, lease.lease_id)) is lease
 
     def remove_if_empty(self, lease: ArrayLease) -> None:
-        """Ends a lease that keeps nothing."""
+        """Removes a lease without arrays and reservations."""
         if not lease.quota.arrays and self.is_current(lease):
             del self._leases[lease.owner, lease.lease_id]
 
     def pop_expired(self) -> ArrayLease | None:
-        """Takes out a lease that is over; None if there is none.
+        """Removes and returns an expired lease; None if there is none.
 
-        None is while an array is on its way: its call shows that its client is there, and has an end of its own.
+        A lease with a reservation is renewed instead: the call behind it shows that the client is alive.
         """
         while (first := next(iter(self._leases.values()), None)) is not None and first.expires_at <= self._clock():
             if first.quota.arrays == len(first.arrays):
@@ -241,7 +242,7 @@ class LeaseTable:
         return None
 
     def next_expiry_s(self) -> float:
-        """Seconds until any lease can be over; one that begins meanwhile is not over sooner."""
+        """Returns the seconds until a lease can expire; a lease created meanwhile does not expire sooner."""
         first = next(iter(self._leases.values()), None)
         return self.lease_s if first is None else max(0.0, first.expires_at - self._clock())
 
@@ -256,7 +257,7 @@ def check_lease_id(lease_id: bytes) -> None:
         allowed = f"{_LEASE_ID_BYTES[0]} to {_LEASE_ID_BYTES[-1]}"
         raise CallError(
             Reason.MALFORMED_REQUEST,
-            f"lease_id has {len(lease_id)} bytes; name a lease with {allowed} random bytes of your own",
+            f"lease_id has {len(lease_id)} bytes; use {allowed} random bytes as the id of a lease",
             field="lease_id",
             metadata={"bytes": str(len(lease_id)), "allowed": allowed},
         )

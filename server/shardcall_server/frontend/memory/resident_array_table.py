@@ -1,7 +1,7 @@
-"""The table of the arrays that stay on the mesh.
+"""The table of resident arrays.
 
-The mesh holds the arrays themselves and decides nothing about them: what leaves this table is told to it in the
-order of launches.
+The mesh holds the arrays and decides nothing about them: it deletes an array when a command says so, in the order of
+launches.
 """
 
 from __future__ import annotations
@@ -36,29 +36,28 @@ __all__ = ["LeaseTimer", "Reservation", "ResidentArray", "ResidentArrayTable", "
 
 HANDLE_BYTES = 16
 MAX_DELETED = 1024
-_SHOWN_DIGITS = 8  # who has a handle may use it, so no message tells all of it
-_MAX_PAST_EPOCHS = 1024  # no call lasts through so many restarts
+_SHOWN_DIGITS = 8  # a handle gives access to its array, so no message contains all of it
+_MAX_PAST_EPOCHS = 1024  # no call lasts through as many restarts
 
 
 class ResidentArrayTable:
-    """The arrays that stay, bounded in all and by lease.
+    """The resident arrays, limited in total, by client and by lease.
 
-    Every owner, a principal of the server, sees its own arrays and leases alone; owner "" is everybody, where nobody is
-    asked who they are.
+    An owner, which is a principal, can use only its own arrays and leases. Without authentication the owner is "".
 
-    A lease is there while it has arrays or reservations; whatever names it or one of its arrays renews it, but
-    for deleting. An array is on the mesh when a command that names it arrives if it is found, and the command
+    A lease exists while it has arrays or reservations. Every request that names it or one of its arrays renews it,
+    except deletions. An array is on the mesh when a command that names it arrives if it is found, and the command
     sent, while the session's `order` is held.
 
     Args:
-        max_bytes: the most bytes on the devices, in all; may change with the mesh.
-        max_lease_bytes: the most of one lease; 0 for what its client may have.
-        lease_s: how long a lease lasts after it was last named.
-        on_delete: told which arrays were deleted, or ended with their lease; those of an epoch that ended are not
-            told. Called without the table's lock, by whichever thread noticed.
-        clock: seconds that never go back.
-        max_client_bytes: the most of one client; 0 for three quarters of what others leave of ``max_bytes``, so that
-            who comes next finds some.
+        max_bytes: returns the total limit in bytes on the devices, which may change when the mesh restarts.
+        max_lease_bytes: the limit of one lease; 0 for the limit of its client.
+        lease_s: the duration of a lease after its last renewal.
+        on_delete: called with arrays that were deleted or whose lease expired, but not with those of a past epoch. Any
+            thread may call it; it never holds the table's lock.
+        clock: a monotonic clock, in seconds.
+        max_client_bytes: the limit of one client; 0 for three quarters of the bytes that others leave of
+            ``max_bytes``, so that some remain for the next client.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class ResidentArrayTable:
 
     @property
     def lone_client_bytes(self) -> int:
-        """The most that one client may hold where no other holds anything."""
+        """The limit of one client if no other client has arrays."""
         return int(min(self._max_client_bytes or math.inf, client_share(self.max_bytes())))
 
     def _left_bytes(self, quota: Quota) -> int:
@@ -91,41 +90,41 @@ class ResidentArrayTable:
 
     def _held(self, quota: Quota) -> str:
         return (
-            f", three quarters of what others, who hold {self._quota.nbytes - quota.nbytes}, leave of the "
-            f"{self.max_bytes()} for all"
+            f" (three quarters of what other clients, which hold {self._quota.nbytes - quota.nbytes}, leave of the "
+            f"{self.max_bytes()} of all)"
         )
 
     @property
     def count(self) -> int:
-        """How many arrays stay."""
+        """The number of arrays."""
         return len(self._by_handle)
 
     @property
     def device_bytes(self) -> int:
-        """The bytes that they take on the devices."""
+        """The bytes of all arrays on the devices."""
         return self._device_bytes
 
     @property
     def reserved_bytes(self) -> int:
-        """The bytes of those that are on their way."""
+        """The bytes of reservations."""
         with self._lock:
             return self._quota.nbytes - self._device_bytes
 
     @property
     def leases(self) -> int:
-        """How many leases there are."""
+        """The number of leases."""
         return len(self._leases)
 
     def reserve(self, lease_id: bytes, device_bytes: int, owner: str = "") -> Reservation:
-        """Makes room for an array, and its id; its lease begins if there is none.
+        """Reserves quota and an id for an array; its lease is created if there is none.
 
         Args:
-            lease_id: whose it will be, as the client sent it.
-            device_bytes: what the devices will hold.
-            owner: the principal who puts it.
+            lease_id: the array's lease, as the client sent it.
+            device_bytes: the array's bytes on the devices.
+            owner: the principal that puts it.
 
         Raises:
-            CallError: a lease id of the wrong length, or no room.
+            CallError: a lease id of the wrong length, or RESIDENT_LIMIT.
         """
         check_lease_id(lease_id)
         with self._changing():
@@ -137,12 +136,12 @@ class ResidentArrayTable:
             return Reservation(self, lease, next(self._ids), device_bytes)
 
     def find(self, handle: bytes, owner: str = "", field: str = "handle") -> ResidentArray:
-        """The array of a handle.
+        """Returns the array of a handle.
 
         Args:
             handle: as the client sent it.
-            owner: who asks; the arrays of others are as if they were not there.
-            field: the part of the request that it came in, for the error message.
+            owner: the caller; the arrays of others are treated as missing.
+            field: the field of the request, for the error message.
 
         Raises:
             CallError: ARRAY_LOST, or a handle of the wrong length.
@@ -156,7 +155,7 @@ class ResidentArrayTable:
             return resident
 
     def of_lease(self, lease_id: bytes, owner: str = "") -> list[ResidentArray]:
-        """The arrays of an owner's lease, oldest first; none for one that is unknown.
+        """Returns the arrays of an owner's lease, oldest first; none for an unknown lease.
 
         Raises:
             CallError: a lease id of the wrong length.
@@ -167,7 +166,7 @@ class ResidentArrayTable:
             return list(lease.arrays.values()) if lease is not None else []
 
     def renew(self, lease_id: bytes, owner: str = "") -> bool:
-        """Makes an owner's lease last its full time from now; returns whether it holds any array.
+        """Renews an owner's lease; returns whether it has an array.
 
         Raises:
             CallError: a lease id of the wrong length.
@@ -178,15 +177,15 @@ class ResidentArrayTable:
             return lease is not None and bool(lease.arrays)
 
     def delete(self, handles: Sequence[bytes], owner: str = "") -> list[ResidentArray]:
-        """Deletes an owner's arrays; returns those that were there.
+        """Deletes an owner's arrays; returns those that existed.
 
         Raises:
-            CallError: too many handles, or one of the wrong length; then none is deleted.
+            CallError: too many handles, or one of the wrong length; no array is deleted then.
         """
         if len(handles) > MAX_DELETED:
             raise CallError(
                 Reason.MALFORMED_REQUEST,
-                f"{len(handles)} handles came; delete at most {MAX_DELETED} arrays in one call",
+                f"the request has {len(handles)} handles; delete at most {MAX_DELETED} arrays in one call",
                 field="handles",
                 metadata={"handles": str(len(handles)), "allowed": str(MAX_DELETED)},
             )
@@ -200,30 +199,30 @@ class ResidentArrayTable:
         return there
 
     def expire(self) -> list[ResidentArray]:
-        """Ends the leases that are over; returns their arrays."""
+        """Removes expired leases; returns their arrays."""
         with self._changing() as gone:
-            pass  # as every method does
+            pass  # it removes them
         return gone
 
     def next_expiry_s(self) -> float:
-        """Seconds until `expire` is to be called next."""
+        """Returns the seconds until the next call of `expire` is due."""
         with self._lock:
             return self._leases.next_expiry_s()
 
     def remove_epoch(self, epoch: int) -> None:
-        """Forgets the arrays of a session that ended, and refuses those that are yet to be committed."""
+        """Removes the arrays of an epoch that has ended, and refuses to commit others of it."""
         with self._lock:
             self._past_epochs.append(epoch)
             self._remove([resident for resident in self._by_handle.values() if resident.epoch == epoch])
 
     def settle(self, reservation: Reservation, resident: ResidentArray | None) -> None:
-        """Ends a reservation, for the reservation itself: an array takes its place, or nothing."""
+        """Replaces a reservation by its array, or by nothing; for `Reservation`."""
         lease = reservation.lease
         with self._changing() as gone:
             if reservation.settled and resident is None:
                 return
             if reservation.settled:
-                raise RuntimeError("a reservation was committed after it had ended")
+                raise RuntimeError("a reservation was committed after it had been settled")
             reservation.settled = True
             self._release(lease, reservation.device_bytes)
             try:
@@ -235,12 +234,12 @@ class ResidentArrayTable:
     def _add(self, lease: ArrayLease, resident: ResidentArray, gone: list[ResidentArray]) -> None:
         if resident.epoch in self._past_epochs:
             raise CallError(
-                Reason.ARRAY_LOST, "the mesh restarted while the array was put there, and it is lost; put it anew"
+                Reason.ARRAY_LOST, "the mesh restarted while the array was put there, and it is lost; put it again"
             )
         try:
             self._reserve(lease, resident.device_bytes)
         except CallError:
-            gone.append(resident)  # the mesh holds it, and nobody else tells it
+            gone.append(resident)  # the mesh holds it already and must delete it
             raise
         self._device_bytes += resident.device_bytes
         self._by_handle[resident.handle] = lease.arrays[resident.handle] = resident
@@ -266,7 +265,7 @@ class ResidentArrayTable:
 
     @contextmanager
     def _changing(self) -> Iterator[list[ResidentArray]]:
-        """Holds the lock, with no lease in the table that is over; what is in the list at the end was deleted."""
+        """Holds the lock and removes expired leases; arrays in the yielded list are reported as deleted at the end."""
         gone: list[ResidentArray] = []
         try:
             with self._lock:
@@ -280,10 +279,10 @@ class ResidentArrayTable:
 
 
 class Reservation:
-    """Room for one array that is on its way: it comes, or the room goes back.
+    """A reservation for one array, which is committed or cancelled.
 
-    As a context manager it is cancelled unless it was committed. Whoever cancels after a command that makes the
-    array was sent tells the mesh to delete it; where `commit` refuses, the table's `on_delete` is told.
+    As a context manager it is cancelled unless it was committed. If it is cancelled after the command that makes the
+    array was sent, the caller must have the mesh delete the array; if `commit` fails, ``on_delete`` is called.
     """
 
     def __init__(self, table: ResidentArrayTable, lease: ArrayLease, array_id: int, device_bytes: int) -> None:
@@ -301,11 +300,11 @@ class Reservation:
         placement: kernel_pb2.ArrayPlacement,
         device_bytes: int,
     ) -> ResidentArray:
-        """Puts the array into the table, with a handle of its own.
+        """Adds the array to the table, with a new handle.
 
         Raises:
-            CallError: ARRAY_LOST: its epoch ended meanwhile; RESIDENT_LIMIT: it is larger than was reserved and there
-                is no room. The reservation has ended then, too.
+            CallError: ARRAY_LOST if its epoch has ended; RESIDENT_LIMIT if it is larger than the reservation and
+                exceeds a quota. The reservation is settled then, too.
         """
         resident = ResidentArray(
             handle=secrets.token_bytes(HANDLE_BYTES),
@@ -321,7 +320,7 @@ class Reservation:
         return resident
 
     def cancel(self) -> None:
-        """Gives the room back, if that has not happened."""
+        """Releases the reservation if it is not settled."""
         self._table.settle(self, None)
 
     def __enter__(self) -> Self:
@@ -334,41 +333,37 @@ class Reservation:
 
 
 class LeaseTimer:
-    """Ends leases when they are over, from a thread of its own.
-
-    Args:
-        table: the table.
-    """
+    """Removes expired leases from a table, on a thread of its own."""
 
     def __init__(self, table: ResidentArrayTable) -> None:
         self._table = table
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease-timer", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="lease-timer", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread; leases stay as they are."""
+        """Stops the thread; the leases stay."""
         self._closing.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         log = structlog.get_logger()
         while not self._closing.wait(self._table.next_expiry_s()):
             try:
                 self._table.expire()
             except Exception:
-                log.exception("the mesh could not be told which arrays ended with their lease")
+                log.exception("the arrays of expired leases could not be deleted on the mesh")
 
 
 def array_lost(handle: bytes, field: str = "handle") -> CallError:
-    """The error of a handle that no array has."""
-    told = f"{handle.hex()[:_SHOWN_DIGITS]}…"
+    """Returns the error of a handle without an array."""
+    prefix = f"{handle.hex()[:_SHOWN_DIGITS]}…"
     return CallError(
         Reason.ARRAY_LOST,
-        f"no array on the mesh has the handle {told}: it was deleted, its lease ended, or the mesh or "
-        "the server restarted; put the array anew",
+        f"no array on the mesh has the handle {prefix}: it was deleted, its lease expired, or the mesh or "
+        "the server restarted; put the array again",
         field=field,
-        metadata={"handle": told},
+        metadata={"handle": prefix},
     )
 
 
@@ -376,7 +371,7 @@ def _check_handle(handle: bytes, field: str) -> None:
     if len(handle) != HANDLE_BYTES:
         raise CallError(
             Reason.MALFORMED_REQUEST,
-            f"{field}: a handle of {len(handle)} bytes came; send the {HANDLE_BYTES} bytes that the server gave",
+            f"{field}: the handle has {len(handle)} bytes; send the {HANDLE_BYTES} bytes that the server returned",
             field=field,
             metadata={"bytes": str(len(handle)), "allowed": str(HANDLE_BYTES)},
         )

@@ -1,8 +1,8 @@
-"""The Unix socket at which a client turns a ticket into its segment.
+"""The Unix socket at which a client exchanges a ticket for its segment.
 
-gRPC carries no descriptors. So the answer to OpenSegment is a ticket and the address of this socket, which lies in
-a directory of the server's own: only processes of its user reach it, and each connection is asked whose it is all
-the same. The connection is then the segment's lease: the kernel ends it when the client dies, however it dies.
+gRPC carries no file descriptors. OpenSegment therefore returns a ticket and the path of this socket, which is in a
+private directory: only processes of the server's user reach it, and the user of each connection is checked as well.
+The connection is then the segment's lease: the kernel closes it when the client dies, whatever the cause.
 """
 
 from __future__ import annotations
@@ -33,30 +33,28 @@ _ACCEPT_PAUSE_S = 0.5
 
 @dataclass(eq=False)
 class _Offer:
-    """A segment that waits for whoever brings its ticket.
+    """A segment whose ticket has not been redeemed.
 
     Attributes:
-        segment: which.
-        ends: when the ticket is worth nothing more, on the monotonic clock.
+        expires_at: the expiry of the ticket, on the monotonic clock.
     """
 
     segment: ServerSegment
-    ends: float
+    expires_at: float
 
 
 @dataclass(eq=False)
 class _Visitor:
-    """A connection that has brought no ticket yet.
+    """A connection that has not sent a complete ticket.
 
     Attributes:
-        socket: the connection.
-        ends: until when it may.
-        brought: what it has sent of a ticket.
+        expires_at: the moment on the monotonic clock at which it is closed.
+        received: the part of the ticket that has arrived.
     """
 
     socket: socket.socket
-    ends: float
-    brought: bytearray = field(default_factory=bytearray)
+    expires_at: float
+    received: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(eq=False)
@@ -68,29 +66,28 @@ class _Holder:
 
 
 class SegmentBroker:
-    """Serves the socket with one thread of its own; `make_companion` makes one.
+    """Serves the socket on a thread of its own; see `make_segment_broker`.
 
-    Close it before the registry of the segments.
+    It must be closed before the table of segments.
 
     Args:
-        directory: where the socket goes; removed at the end.
-        ticket_s: how long a ticket is good for, and how long a connection may take to bring one.
+        directory: the directory of the socket; removed by `close`.
+        ticket_s: the time for which a ticket is valid, and in which a connection must send one.
 
     Attributes:
-        socket_path: the socket's.
-        ticket_s: as given.
+        socket_path: the path of the socket.
 
     Raises:
-        OSError: there can be no socket there.
+        OSError: the socket cannot be made.
     """
 
     def __init__(self, directory: PrivateDirectory, ticket_s: float) -> None:
         self.socket_path = directory.socket_path
         self.ticket_s = ticket_s
-        self._offers: dict[bytes, _Offer] = {}  # by the ticket's digest; all last equally long: the first ends first
-        self._visitors: dict[int, _Visitor] = {}  # by descriptor; likewise
+        self._offers: dict[bytes, _Offer] = {}  # by the ticket's digest; the first expires first
+        self._visitors: dict[int, _Visitor] = {}  # by descriptor; the first expires first
         self._holders: dict[int, _Holder] = {}
-        self._lock = threading.Lock()  # of the offers, which other threads add to, and of the end
+        self._lock = threading.Lock()  # guards the offers, which other threads add, and `_closing`
         self._closing = False
         self._accepts_again = 0.0
         with contextlib.ExitStack() as undo:
@@ -111,23 +108,23 @@ class SegmentBroker:
             self._undo = undo.pop_all()
 
     def offer(self, segment: ServerSegment) -> bytes:
-        """Makes the ticket of a segment, and takes its lease over: it ends with the ticket or the connection.
+        """Returns a ticket for a segment, whose lease then ends with the ticket or with the connection.
 
         Raises:
-            CallError: the server is shutting down; the lease is still the caller's.
+            CallError: the server is shutting down; the caller must release the lease.
         """
         ticket = secrets.token_bytes(TICKET_BYTES)
         with self._lock:
             if self._closing:
                 raise CallError(
-                    Reason.SERVER_DRAINING, "the server is shutting down and makes no more segments; use another"
+                    Reason.SERVER_DRAINING, "the server is shutting down and opens no more segments; use another"
                 )
             self._offers[_digest(ticket)] = _Offer(segment, time.monotonic() + self.ticket_s)
             self._wake()
         return ticket
 
     def close(self) -> None:
-        """Ends every lease and removes the socket."""
+        """Releases every lease and removes the socket."""
         with self._lock:
             if self._closing:
                 return
@@ -137,7 +134,7 @@ class SegmentBroker:
         for visitor in list(self._visitors.values()):
             self._dismiss(visitor)
         for holder in list(self._holders.values()):
-            self._end(holder)
+            self._release(holder)
         for offer in self._offers.values():
             offer.segment.release_lease()
         self._offers.clear()
@@ -153,8 +150,8 @@ class SegmentBroker:
                 for key, _ in self._selector.select(self._timeout()):
                     self._handle(key.fd)
                 self._expire()
-            except Exception as error:  # noqa: BLE001  # the thread serves everybody and must not end
-                structlog.get_logger().error("serving segments failed unexpectedly", exc_info=error)
+            except Exception as error:  # noqa: BLE001  # the thread serves all clients and must not end
+                structlog.get_logger().error("the segment broker failed unexpectedly", exc_info=error)
 
     def _handle(self, fd: int) -> None:
         if fd == self._wakes:
@@ -163,15 +160,16 @@ class SegmentBroker:
             self._accept()
         elif fd in self._visitors:
             self._read(self._visitors[fd])
-        elif fd in self._holders:  # not one that an event before it in this round has ended
-            self._end(self._holders[fd])
+        elif fd in self._holders:  # an earlier event of this iteration may have released it
+            self._release(self._holders[fd])
 
     def _timeout(self) -> float | None:
-        """Seconds until something expires; None if nothing will."""
-        ends = [waiting.ends for waiting in (self._first_offer(), next(iter(self._visitors.values()), None)) if waiting]
+        """Returns the seconds until something expires; None if nothing will."""
+        first = (self._first_offer(), next(iter(self._visitors.values()), None))
+        moments = [item.expires_at for item in first if item]
         if self._accepts_again:
-            ends.append(self._accepts_again)
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+            moments.append(self._accepts_again)
+        return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def _first_offer(self) -> _Offer | None:
         with self._lock:
@@ -179,18 +177,18 @@ class SegmentBroker:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        while (offer := self._take_expired(now)) is not None:
+        while (offer := self._pop_expired(now)) is not None:
             offer.segment.release_lease()
-        while (visitor := next(iter(self._visitors.values()), None)) is not None and visitor.ends <= now:
+        while (visitor := next(iter(self._visitors.values()), None)) is not None and visitor.expires_at <= now:
             self._dismiss(visitor)
         if self._accepts_again and self._accepts_again <= now:
             self._accepts_again = 0.0
             self._selector.register(self._listener, selectors.EVENT_READ)
 
-    def _take_expired(self, now: float) -> _Offer | None:
+    def _pop_expired(self, now: float) -> _Offer | None:
         with self._lock:
             digest, offer = next(iter(self._offers.items()), (b"", None))
-            if offer is None or offer.ends > now:
+            if offer is None or offer.expires_at > now:
                 return None
             return self._offers.pop(digest)
 
@@ -199,15 +197,15 @@ class SegmentBroker:
             accepted, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
-        except OSError as error:  # no descriptors: the listener stays readable, and would be asked without end
-            structlog.get_logger().warning("no connection for a segment can be accepted", error=error.strerror)
+        except OSError as error:  # no descriptors are left; the listener stays readable, so pause it
+            structlog.get_logger().warning("a connection for a segment could not be accepted", error=error.strerror)
             self._selector.unregister(self._listener)
             self._accepts_again = time.monotonic() + _ACCEPT_PAUSE_S
             return
         if peer_of(accepted)[1] != os.geteuid():
             accepted.close()
             return
-        if len(self._visitors) >= _MAX_SILENT:  # the oldest goes: who means it has sent its ticket by now
+        if len(self._visitors) >= _MAX_SILENT:  # close the oldest; an honest client has sent its ticket by now
             self._dismiss(next(iter(self._visitors.values())))
         accepted.setblocking(False)
         self._visitors[accepted.fileno()] = _Visitor(accepted, time.monotonic() + self.ticket_s)
@@ -215,41 +213,41 @@ class SegmentBroker:
 
     def _read(self, visitor: _Visitor) -> None:
         try:
-            received = visitor.socket.recv(TICKET_BYTES - len(visitor.brought))
+            received = visitor.socket.recv(TICKET_BYTES - len(visitor.received))
         except BlockingIOError:
             return
         except OSError:
             received = b""
-        visitor.brought += received
+        visitor.received += received
         if not received:
             self._dismiss(visitor)
-        elif len(visitor.brought) == TICKET_BYTES:
+        elif len(visitor.received) == TICKET_BYTES:
             self._redeem(visitor)
 
     def _redeem(self, visitor: _Visitor) -> None:
-        # Digests are looked up, so how long that takes tells nothing of the tickets that there are.
+        # The lookup uses digests, so that its duration reveals nothing about valid tickets.
         with self._lock:
-            offer = self._offers.pop(_digest(visitor.brought), None)
+            offer = self._offers.pop(_digest(visitor.received), None)
         if offer is None:
             self._dismiss(visitor)
             return
         connection, segment = visitor.socket, offer.segment
         del self._visitors[connection.fileno()]
         holder = self._holders[connection.fileno()] = _Holder(connection, segment)
-        if offer.ends <= time.monotonic():
-            self._end(holder)
+        if offer.expires_at <= time.monotonic():
+            self._release(holder)
             return
         try:
             socket.send_fds(connection, [GRANTED], [segment.fd])
-        except OSError:  # it is gone already
-            self._end(holder)
+        except OSError:  # the client has disconnected
+            self._release(holder)
 
     def _dismiss(self, visitor: _Visitor) -> None:
         del self._visitors[visitor.socket.fileno()]
         self._close(visitor.socket)
 
-    def _end(self, holder: _Holder) -> None:
-        """Ends a lease, whether its client has gone or has sent what it should not."""
+    def _release(self, holder: _Holder) -> None:
+        """Releases a lease whose client has disconnected, or has sent bytes after its ticket."""
         del self._holders[holder.socket.fileno()]
         self._close(holder.socket)
         holder.segment.release_lease()
@@ -260,14 +258,14 @@ class SegmentBroker:
 
 
 def make_segment_broker(parents: Iterable[str] | None = None, ticket_s: float = 5.0) -> SegmentBroker | None:
-    """Starts a segment broker in a fresh directory that only this user may enter.
+    """Starts a segment broker in a new private directory.
 
     Args:
-        parents: where that may be, the best first; None for the usual ones.
-        ticket_s: how long a ticket is good for.
+        parents: candidates for the parent directory, best first; None for the usual ones.
+        ticket_s: the time for which a ticket is valid.
 
     Returns:
-        The broker; None where none of them will do, told once in the log. Segments are off then.
+        The broker; None if no directory is usable, which is logged. Segments are off then.
     """
     refusals = []
     for parent in usual_parents() if parents is None else parents:
@@ -281,7 +279,7 @@ def make_segment_broker(parents: Iterable[str] | None = None, ticket_s: float = 
                 raise
         except OSError as error:
             refusals.append(f"{parent}: {error.strerror or error}")
-    structlog.get_logger().warning("memory cannot be shared with clients: no place for a socket", tried=refusals)
+    structlog.get_logger().warning("memory cannot be shared with clients: no directory for a socket", tried=refusals)
     return None
 
 

@@ -1,7 +1,7 @@
-"""Memory that a client on this host shares with the server: one file for one client, never another's.
+"""Memory files that the server shares with clients on its host, each with one client only.
 
-A client may write there at any time, and spoils its own answer at most: the front end decides by nothing that lies
-there. It does not even map it, but for workers on other hosts, which its bytes are handed on to.
+A client may write to its segment at any time, which can affect only its own results: the front end makes no decision by
+the contents of a segment. It maps a segment only to send its bytes to workers on other hosts.
 """
 
 from __future__ import annotations
@@ -22,32 +22,29 @@ from shardcall_server.frontend.memory.budget import MemoryBudget
 
 SEGMENT_ID_BYTES = 16
 MAX_SEGMENTS = 256
-"""Each takes two descriptors, its file's and its connection's, and processes often have no more than 1024."""
+"""Each segment takes two descriptors, for its file and its connection; a common limit of processes is 1024."""
 
 MAX_OWNER_SEGMENTS = 128
 _STEP_BYTES = 32 << 20
-_SHOWN_DIGITS = 8  # who knows a segment's id may use it, so no message tells all of it
+_SHOWN_DIGITS = 8  # an id gives access to its segment, so no message contains all of it
 
 
 class ServerSegment:
-    """A memory file that one client has too, and that no peer can shrink, grow or unseal.
+    """A memory file shared with one client, sealed against shrinking, growing and further seals.
 
-    Its users are its lease and the executions that read or write it. The lease's end takes it out of the registry,
-    so that no further call finds it; the last user's end closes the file.
+    Its users are its lease and the executions that read or write it. The release of the lease removes it from the
+    table, so that no further call can use it; the file is closed after the last user.
 
     Attributes:
-        segment_id: what clients call it.
-        memory_id: what the worker calls it.
+        segment_id: its random name for clients.
+        memory_id: the id of the file in commands to the worker.
         fd: the file; -1 once it is closed.
-        nbytes: its size.
-        owner: whose budget it counts against.
-        principal: who alone may use it; empty where nobody is asked who they are.
-        on_used: called when a call uses it, and when its lease ends.
+        owner: the name whose budget it counts against.
+        principal: the only principal that may use it; empty without authentication.
+        on_used: called when a call uses it, and when its lease is released.
     """
 
-    def __init__(
-        self, registry: SegmentTable, memory_id: int, fd: int, nbytes: int, owner: str, principal: str
-    ) -> None:
+    def __init__(self, table: SegmentTable, memory_id: int, fd: int, nbytes: int, owner: str, principal: str) -> None:
         self.segment_id = secrets.token_bytes(SEGMENT_ID_BYTES)
         self.memory_id = memory_id
         self.fd = fd
@@ -56,41 +53,41 @@ class ServerSegment:
         self.principal = principal
         self.users = 1
         self.on_used: Callable[[], object] = lambda: None
-        self._registry = registry
+        self._table = table
         self._memory: np.ndarray | None = None
 
     def view(self, begin: int, nbytes: int) -> np.ndarray:
-        """The bytes of a part: for workers that cannot map the file; mapped here when it is asked for first."""
+        """Returns a view of a range of bytes, for workers that cannot map the file; the first call maps it."""
         if self._memory is None:
             self._memory = map_file(self.fd, self.nbytes, populate=False)
         return self._memory[begin : begin + nbytes]
 
     def acquire(self) -> None:
-        """Adds a user, beside one that there is already."""
-        self._registry.add_user(self)
+        """Adds a user; the segment must have one already."""
+        self._table.add_user(self)
 
     def release(self) -> None:
-        """Ends one use."""
-        self._registry.remove_user(self)
+        """Removes a user."""
+        self._table.remove_user(self)
 
     def release_lease(self) -> None:
-        """Ends the lease, if it has not ended: calls find the segment no more."""
-        self._registry.release_lease(self)
+        """Releases the lease, once: no further call can use the segment."""
+        self._table.release_lease(self)
 
 
 class SegmentTable:
-    """The segments that there are, bounded in number and by owner.
+    """The segments of a server, limited in number and by owner.
 
     Args:
-        budget: what they count against, whole and from the beginning.
-        max_bytes: the most bytes that one owner's may have together; used in whole huge pages.
-        next_id: gives every memory file an id that no other of the front end's life has.
-        on_gone: told the memory id of a file that was closed, so that the worker lets go of it too.
+        budget: the memory budget, which counts the full size of a segment when it is opened.
+        max_bytes: the limit of one owner's segments together; rounded down to a multiple of the huge page size.
+        next_id: returns an id that is unique among the memory files of this process.
+        on_gone: called with the memory id of a file that was closed, so that the worker unmaps it.
 
     Attributes:
-        max_bytes: the limit in use, a multiple of a huge page's size.
-        count: how many there are, those included that are being made or outlast their lease.
-        nbytes: their bytes.
+        max_bytes: the limit in use, a multiple of the huge page size.
+        count: the number of segments, including those being opened and those that outlast their lease.
+        nbytes: their total size.
     """
 
     def __init__(
@@ -110,20 +107,20 @@ class SegmentTable:
 
     @property
     def leases(self) -> int:
-        """How many segments are leased."""
+        """The number of leased segments."""
         return len(self._leased)
 
     def open(self, owner: str, nbytes: int, check: Callable[[], None], principal: str = "") -> ServerSegment:
-        """Makes a segment; whoever asked for it holds its lease.
+        """Opens a segment; the caller holds its lease.
 
         Args:
-            owner: whose budget it counts against.
-            nbytes: its size, at least 1; rounded up to whole huge pages.
+            owner: the name whose budget it counts against.
+            nbytes: its size, at least 1; rounded up to a multiple of the huge page size.
             check: called before every step; raises if the call has ended.
-            principal: who alone may use it.
+            principal: the only principal that may use it.
 
         Raises:
-            CallError: it is too large, others hold too much, or the host has no memory or descriptors left.
+            CallError: a limit is exceeded, or the host has no memory or descriptors left.
         """
         size = round_up(nbytes)
         self._count_in(owner, size)
@@ -142,7 +139,7 @@ class SegmentTable:
         with self._lock:
             closed = self._closed
             self._leased[segment.segment_id] = segment
-        if closed:  # while it was made
+        if closed:  # while it was opened
             segment.release_lease()
             raise _draining_error()
         return segment
@@ -150,23 +147,23 @@ class SegmentTable:
     def acquire(
         self, segment_id: bytes, offset: int, nbytes: int, field: str = "segment", principal: str = ""
     ) -> ServerSegment:
-        """Finds the segment of an array and adds a user, who closes it once.
+        """Returns the segment of an array with a user added, who must release it once.
 
         Args:
             segment_id: as the client sent it.
-            offset: where the array begins.
+            offset: the array's offset in bytes.
             nbytes: the array's size.
-            field: the part of the request that names it, for the error message.
-            principal: who asks; the segments of others are as if they were not there.
+            field: the field of the request, for the error message.
+            principal: the caller; the segments of others are treated as missing.
 
         Raises:
-            CallError: there is no such segment, or the array cannot lie there.
+            CallError: there is no such segment, or the range is not inside it or not aligned.
         """
         if len(segment_id) != SEGMENT_ID_BYTES:
             raise CallError(
                 Reason.MALFORMED_REQUEST,
-                f"a segment's id has {SEGMENT_ID_BYTES} bytes and {field} has one of {len(segment_id)}; send the one "
-                "that OpenSegment answered with",
+                f"{field} has a segment_id of {len(segment_id)} bytes; send the {SEGMENT_ID_BYTES} bytes that "
+                "OpenSegment returned",
                 field=field,
             )
         with self._lock:
@@ -174,8 +171,8 @@ class SegmentTable:
             if segment is None or segment.principal != principal:
                 raise CallError(
                     Reason.SEGMENT_NOT_FOUND,
-                    f"{field} names segment {segment_id.hex()[:_SHOWN_DIGITS]}…, which the server does not have, or no "
-                    "more; send the arrays as a stream, or open another segment",
+                    f"{field} names segment {segment_id.hex()[:_SHOWN_DIGITS]}…, which does not exist or was closed; "
+                    "send the arrays as a stream, or open another segment",
                     field=field,
                 )
             _check_range(segment, offset, nbytes, field)
@@ -184,7 +181,7 @@ class SegmentTable:
         return segment
 
     def close(self) -> None:
-        """Ends every lease and makes no more segments; those that executions hold go when these are done."""
+        """Releases every lease and refuses new segments; segments in use are closed when their executions end."""
         with self._lock:
             self._closed = True
             leased = list(self._leased.values())
@@ -195,11 +192,11 @@ class SegmentTable:
         """Adds a user; see `ServerSegment.acquire`."""
         with self._lock:
             if not segment.users:
-                raise RuntimeError("a segment was used after its last user had closed it")
+                raise RuntimeError("a segment was used after its last user had released it")
             segment.users += 1
 
     def release_lease(self, segment: ServerSegment) -> None:
-        """Ends the lease; see `ServerSegment.release_lease`."""
+        """Releases the lease; see `ServerSegment.release_lease`."""
         with self._lock:
             ended = self._leased.pop(segment.segment_id, None) is None
         if not ended:
@@ -207,7 +204,7 @@ class SegmentTable:
             self.remove_user(segment)
 
     def remove_user(self, segment: ServerSegment) -> None:
-        """Ends one use; see `ServerSegment.release`."""
+        """Removes a user; see `ServerSegment.release`."""
         with self._lock:
             segment.users -= 1
             if segment.users:
@@ -225,8 +222,8 @@ class SegmentTable:
             if size > self.max_bytes:
                 raise CallError(
                     Reason.CALL_TOO_LARGE,
-                    f"a segment of {size} bytes was asked for and one client's may have {self.max_bytes} together; ask "
-                    "for a smaller one, or start the server with a larger --max-segment-bytes",
+                    f"a segment of {size} bytes was requested, and the segments of one client may have "
+                    f"{self.max_bytes} bytes; request less, or start the server with a larger --max-segment-bytes",
                     field="size_bytes",
                     metadata={"bytes": str(size), "limit": str(self.max_bytes)},
                 )
@@ -239,8 +236,8 @@ class SegmentTable:
                 if used + more > limit:
                     raise CallError(
                         reason,
-                        f"there are {used} {what} already, of {limit} that there may be, and {more} more were asked "
-                        "for; send the arrays as a stream, or close a segment",
+                        f"there are {used} of {limit} allowed {what}, and {more} more were requested; send the arrays "
+                        "as a stream, or close a segment",
                         field="size_bytes",
                         metadata={"limit": what, "used": str(used), "allowed": str(limit)},
                     )
@@ -260,7 +257,7 @@ class SegmentTable:
 
 
 def _sealed_file(nbytes: int, check: Callable[[], None]) -> int:
-    """A memory file whose pages are all there: a sparse one that cannot be filled kills whoever touches it."""
+    """Returns a memory file with all pages allocated: touching a sparse file without memory kills the process."""
     fd = os.memfd_create("shardcall-segment", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, nbytes)
@@ -286,12 +283,12 @@ def _check_range(segment: ServerSegment, offset: int, nbytes: int, field: str) -
     if offset < 0 or nbytes < 0 or offset + nbytes > segment.nbytes:
         raise CallError(
             Reason.MALFORMED_REQUEST,
-            f"{field} has {nbytes} bytes from byte {offset} on, and its segment has {segment.nbytes}; place it inside, "
-            "or send it as a stream",
+            f"{field} has {nbytes} bytes at offset {offset}, and its segment has {segment.nbytes} bytes; put it inside "
+            "the segment, or send it as a stream",
             field=field,
             metadata={"offset": str(offset), "bytes": str(nbytes), "segment_bytes": str(segment.nbytes)},
         )
 
 
 def _draining_error() -> CallError:
-    return CallError(Reason.SERVER_DRAINING, "the server is shutting down and makes no more segments; use another")
+    return CallError(Reason.SERVER_DRAINING, "the server is shutting down and opens no more segments; use another")
