@@ -70,7 +70,7 @@ def test_what_fails_is_told_apart_from_the_compilers_refusals_and_shown_to_the_c
                 client.call(kernel, np.arange(4.0))
             assert caught.value.metadata["error_id"] in str(caught.value)
             assert "author" not in str(caught.value)
-        with pytest.raises(sc.InternalServerError, match="tell its keeper of error"):
+        with pytest.raises(sc.InternalServerError, match="internal server error"):
             client.call("leaves_at_once", np.arange(4.0))
         assert client.diff([1.0, 4.0]).array == 3.0
     told = capfd.readouterr().err

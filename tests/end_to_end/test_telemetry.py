@@ -58,8 +58,8 @@ def test_metrics_count_calls_phases_bytes_and_programs(observed):
     assert now.total("shardcall_phase_seconds_count", kernel="gradient", phase="execute") == 3
     assert now.total("shardcall_phase_seconds_count", kernel="gradient", phase="total") == 4
     assert now.total("shardcall_phase_seconds_sum", kernel="gradient", phase="total") > 0
-    assert grown("shardcall_array_bytes_total", way="received") == 4 * X.nbytes
-    assert grown("shardcall_array_bytes_total", way="sent") == 3 * X.nbytes
+    assert grown("shardcall_array_bytes_total", path="received") == 4 * X.nbytes
+    assert grown("shardcall_array_bytes_total", path="sent") == 3 * X.nbytes
     assert grown("shardcall_program_lookups_total", outcome="miss") == 1
     assert grown("shardcall_program_lookups_total", outcome="hit") == 2
     assert grown("shardcall_programs_made_total") == grown("shardcall_programs") == 1
@@ -75,9 +75,9 @@ def test_memory_shared_with_the_client_is_counted_apart(observed):
         client.copy(large)
         now = scrape(url)
         assert now.total("shardcall_segments") >= 1
-    for way, nbytes in (("shared", 2 * large.nbytes), ("received", 0), ("sent", 0)):
+    for path, nbytes in (("shared", 2 * large.nbytes), ("received", 0), ("sent", 0)):
         name = "shardcall_array_bytes_total"
-        assert now.total(name, way=way) - before.total(name, way=way) == nbytes
+        assert now.total(name, path=path) - before.total(name, path=path) == nbytes
 
 
 def kill_the_worker(running: ServerProcess, url: str) -> None:

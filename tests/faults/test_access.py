@@ -191,7 +191,7 @@ def test_wrong_tokens_without_end_fill_no_log_and_stop_nobody(own_server, tmp_pa
             np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
             assert {call.code() for call in asked} == {UNAUTHENTICATED}
         spent_s, elapsed_s = cpu_s(server.process.pid) - before, time.monotonic() - began
-    told = (tmp_path / "log").read_text().count("callers were not let in")
+    told = (tmp_path / "log").read_text().count("calls were not admitted")
     figure(f"{attempts} wrong tokens in {elapsed_s:.1f} s, {spent_s / attempts * 1e3:.2f} ms of CPU each, {told} lines")
     assert 1 <= told <= 2 + elapsed_s / 10
 

@@ -17,7 +17,7 @@ _CONNECTIONS = 20  # more than are served at once
 
 
 def test_connections_that_say_nothing_keep_nobody_from_asking(monkeypatch):
-    monkeypatch.setattr(metrics_server, "_LONGEST_S", 600.0)
+    monkeypatch.setattr(metrics_server, "_TIMEOUT_S", 600.0)
     registry = CollectorRegistry()
     Counter("asked", "Questions.", registry=registry)
     with closing(MetricsServer("127.0.0.1", 0, registry)) as server, ExitStack() as stack:
@@ -35,7 +35,7 @@ def test_connections_that_say_nothing_keep_nobody_from_asking(monkeypatch):
 
 
 def test_a_request_that_does_not_come_to_an_end_is_ended(monkeypatch):
-    monkeypatch.setattr(metrics_server, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(metrics_server, "_TIMEOUT_S", 0.2)
     with closing(MetricsServer("127.0.0.1", 0, CollectorRegistry())) as server:
         host, _, port = server.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60) as slow:

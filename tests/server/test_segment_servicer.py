@@ -27,7 +27,7 @@ from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.drain import Drain
-from shardcall_server.frontend.services.interceptor import CallInterceptor
+from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 
 _MIB = 1 << 20
@@ -76,8 +76,7 @@ def start() -> Iterator[Callable[[bool], Server]]:
                 stack.enter_context(ThreadPoolExecutor(2)),
                 interceptors=[
                     CallInterceptor(
-                        _PATIENCE_S,
-                        _PATIENCE_S,
+                        TimeLimits(_PATIENCE_S, _PATIENCE_S),
                         Gate(None),
                         Admission(4, 4, 4),
                         CallThreads(4),

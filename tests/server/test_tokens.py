@@ -19,7 +19,7 @@ from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tokens
 from shardcall_server.frontend.observability.sparse_warning import SparseWarning
 from shardcall_server.frontend.server import FrontEnd
-from shardcall_server.frontend.services.interceptor import CallInterceptor
+from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
 
@@ -143,7 +143,7 @@ def test_a_token_that_was_made_is_shown_to_a_person_alone(tmp_path, monkeypatch,
 
 def test_many_refusals_are_few_lines():
     now = [0.0]
-    refusals = SparseWarning("callers were not let in", lambda: now[0])
+    refusals = SparseWarning("calls were not admitted", lambda: now[0])
     with structlog.testing.capture_logs() as lines:
         for step in range(3000):
             now[0] = step * 0.01
@@ -157,8 +157,7 @@ def test_who_is_not_let_in_by_a_server_that_ends_is_told_that_it_ends():
     unused: Any = None
     threads, call_recorder = SimpleNamespace(refusing=lambda make: make), SimpleNamespace(refused=lambda *_: None)
     interceptor = CallInterceptor(
-        max_call_s=60.0,
-        stream_idle_s=60.0,
+        TimeLimits(max_call_s=60.0, stream_idle_s=60.0),
         gate=Gate(Tokens([ALICE])),
         admission=unused,
         threads=cast(Any, threads),

@@ -26,7 +26,7 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
             ensure_environment()
         from shardcall_server.frontend.serving import serve as serve_until_stopped
 
-        status = serve_until_stopped(settings, end_with_stdin=exit_with_stdin)
+        status = serve_until_stopped(settings, stop_with_stdin=exit_with_stdin)
     except SettingsError as error:
         typer.echo(f"shardcall: {error}", err=True)
         raise typer.Exit(2) from None

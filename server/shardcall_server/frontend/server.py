@@ -1,4 +1,4 @@
-"""The front end: brings up the mesh and the services, and ends them in order."""
+"""The front end: starts the mesh and the services, and stops them in order."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ from shardcall_server.frontend.rpc.auxiliary_rpcs import AuxiliaryRpcs
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.grpc_options import grpc_options
 from shardcall_server.frontend.services.array_servicer import ArrayServicer
-from shardcall_server.frontend.services.info_servicer import ServerInfoServicer
-from shardcall_server.frontend.services.interceptor import CallInterceptor
+from shardcall_server.frontend.services.info_servicer import InfoSources, ServerInfoServicer
+from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
 from shardcall_server.frontend.services.profile_servicer import ProfileServicer
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
@@ -67,8 +67,8 @@ from shardcall_server.frontend.workers.workers import Workers
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
-_MESH_END_S = 5.0
-_SENDING_S = 2.0  # what the last answers may take to be sent, their handlers being done
+_MESH_STOP_S = 5.0
+_SENDING_S = 2.0  # for sending the last responses, whose handlers have returned
 _POLL_S = 0.2
 _SERVICES = tuple(
     service.full_name
@@ -86,11 +86,8 @@ _SERVICES = tuple(
 class FrontEnd:
     """The services and the mesh behind them.
 
-    Args:
-        settings: the server's.
-
     Raises:
-        SettingsError: an address or threads that cannot be had.
+        SettingsError: an address cannot be bound, or threads cannot be started.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -105,8 +102,7 @@ class FrontEnd:
         self._floods = FloodGuard(self._telemetry.call_recorder.flooded)
         threads = CallThreads(self._admission.capacity)
         self._interceptor = CallInterceptor(
-            settings.max_call_s,
-            settings.stream_idle_s,
+            TimeLimits(settings.max_call_s, settings.stream_idle_s),
             Gate(self._tokens),
             self._admission,
             threads,
@@ -137,7 +133,7 @@ class FrontEnd:
                 open_session=partial(_open_session, settings, Quarantine(), self._warm_up.program_dir),
                 make_programs=self._program_cache,
                 on_change=self._announce,
-                on_session_end=self._end_epoch,
+                on_session_end=self._discard_epoch,
                 limits=_watch_limits(settings),
                 warm_up=self._warm_up.prepare,
                 hosts=self._hosts,
@@ -153,7 +149,7 @@ class FrontEnd:
         self._server.start()
         self._floods.watch(int(address.rpartition(":")[2]) for address in (self.address, self.hosts_address) if address)
 
-    def _end_epoch(self, epoch: int) -> None:
+    def _discard_epoch(self, epoch: int) -> None:
         self._host_resources.array_table.remove_epoch(epoch)
         self._profiles.discard_stale()
 
@@ -161,8 +157,8 @@ class FrontEnd:
         host_resources, settings = self._host_resources, self._settings
         queue = self._queue
         execution = Execution(self._supervisor, queue, self._known_answers, settings)
-        # Our servicers take a ServerCall where the generated base classes take gRPC's context: the interceptor
-        # makes the one of the other.
+        # The servicers take a ServerCall where the generated base classes take gRPC's context; the interceptor
+        # converts one to the other.
         idempotency = self._idempotency
         kernels = KernelServicer(
             self._supervisor,
@@ -188,11 +184,9 @@ class FrontEnd:
         info = ServerInfoServicer(
             self._supervisor,
             settings,
-            host_resources,
-            self._admission,
-            queue,
-            lambda: len(self._programs or ()),
-            self._known_answers.state,
+            InfoSources(
+                host_resources, self._admission, queue, lambda: len(self._programs or ()), self._known_answers.state
+            ),
         )
         server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(
             cast(server_info_service_pb2_grpc.ServerInfoServiceServicer, info), self._server
@@ -222,21 +216,21 @@ class FrontEnd:
         for service in ("", *_SERVICES):
             self._health.set(service, status)
 
-    def wait_ready(self, end: threading.Event) -> link_pb2.Ready | None:
-        """Waits for the mesh's first answer; returns None if ``end`` is set first.
+    def wait_ready(self, stop: threading.Event) -> link_pb2.Ready | None:
+        """Waits until the first mesh is ready; returns None if ``stop`` is set first.
 
         Raises:
-            CallError: the mesh ended instead, or did not answer in time.
+            CallError: the mesh ended instead, or was not ready in time.
         """
         deadline = time.monotonic() + self._settings.start_timeout_s
-        while not end.is_set():
+        while not stop.is_set():
             try:
                 return self._supervisor.wait_ready(_POLL_S).ready
             except FutureTimeoutError:
-                if time.monotonic() > deadline and not self._hosts:  # hosts come when they come
+                if time.monotonic() > deadline and not self._hosts:  # hosts may join at any time
                     raise CallError(
                         Reason.MESH_NOT_READY,
-                        f"it did not answer within {self._settings.start_timeout_s:g} s; see --start-timeout-s",
+                        f"it was not ready within {self._settings.start_timeout_s:g} s; see --start-timeout-s",
                     ) from None
         return None
 
@@ -246,7 +240,7 @@ class FrontEnd:
 
     @property
     def hosts_address(self) -> str:
-        """Where hosts join; empty where the mesh is made of none."""
+        """The address at which hosts join; empty if the mesh has no other hosts."""
         return self._host_server.address if self._host_server is not None else ""
 
     def check_warm_up(self) -> None:
@@ -254,31 +248,31 @@ class FrontEnd:
         self._warm_up.check()
 
     def introduce(self, arguments: str) -> None:
-        """Reports a token that was made at this start, and shows it on a terminal."""
+        """Reports a token that was generated at this start, and shows it on a terminal."""
         if isinstance(self._tokens, FileTokens) and self._tokens.made:
             path = self._settings.token_file
             token = f'"{own_entry(read(path)).token}"' if sys.stdout.isatty() else "…"
             shown = "" if sys.stdout.isatty() else "; shardcall token show prints it"
             print(  # noqa: T201
-                f"shardcall made a token, kept in {path}; this user's programs on this machine find it by themselves, "
+                f"shardcall generated a token in {path}; programs of this user on this machine find it by themselves, "
                 f"others connect with: shardcall.connect({arguments}, token={token}){shown}",
                 flush=True,
             )
 
     def drain(self) -> None:
-        """Takes no new calls, lets those at work finish, and ends the mesh."""
+        """Refuses new calls, waits for those in progress, and stops the mesh."""
         drain = self._interceptor.drain
         drain.begin()
         self._health.enter_graceful_shutdown()
-        # gRPC's server listens until they are done: stopped, it would end calls that come without a word.
+        # gRPC's server keeps listening meanwhile: stopped, it would end new calls without an error message.
         drain.wait(self._settings.drain_s)
-        self._close_sessions()  # before the port is free: the next server there has its own
+        self._close_sessions()  # before the port is free, since the next server there opens its own
         self._server.stop(min(self._settings.drain_s, _SENDING_S)).wait()
-        self._supervisor.stop(_MESH_END_S)
+        self._supervisor.stop(_MESH_STOP_S)
         self._close()
 
     def stop(self) -> None:
-        """Ends everything without waiting for calls."""
+        """Stops everything without waiting for calls."""
         self._close_sessions()
         self._server.stop(0).wait()
         self._supervisor.stop(0.0)
@@ -289,7 +283,7 @@ class FrontEnd:
             self._sessions.close()
 
     def _close(self) -> None:
-        """Closes all that the services and the mesh used."""
+        """Closes the resources of the services and the mesh."""
         for optional in (self._host_server, self._tokens, self._autotuner):
             if optional is not None:
                 optional.close()

@@ -1,4 +1,4 @@
-"""The front end's process: from its start to its end by a signal."""
+"""The front end's process, from its start to a signal."""
 
 from __future__ import annotations
 
@@ -25,41 +25,40 @@ from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import Settings, SettingsError
 
 _SERVING = ("grpc._server", "_serve")
-_LOOK_S = 0.5  # where another thread than the main one takes a signal, Python notes it and a wait sleeps on
+_POLL_S = 0.5  # a signal that another thread receives does not interrupt a wait of the main thread
 
 
-def serve(settings: Settings, end_with_stdin: bool = False) -> int:
-    """Serves until told to end; returns the process's exit status.
+def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
+    """Serves until a signal; returns the process's exit status.
 
-    Prints one line on standard output when the server is ready. SIGTERM and SIGINT drain; a second one
-    ends the process at once.
+    Prints one line on standard output when the server is ready. SIGTERM and SIGINT drain the server; a second one
+    ends the process immediately.
 
     Args:
-        settings: the server's.
-        end_with_stdin: whether the end of standard input is a signal to end, as for a server that belongs
-            to the program that started it.
+        settings: the server's settings.
+        stop_with_stdin: also stop at the end of standard input, as for a server owned by the program that started it.
 
     Raises:
-        SettingsError: an address or threads that cannot be had, or another system than Linux.
+        SettingsError: an address cannot be bound, threads cannot be started, or the system is not Linux.
     """
     if platform.system() != "Linux":
         raise SettingsError(
-            f"the server needs Linux, whose shared memory files it uses, and this is {platform.system()}; run it in a "
-            "container or on another machine: the client runs here"
+            f"the server needs Linux, for its shared memory files, and this is {platform.system()}; run it in a "
+            "container or on another machine (the client runs on this one)"
         )
     configure_logging(settings.log_level)
-    end = threading.Event()
-    _end_on_signals(end)
+    stop = threading.Event()
+    _stop_on_signals(stop)
     exit_with_serving_thread()
     drainer = CountedThreads(1, 1, "drain")
-    if end_with_stdin:
-        threading.Thread(target=_end_on_stdin, args=[end], name="stdin", daemon=True).start()
+    if stop_with_stdin:
+        threading.Thread(target=_stop_on_stdin, args=[stop], name="stdin", daemon=True).start()
     front_end = FrontEnd(settings)
     if front_end.hosts_address:
-        log, reached = structlog.get_logger(), _reached(front_end.hosts_address, settings)
-        log.info("hosts may join", needed=settings.hosts, by=f"shardcall worker --join {reached}")
+        log, address = structlog.get_logger(), _public_address(front_end.hosts_address, settings)
+        log.info("hosts may join", needed=settings.hosts, by=f"shardcall worker --join {address}")
     try:
-        ready = front_end.wait_ready(end)
+        ready = front_end.wait_ready(stop)
     except CallError as error:
         print(f"shardcall: the mesh could not be started: {error}", file=sys.stderr)  # noqa: T201
         front_end.stop()
@@ -74,35 +73,35 @@ def serve(settings: Settings, end_with_stdin: bool = False) -> int:
         front_end.stop()
         raise SettingsError(str(error)) from None
     address = front_end.address
-    arguments = f'"{_reached(address, settings)}"{connect_arguments(settings)}'
+    arguments = f'"{_public_address(address, settings)}"{connect_arguments(settings)}'
     print(  # noqa: T201
         f"shardcall ready at {address} ({len(ready.devices)} {ready.platform} devices); "
         f"connect with: shardcall.connect({arguments})",
         flush=True,
     )
     front_end.introduce(arguments)
-    while not end.wait(_LOOK_S):
+    while not stop.wait(_POLL_S):
         pass
     structlog.get_logger().info("draining", limit_s=settings.drain_s)
     drained = drainer.submit(front_end.drain)
-    while not wait([drained], _LOOK_S).done:
+    while not wait([drained], _POLL_S).done:
         pass
     drained.result()
     return 0
 
 
-def _reached(address: str, settings: Settings) -> str:
-    """An address as others write it: a wildcard is where nobody connects to."""
+def _public_address(address: str, settings: Settings) -> str:
+    """Returns an address for clients, with a host name instead of a wildcard."""
     host = (host_of(Path(settings.tls_cert)) if settings.tls_cert else None) or socket.gethostname()
     return address.replace("0.0.0.0", host).replace("[::]", host)
 
 
 def exit_with_serving_thread() -> None:
-    """Ends the process if a thread of gRPC that serves connections dies: its port stays open and nobody is answered."""
-    usual = threading.excepthook
+    """Ends the process if gRPC's serving thread dies, since the port would stay open without any answer."""
+    previous = threading.excepthook
 
     def on_death(death: threading.ExceptHookArgs) -> None:
-        usual(death)
+        previous(death)
         frames = traceback.walk_tb(death.exc_traceback)
         if any(
             frame.f_globals.get("__name__") == _SERVING[0] and frame.f_code.co_name == _SERVING[1]
@@ -114,18 +113,18 @@ def exit_with_serving_thread() -> None:
     threading.excepthook = on_death
 
 
-def _end_on_signals(end: threading.Event) -> None:
+def _stop_on_signals(stop: threading.Event) -> None:
     signals: SimpleQueue[int] = SimpleQueue()
 
     def wait_for_signal() -> None:
         signals.get()
-        end.set()
+        stop.set()
 
-    # On a thread: a handler may run while the main thread holds the event's lock, which a queue's put bears.
-    threading.Thread(target=wait_for_signal, name="end", daemon=True).start()
+    # On a thread: a handler may run while the main thread holds the event's lock; `SimpleQueue.put` is reentrant.
+    threading.Thread(target=wait_for_signal, name="signals", daemon=True).start()
 
     def handle(number: int, _: FrameType | None) -> None:
-        if end.is_set():
+        if stop.is_set():
             os._exit(128 + number)
         signals.put(number)
 
@@ -133,7 +132,7 @@ def _end_on_signals(end: threading.Event) -> None:
     signal.signal(signal.SIGINT, handle)
 
 
-def _end_on_stdin(end: threading.Event) -> None:
+def _stop_on_stdin(stop: threading.Event) -> None:
     while os.read(0, 4096):
         pass
-    end.set()
+    stop.set()

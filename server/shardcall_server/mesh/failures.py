@@ -28,7 +28,7 @@ def failure_of(error: BaseException) -> link_pb2.Failure:
     structlog.get_logger().error("a call failed unexpectedly", error_id=error_id, exc_info=error)
     return link_pb2.Failure(
         reason=Reason.INTERNAL.value,
-        message=f"the server failed at a fault of its own; tell its keeper of error {error_id}",
+        message=f"internal server error {error_id}; report this id to the administrator",
         metadata={"error_id": error_id},
     )
 

@@ -1,1 +1,1 @@
-"""Files and folders that belong to the server's user alone."""
+"""Private files and folders of the server's user."""

@@ -1,4 +1,4 @@
-"""A directory for sockets that only processes of the server's own user may reach."""
+"""A directory of Unix sockets that only processes of the server's user can reach."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from shardcall._src.wire.private_sockets import PREFIX
 
 _SOCKET_NAME = "segments"
 _MAX_PATH_BYTES = 107  # of `sun_path`, its closing zero left out
-_STALE_AFTER_S = 60.0  # a server that starts has bound its socket a moment before it listens
+_STALE_AFTER_S = 60.0  # a server that starts binds its socket a moment before it listens
 
 
 class PrivateDirectory:
-    """A fresh directory that only this user may enter.
+    """A new directory that only this user may enter.
 
     Args:
-        parent: where it is made.
-        longest_name: characters of the longest name of a socket in it.
+        parent: the folder in which it is made.
+        longest_name: the length of the longest name of a socket in it.
 
     Attributes:
-        path: the directory's.
-        socket_path: where a socket goes that is the only one.
+        path: the path of the directory.
+        socket_path: the path of its socket, if there is only one.
 
     Raises:
-        OSError: it cannot be made there, or is not this user's alone, or no socket could have its path.
+        OSError: it cannot be made there, other users can enter it, or its path is too long for sockets.
     """
 
     def __init__(self, parent: str, longest_name: int = len(_SOCKET_NAME)) -> None:
@@ -37,7 +37,7 @@ class PrivateDirectory:
         self.socket_path = os.path.join(self.path, _SOCKET_NAME)
         try:
             encoded = os.fsencode(self.path)
-            # Clients are told the path as text.
+            # Clients get the path as text.
             if len(encoded) + 1 + longest_name > _MAX_PATH_BYTES or self.path.encode(errors="replace") != encoded:
                 raise OSError("its path is too long for a socket's address, or is not text")
         except BaseException:
@@ -46,16 +46,16 @@ class PrivateDirectory:
 
     def remove(self) -> None:
         """Removes the directory and the sockets in it."""
-        shutil.rmtree(self.path, ignore_errors=True)  # somebody cleaned up, or the file system has become read-only
+        shutil.rmtree(self.path, ignore_errors=True)  # it may be gone, or the file system read-only
 
 
 def remove_stale(parent: str) -> None:
-    """Removes the directories of servers that were killed: nobody listens there any more."""
+    """Removes the directories of servers that were killed, in which no socket accepts connections."""
     with contextlib.suppress(OSError):
         for path in Path(parent).glob(f"{PREFIX}*"):
-            found = path.lstat()
-            old = time.time() - found.st_mtime > _STALE_AFTER_S
-            if is_private_folder(found) and old and not any(map(_is_served, path.iterdir())):
+            status = path.lstat()
+            old = time.time() - status.st_mtime > _STALE_AFTER_S
+            if is_private_folder(status) and old and not any(map(_is_served, path.iterdir())):
                 shutil.rmtree(path, ignore_errors=True)
 
 

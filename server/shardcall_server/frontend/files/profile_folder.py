@@ -1,4 +1,4 @@
-"""The folder that a profile is recorded into: this user's alone, and gone with the recording."""
+"""The private temporary folder of a profile recording."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from pathlib import Path
 from shardcall._src.wire.private_files import is_private_folder, make_temporary_folder
 
 _PREFIX = "shardcall_profile_"
-_INSTEAD_OF_HOST = "mesh."  # JAX names files after the machine, which is nobody's business
+_HOST_REPLACEMENT = "mesh."  # JAX puts the host name into file names; clients must not see it
 _YOUNG_S = 60.0  # a folder is made a moment before it is locked
-_RUNS = ("plugins", "profile")  # below it JAX makes a folder a recording, named by the time
+_PARENT = ("plugins", "profile")  # JAX makes a folder for each recording in it, named by the time
 
 
 class ProfileFolder:
-    """A fresh folder, locked for as long as this process has it.
-
-    Attributes:
-        path: where it is.
+    """A new folder, locked until it is removed.
 
     Raises:
         OSError: it cannot be made.
@@ -37,26 +34,26 @@ class ProfileFolder:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def files(self) -> list[tuple[str, Path]]:
-        """The recording's files: each by its path below the recording's own folder, with slashes, and where it is."""
-        runs, host = Path(self.path, *_RUNS), f"{socket.gethostname()}."
-        found = []
-        for folder, _, names in os.walk(runs):  # follows no links
+        """Returns the files: each with its path for clients, relative to the recording's folder, and its real path."""
+        parent, host = Path(self.path, *_PARENT), f"{socket.gethostname()}."
+        files = []
+        for folder, _, names in os.walk(parent):  # follows no links
             for name in sorted(names):
                 file = Path(folder, name)
                 if stat.S_ISREG(file.lstat().st_mode):
-                    told = file.with_name(name.replace(host, _INSTEAD_OF_HOST, 1) if name.startswith(host) else name)
-                    found.append(("/".join(told.relative_to(runs).parts[1:]), file))
-        return found
+                    public = name.replace(host, _HOST_REPLACEMENT, 1) if name.startswith(host) else name
+                    files.append(("/".join(file.with_name(public).relative_to(parent).parts[1:]), file))
+        return files
 
     def remove(self) -> None:
-        """Removes it with all that is in it; may be repeated."""
+        """Removes the folder and its contents; may be repeated."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self._lock)
 
 
 def remove_abandoned() -> None:
-    """Removes the folders of servers that were killed: nobody holds their locks any more."""
+    """Removes the folders of servers that were killed, which are no longer locked."""
     for path in _abandoned():
         shutil.rmtree(path, ignore_errors=True)
 
@@ -64,8 +61,8 @@ def remove_abandoned() -> None:
 def _abandoned() -> Iterator[str]:
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            found = path.lstat()
-            if not is_private_folder(found) or time.time() - found.st_mtime < _YOUNG_S:
+            status = path.lstat()
+            if not is_private_folder(status) or time.time() - status.st_mtime < _YOUNG_S:
                 continue
             lock = _open(str(path))
             try:

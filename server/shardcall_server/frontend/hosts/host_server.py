@@ -59,7 +59,7 @@ class HostServer:
         self._hosts = hosts
         self._gate = Gate(tokens)
         self._floods = floods
-        self._refusals = SparseWarning("callers were not let in")
+        self._refusals = SparseWarning("calls were not admitted")
         most = 2 * settings.hosts + _SPARE_HOSTS
         self._server = grpc.server(
             CountedThreads(most, most, "host"),

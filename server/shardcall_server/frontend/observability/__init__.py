@@ -1,1 +1,1 @@
-"""Metrics, log lines and spans."""
+"""Metrics, logs and spans."""

@@ -1,4 +1,4 @@
-"""What the server has counted since its start, as Prometheus knows it."""
+"""Prometheus counters of calls."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from shardcall_server.frontend.access.policy import RULES
 from shardcall_server.frontend.observability.phase_histogram import PhaseHistogram
 
 NO_KERNEL = "none"
-"""What stands for the kernel of calls that run none, or none that the mesh has."""
+"""The kernel label of calls that run no kernel, or an unknown one."""
 
 OTHER = "other"
 _METHODS = frozenset(name.rpartition("/")[2] for name in RULES if name.startswith("/shardcall.v1."))
-_REFUSED_ENTRY = frozenset({Reason.TOKEN_REQUIRED, Reason.SCOPE_MISSING})
+_AUTH_FAILURES = frozenset({Reason.TOKEN_REQUIRED, Reason.SCOPE_MISSING})
 
 
 class CallFacts(Protocol):
-    """What is counted of a call that has ended.
+    """The attributes of `ServerCall` that are counted.
 
     Attributes:
-        kernel: the name that the mesh knows it by; empty where it knows none.
-        cache_hit: whether its program was there; None where it needed none, or was refused before.
+        kernel: the name of a kernel of the mesh; empty if there is none.
+        cache_hit: whether the program was in the cache; None if none was looked up.
         timing: the seconds of each phase.
-        received_bytes: bytes of arrays that came in messages.
-        sent_bytes: bytes of arrays that went in messages.
-        shared_bytes: bytes of arrays in its caller's segment, in and out.
+        received_bytes: bytes of arrays received in messages.
+        sent_bytes: bytes of arrays sent in messages.
+        shared_bytes: bytes of arrays in the caller's segment, operands and results.
     """
 
     kernel: str
@@ -40,19 +40,19 @@ class CallFacts(Protocol):
     shared_bytes: int
 
 
-def known_method(name: str) -> str:
-    """A method's name, and one for all that are none: whoever is turned away could make names without end."""
+def method_label(name: str) -> str:
+    """Returns a method's name, and `OTHER` for unknown ones, since callers could send any number of names."""
     return name if name in _METHODS else OTHER
 
 
 class Metrics:
-    """Counts calls; everything else is read off the objects that know it when somebody asks (`metrics_state.py`).
+    """Counters of calls; all other metrics are read from their objects when they are scraped (`metrics_state.py`).
 
-    No label takes what a client sent: methods are those that are served, codes and reasons those of the contract,
-    and kernels those that the mesh has.
+    No label contains a value that a client sent: methods are those of the services, codes and reasons those of the
+    contract, and kernels those of the mesh.
 
     Attributes:
-        registry: what is exposed.
+        registry: the exposed metrics.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Metrics:
         self._failed = Counter(
             "shardcall_failed_calls", "Calls that ended with an error.", ["reason"], registry=self.registry
         )
-        self._entry = Counter(
+        self._auth_failures = Counter(
             "shardcall_auth_failures", "Calls without a token that allows them.", ["reason"], registry=self.registry
         )
         self._floods = Counter(
@@ -75,39 +75,39 @@ class Metrics:
         self._moved = Counter(
             "shardcall_array_bytes",
             "Bytes of arrays of calls that were served, in messages or through shared memory.",
-            ["way"],
+            ["path"],
             registry=self.registry,
         )
         self._lookups = Counter(
             "shardcall_program_lookups",
-            "Calls by whether their program was there.",
+            "Calls by the outcome of their lookup in the program cache.",
             ["outcome"],
             registry=self.registry,
         )
         self._received, self._sent, self._shared = map(self._moved.labels, ("received", "sent", "shared"))
         self._hit, self._miss = map(self._lookups.labels, ("hit", "miss"))
-        for reason in _REFUSED_ENTRY:
-            self._entry.labels(reason.value)  # there from the start, so that a first failure is a rise
-        self._by_end: dict[tuple[str, grpc.StatusCode], Counter] = {}
+        for reason in _AUTH_FAILURES:
+            self._auth_failures.labels(reason.value)  # starts at 0, so that the first failure is an increase
+        self._by_status: dict[tuple[str, grpc.StatusCode], Counter] = {}
 
     def count(self, method: str, code: grpc.StatusCode, reason: Reason | None, call: CallFacts | None) -> None:
-        """Counts a call that has ended.
+        """Counts a call that has finished.
 
         Args:
-            method: its bare name, "Execute".
-            code: its status.
-            reason: why it failed; None where it did not, or where that is only gRPC's to say.
-            call: the call; None where it was refused before it was one.
+            method: the method's name without its service, "Execute".
+            code: the call's status.
+            reason: the reason of its failure; None if it succeeded.
+            call: the call; None if it was refused before a `ServerCall` was made.
         """
-        method = known_method(method)
-        ends = self._by_end.get((method, code))
-        if ends is None:  # looking labels up anew would be the largest part of the cost
-            ends = self._by_end[method, code] = self._calls.labels(method, code.name)
-        ends.inc()
+        method = method_label(method)
+        counter = self._by_status.get((method, code))
+        if counter is None:  # cached, because looking up labels is the largest part of the cost
+            counter = self._by_status[method, code] = self._calls.labels(method, code.name)
+        counter.inc()
         if reason is not None:
             self._failed.labels(reason.value).inc()
-            if reason in _REFUSED_ENTRY:
-                self._entry.labels(reason.value).inc()
+            if reason in _AUTH_FAILURES:
+                self._auth_failures.labels(reason.value).inc()
         if call is not None:
             self._count_facts(call)
 

@@ -1,4 +1,4 @@
-"""Where Prometheus asks: plain HTTP, by default for programs of this machine alone."""
+"""The HTTP endpoint for Prometheus, by default on loopback only."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.settings import SettingsError
 
 PATH = "/metrics"
-_LONGEST_S = 10.0
-_MOST_AT_ONCE = 16  # each has a thread and a descriptor, and nobody is asked who they are
+_TIMEOUT_S = 10.0
+_MAX_CONNECTIONS = 16  # each has a thread and a descriptor, and clients are not authenticated
 
 
 class MetricsServer:
-    """Answers with the metrics until it is closed, a few at a time; one too many has the oldest hung up on.
+    """Serves the metrics on a limited number of connections; beyond the limit it closes the oldest.
 
-    On loopback it answers only those who ask for it by an address or a name of loopback: a page in a browser of this
-    machine may otherwise read the metrics by a name of its own that leads here.
+    On loopback it requires an IP address or the name localhost in the Host header: otherwise a web page in a browser on
+    this machine could read the metrics through DNS rebinding.
 
     Args:
         host: the address to listen on.
         port: the port; 0 lets the system choose.
-        registry: what is exposed.
+        registry: the exposed metrics.
 
     Attributes:
-        address: where it listens, "host:port".
+        address: the address in use, "host:port".
 
     Raises:
-        SettingsError: the address cannot be had.
+        SettingsError: the address cannot be bound.
     """
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
@@ -57,12 +57,12 @@ class MetricsServer:
 
             def process_request(self, request: Any, client_address: Any) -> None:
                 connections.append(request)
-                if len(connections) > _MOST_AT_ONCE:
+                if len(connections) > _MAX_CONNECTIONS:
                     _hang_up(connections.popleft())
                 super().process_request(request, client_address)
 
             def process_request_thread(self, request: Any, client_address: Any) -> None:
-                with deadline_timer.at(time.monotonic() + _LONGEST_S, lambda: _hang_up(request)):
+                with deadline_timer.at(time.monotonic() + _TIMEOUT_S, lambda: _hang_up(request)):
                     super().process_request_thread(request, client_address)
 
             def shutdown_request(self, request: Any) -> None:
@@ -86,24 +86,24 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Listens no longer."""
+        """Stops the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def _hang_up(connection: socket.socket) -> None:
-    """Ends a connection, whatever its thread waits for."""
-    with contextlib.suppress(OSError):  # it has ended
+    """Shuts a connection down, which unblocks its thread."""
+    with contextlib.suppress(OSError):  # it is closed already
         connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one connection.
+    """Handles the requests of one connection.
 
     Attributes:
         exposed: the metrics.
-        names: the names by which it may be asked, beside addresses; None for any.
+        names: the names that the Host header may contain, beside IP addresses; None for any.
     """
 
     exposed: CollectorRegistry
@@ -111,9 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "shardcall", ""
 
     def do_GET(self) -> None:
-        """Answers with the metrics, and nothing else."""
-        if not self._is_asked_by_its_name():
-            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain="Ask by an IP address or by the name localhost.")
+        """Sends the metrics."""
+        if not self._is_host_allowed():
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, explain="Use an IP address or the name localhost.")
             return
         if self.path.partition("?")[0] != PATH:
             self.send_error(HTTPStatus.NOT_FOUND, explain=f"The metrics are at {PATH}.")
@@ -126,15 +126,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Logs nothing: the questions come every few seconds."""
+        """Logs nothing: requests arrive every few seconds."""
 
-    def _is_asked_by_its_name(self) -> bool:
-        asked = self.headers.get("Host")
-        if asked is None or self.names is None:  # browsers always send it
+    def _is_host_allowed(self) -> bool:
+        host = self.headers.get("Host")
+        if host is None or self.names is None:  # browsers always send it
             return True
         name = ""
         try:
-            name = urlsplit(f"//{asked}").hostname or ""
+            name = urlsplit(f"//{host}").hostname or ""
             ipaddress.ip_address(name)
         except ValueError:
             return name in self.names

@@ -1,6 +1,6 @@
-"""How long the phases of calls took, by kernel.
+"""A histogram of the durations of call phases, by kernel.
 
-Prometheus's own histogram takes two locks for each number; a call has some six, and they come together.
+Prometheus's own histogram takes two locks for each value; this one takes one lock for all phases of a call.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LABELS = tuple(str(bound) for bound in (*_BOUNDS_S, "+Inf"))
 
 @dataclass
 class _Kernel:
-    """The times of one kernel, phase after phase."""
+    """The buckets and sums of one kernel, by phase."""
 
     counts: list[list[int]] = field(default_factory=lambda: [[0] * len(_LABELS) for _ in PHASES])
     sums: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
 
 
 class PhaseHistogram(Collector):
-    """Counts the phases that calls reached."""
+    """A histogram of the phases of calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,8 +40,8 @@ class PhaseHistogram(Collector):
         """Counts a call.
 
         Args:
-            kernel: its kernel; one of those that the mesh has, or one name for all others.
-            timing: its phases; 0 for those that it did not reach.
+            kernel: the name of a kernel of the mesh, or one name for all others.
+            timing: the seconds of each phase; 0 for phases that the call did not reach.
         """
         seconds = (
             timing.receive_seconds,
@@ -54,20 +54,20 @@ class PhaseHistogram(Collector):
             timing.total_seconds,
         )
         with self._lock:
-            known = self._by_kernel.get(kernel)
-            if known is None:
-                known = self._by_kernel[kernel] = _Kernel()
-            counts, sums = known.counts, known.sums
+            entry = self._by_kernel.get(kernel)
+            if entry is None:
+                entry = self._by_kernel[kernel] = _Kernel()
+            counts, sums = entry.counts, entry.sums
             for i, took_s in enumerate(seconds):
                 if took_s > 0:
                     counts[i][bisect_left(_BOUNDS_S, took_s)] += 1
                     sums[i] += took_s
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the one family."""
+        """Yields the histogram."""
         family = HistogramMetricFamily(
             "shardcall_phase_seconds",
-            "Time of each phase that a call reached; total is the server's whole time.",
+            "Duration of each phase that a call reached; total is the time from start to end.",
             labels=["phase", "kernel"],
         )
         with self._lock:

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of calls that continue their callers' traces; optional, with the extra ``otel``."""
+"""OpenTelemetry spans of calls, which continue their callers' traces; they need the extra ``otel``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardcall_server.settings import Settings, SettingsError
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
 
-_EXPORT_S = 2.0  # the longest that the server's end waits for a collector
+_EXPORT_S = 2.0  # the longest wait for a collector at shutdown
 _TRACES_PATH = "/v1/traces"
 _STANDARD = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _SERVICE = "shardcall.v1"
@@ -25,12 +25,9 @@ _NS = 1_000_000_000
 
 
 class Spans:
-    """Makes a span of every call whose caller's trace is recorded, or that has none, and one below it of each phase.
+    """Makes a span of each call, with a child span of each phase, unless the caller's trace is not sampled.
 
-    They are made when the call has ended, of what its stopwatch says: while it runs, tracing costs nothing.
-
-    Args:
-        processor: what becomes of spans.
+    Spans are made from a call's timing when it has finished, so tracing costs nothing while it runs.
     """
 
     def __init__(self, processor: SpanProcessor) -> None:
@@ -47,7 +44,7 @@ class Spans:
         self._propagator = TraceContextTextMapPropagator()
 
     def record(self, method: str, call: ServerCall, code: grpc.StatusCode, reason: Reason | None) -> None:
-        """Records a call that has just ended; what goes wrong here is nothing to the call."""
+        """Records a call that has just finished; a failure is logged and does not affect the call."""
         log = structlog.get_logger()
         try:
             self._record(method, call, code, reason)
@@ -55,7 +52,7 @@ class Spans:
             log.exception("a span could not be made")
 
     def close(self) -> None:
-        """Sends what is left, as far as somebody takes it."""
+        """Sends the remaining spans, for a limited time."""
         self._provider.force_flush(round(_EXPORT_S * 1000))
         self._provider.shutdown()
 
@@ -74,24 +71,24 @@ class Spans:
             attributes=_attributes(method, call, code),
             start_time=clock_ns(ended - call.timing.total_seconds),
         )
-        if not span.is_recording():  # its caller's trace is not kept
+        if not span.is_recording():  # the caller's trace is not sampled
             return
         if reason is not None:
             span.set_attribute("shardcall.reason", reason.value)
             span.set_status(Status(StatusCode.ERROR, reason.value))
-        around = set_span_in_context(span)
+        parent = set_span_in_context(span)
         for name, seconds, end in call.phases:
             if seconds > 0:
-                phase = self._tracer.start_span(name, context=around, start_time=clock_ns(end - seconds))
+                phase = self._tracer.start_span(name, context=parent, start_time=clock_ns(end - seconds))
                 phase.end(clock_ns(end))
         span.end(clock_ns(ended))
 
 
 def make_spans(settings: Settings) -> Spans | None:
-    """What sends spans to the collector that the settings or the standard variables name; None where neither does.
+    """Returns the tracer for the collector in the settings or the standard variables; None if there is none.
 
     Raises:
-        SettingsError: the settings name one, and the packages are missing.
+        SettingsError: the settings name a collector, and the packages are missing.
     """
     if not settings.otel_endpoint and not any(os.environ.get(name) for name in _STANDARD):
         return None
@@ -109,14 +106,14 @@ def make_spans(settings: Settings) -> Spans | None:
 
 
 def _traces_url(endpoint: str) -> str | None:
-    """The address of a collector's traces; None leaves it to the standard variables."""
+    """Returns the URL for a collector's traces; None leaves it to the standard variables."""
     if not endpoint or endpoint.endswith(_TRACES_PATH):
         return endpoint or None
     return endpoint.rstrip("/") + _TRACES_PATH
 
 
 def _attributes(method: str, call: ServerCall, code: grpc.StatusCode) -> dict[str, str | int | bool]:
-    found: dict[str, str | int | bool] = {
+    attributes: dict[str, str | int | bool] = {
         "rpc.system": "grpc",
         "rpc.method": method,
         "rpc.grpc.status_code": int(code.value[0]),
@@ -126,8 +123,8 @@ def _attributes(method: str, call: ServerCall, code: grpc.StatusCode) -> dict[st
         "shardcall.shared_bytes": call.shared_bytes,
     }
     if call.kernel:
-        found["shardcall.kernel"] = call.kernel
+        attributes["shardcall.kernel"] = call.kernel
     if call.key:
-        found |= {"shardcall.strategy": call.strategy, "shardcall.key": call.key[:12]}
-        found["shardcall.cache_hit"] = bool(call.cache_hit)
-    return found
+        attributes |= {"shardcall.strategy": call.strategy, "shardcall.key": call.key[:12]}
+        attributes["shardcall.cache_hit"] = bool(call.cache_hit)
+    return attributes

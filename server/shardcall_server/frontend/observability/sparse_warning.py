@@ -1,4 +1,4 @@
-"""Warnings in the log about what anybody may cause: enough to notice it, and never a line for each."""
+"""Rate-limited log warnings about events that any client can cause."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ _EVERY_S = 10.0
 
 
 class SparseWarning:
-    """Logs the first occurrence at once, and those that follow in one line every ten seconds at most.
+    """Logs the first occurrence immediately, and later ones in one line every ten seconds at most.
 
     Args:
-        event: what the line says.
-        clock: seconds that never go back.
+        event: the log event.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._event = event
         self._clock = clock
         self._lock = threading.Lock()
-        self._told_at = -float("inf")
-        self._untold = 0
+        self._logged_at = -float("inf")
+        self._unlogged = 0
 
     def note(self, caller: str, **facts: str) -> None:
-        """Notes an occurrence.
+        """Counts an occurrence, and logs it unless a line was logged recently.
 
         Args:
-            caller: the connection's other end, as gRPC names it.
-            facts: the rest that is logged of the last occurrence, by name.
+            caller: the peer, as gRPC names it.
+            facts: further fields of the last occurrence.
         """
         with self._lock:
-            self._untold += 1
+            self._unlogged += 1
             now = self._clock()
-            if now - self._told_at < _EVERY_S:
+            if now - self._logged_at < _EVERY_S:
                 return
-            count, self._untold, self._told_at = self._untold, 0, now
-        told = {f"last_{name}": value for name, value in facts.items()}
-        structlog.get_logger().warning(self._event, count=count, last_caller=unquote(caller), **told)
+            count, self._unlogged, self._logged_at = self._unlogged, 0, now
+        last = {f"last_{name}": value for name, value in facts.items()}
+        structlog.get_logger().warning(self._event, count=count, last_caller=unquote(caller), **last)

@@ -1,4 +1,4 @@
-"""Everything by which the server's keeper sees what it does: metrics, log and spans, put together."""
+"""Construction of the server's telemetry: metrics, logs and spans."""
 
 from __future__ import annotations
 
@@ -20,21 +20,18 @@ _LIMITS = {"max_bytes_in_flight", "max_cached_programs", "max_concurrent_calls"}
 
 
 class Telemetry:
-    """Makes and ends all of it.
-
-    Args:
-        settings: the server's.
+    """Metrics, logs and spans of a server.
 
     Attributes:
-        call_recorder: told of every call's end.
-        programs: what happened to programs, counted by who knows.
+        call_recorder: notified of the end of every call.
+        programs: counts of programs, which the program cache updates.
 
     Raises:
         SettingsError: as of `make_spans`.
     """
 
     def __init__(self, settings: Settings) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second sample of each, of when it began
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second sample of each metric, of its creation
         self._settings = settings
         self._metrics = Metrics()
         self._spans = make_spans(settings)
@@ -49,16 +46,16 @@ class Telemetry:
         autotuner: Autotuner | None,
         max_resident_bytes: Callable[[], int],
     ) -> None:
-        """Shows the metrics, if anybody is to see them.
+        """Starts the metrics server, if the settings have a port for it.
 
         Args:
-            usage: what the server holds.
-            restarts: how often the mesh ended, by kind.
-            autotuner: times strategies; None where that is not done.
-            max_resident_bytes: the most that arrays that stay may take.
+            usage: returns the usage of memory, devices and programs.
+            restarts: returns the number of restarts of the mesh by kind.
+            autotuner: the autotuner; None if strategies are not timed.
+            max_resident_bytes: returns the limit of resident arrays.
 
         Raises:
-            SettingsError: their address cannot be had.
+            SettingsError: the address cannot be bound.
         """
         settings = self._settings
         sources = Sources(
@@ -74,7 +71,7 @@ class Telemetry:
             structlog.get_logger().info("metrics", url=f"http://{self._server.address}/metrics")
 
     def close(self) -> None:
-        """Ends it all, after the last call."""
+        """Stops the metrics server and flushes spans."""
         if self._server is not None:
             self._server.close()
         if self._spans is not None:

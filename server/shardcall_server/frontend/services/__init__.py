@@ -1,1 +1,1 @@
-"""The services of the contract."""
+"""The gRPC services of the contract."""

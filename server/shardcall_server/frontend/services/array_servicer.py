@@ -1,4 +1,4 @@
-"""The service of arrays that stay on the mesh."""
+"""The service for resident arrays."""
 
 from __future__ import annotations
 
@@ -38,16 +38,7 @@ from shardcall_worker.v1 import link_pb2
 
 
 class ArrayServicer:
-    """`shardcall.v1.ArrayService`; methods take a `ServerCall` where gRPC's own take a context.
-
-    Args:
-        supervisor: keeps the mesh.
-        buffer_allocator: makes room for arrays on their way.
-        array_table: the arrays on the mesh.
-        queue: gives calls the mesh.
-        idempotency: of calls that change something.
-        settings: the server's.
-    """
+    """`shardcall.v1.ArrayService`; its methods take a `ServerCall` instead of gRPC's context."""
 
     def __init__(
         self,
@@ -79,18 +70,18 @@ class ArrayServicer:
         requests: Iterator[Chunk | array_service_pb2.PutArrayRequest],
         call: ServerCall,
     ) -> array_service_pb2.PutArrayResponse:
-        given = self._check_put(header, call.principal_name)
+        source = self._check_put(header, call.principal_name)
         mesh = self._supervisor.mesh(call)
         if not header.HasField("mesh"):
             header.mesh.CopyFrom(encode_mesh(default_mesh(self._settings, mesh.ready)))
-        assert given.type is not None
-        device_bytes = _device_bytes(given.type, _plan(given.type, header, len(mesh.ready.devices)))
+        assert source.type is not None
+        device_bytes = _device_bytes(source.type, _plan(source.type, header, len(mesh.ready.devices)))
         self._queue.check(device_bytes)
         with (
             self._array_table.reserve(header.lease_id, device_bytes, call.principal_name) as reservation,
-            self._buffer_allocator.allocate(call, [given], []) as buffers,
+            self._buffer_allocator.allocate(call, [source], []) as buffers,
         ):
-            operand_reader = OperandReader([given], buffers, call, self._settings.max_chunk_bytes)
+            operand_reader = OperandReader([source], buffers, call, self._settings.max_chunk_bytes)
             with call.phase("receive"):
                 operand_reader.take_inline([header.array])
                 operand_reader.take_chunks([header.array], requests)
@@ -126,22 +117,22 @@ class ArrayServicer:
     def DescribeArray(  # noqa: N802
         self, request: array_service_pb2.DescribeArrayRequest, call: ServerCall
     ) -> array_service_pb2.DescribeArrayResponse:
-        """Tells about an array."""
+        """Describes an array."""
         resident = self._array_table.find(request.handle, call.principal_name)
         return array_service_pb2.DescribeArrayResponse(array=resident.describe())
 
     def ListArrays(  # noqa: N802
         self, request: array_service_pb2.ListArraysRequest, call: ServerCall
     ) -> array_service_pb2.ListArraysResponse:
-        """Tells of all arrays of a lease."""
+        """Describes all arrays of a lease."""
         arrays = [resident.describe() for resident in self._array_table.of_lease(request.lease_id, call.principal_name)]
         response = array_service_pb2.ListArraysResponse(arrays=arrays)
         nbytes, limit = response.ByteSize(), self._settings.max_message_bytes
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the answer for the {len(arrays)} arrays of this lease has {nbytes} bytes, a message at most {limit}; "
-                "ask for one at a time, delete some, or give mesh axes shorter names",
+                f"the descriptions of the {len(arrays)} arrays of this lease have {nbytes} bytes, and a message at "
+                f"most {limit}; describe one array at a time, delete some, or use shorter names of mesh axes",
                 field="lease_id",
             )
         return response
@@ -160,32 +151,32 @@ class ArrayServicer:
     def RenewLease(  # noqa: N802
         self, request: array_service_pb2.RenewLeaseRequest, call: ServerCall
     ) -> array_service_pb2.RenewLeaseResponse:
-        """Makes a lease last longer."""
+        """Renews a lease."""
         return array_service_pb2.RenewLeaseResponse(
             holds_arrays=self._array_table.renew(request.lease_id, call.principal_name)
         )
 
     def _check_put(self, header: array_service_pb2.PutArrayHeader, owner: str) -> OperandSource:
-        # As the parts of a call, the mesh and the spec are refused in the same words.
+        # Wrapped in a KernelCall, the mesh and the spec are refused with the same messages as in a call.
         check_counts(kernel_pb2.KernelCall(mesh=header.mesh, in_specs=[header.spec]), 1)
         if header.array.WhichOneof("source") == "resident":
             raise CallError(Reason.MALFORMED_REQUEST, "the array is on the mesh already; use its handle", field="array")
-        given = check_operand(header.array, "operand 0", self._array_table, owner, may_stream=True)
-        if given.type is None:
+        source = check_operand(header.array, "operand 0", self._array_table, owner, may_stream=True)
+        if source.type is None:
             raise CallError(Reason.MALFORMED_REQUEST, "the array has no type; set its type and data", field="array")
-        if given.type.nbytes > self._settings.max_call_bytes:
+        if source.type.nbytes > self._settings.max_call_bytes:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the array is {given.type.nbytes} bytes and one call may have {self._settings.max_call_bytes}; split "
-                "it, or start the server with a larger --max-call-bytes",
+                f"the array has {source.type.nbytes} bytes and one call may have {self._settings.max_call_bytes}; put "
+                "it in smaller arrays, or start the server with a larger --max-call-bytes",
                 field="array",
             )
-        return given
+        return source
 
     def _put(
         self, call: ServerCall, header: array_service_pb2.PutArrayHeader, reservation: Reservation, buffers: CallBuffers
     ) -> ResidentArray:
-        """Hands the array to the mesh that is there now; if that ended before, to the next."""
+        """Sends the array to the mesh; if the mesh has ended before, to the next one."""
         kind = check_operand(header.array, "operand 0", self._array_table, call.principal_name, may_stream=True).type
         assert kind is not None
         again = False
@@ -220,7 +211,7 @@ def _send_to_holder(
     running: Running,
     grant: LaunchGrant,
 ) -> None:
-    """Sends a command about an array to the mesh that holds it."""
+    """Sends a command to the mesh that holds an array."""
     try:
         plan = kernel_pb2.Plan(mesh=resident.mesh, results=[resident.placement])
         hand_over(mesh.session, message, buffers, running, grant, plan)
@@ -229,14 +220,14 @@ def _send_to_holder(
 
 
 def _plan(kind: ArrayType, header: array_service_pb2.PutArrayHeader, device_count: int) -> kernel_pb2.Plan:
-    """How an array will lie on a mesh of so many devices.
+    """Returns the placement of an array on a mesh of ``device_count`` devices.
 
     Raises:
-        CallError: its mesh or its spec cannot be.
+        CallError: its mesh or its spec is invalid.
     """
     axes = decode_mesh(header.mesh)
-    known = range(device_count)
-    device_ids, spec = check_put(kind, decode_spec(header.spec), axes, header.mesh.device_ids, known)
+    valid_ids = range(device_count)
+    device_ids, spec = check_put(kind, decode_spec(header.spec), axes, header.mesh.device_ids, valid_ids)
     placement = kernel_pb2.ArrayPlacement(
         type=encode_array_type(kind),
         spec=encode_spec(spec),
@@ -247,5 +238,5 @@ def _plan(kind: ArrayType, header: array_service_pb2.PutArrayHeader, device_coun
 
 
 def _device_bytes(kind: ArrayType, plan: kernel_pb2.Plan) -> int:
-    """What an array will take on the devices."""
+    """Returns the bytes that an array takes on all devices."""
     return ArrayType(tuple(plan.operands[0].block_shape), kind.dtype).nbytes * len(plan.mesh.device_ids)

@@ -1,9 +1,10 @@
-"""The service that tells about the server."""
+"""The service that describes the server."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.dispatch.execution import default_mesh
@@ -19,46 +20,39 @@ from shardcall_server.settings import Settings
 _MIN_SEGMENT_BYTES = 256 << 10
 
 
-class ServerInfoServicer:
-    """`shardcall.v1.ServerInfoService`.
+@dataclass(frozen=True)
+class InfoSources:
+    """The objects whose state `ServerInfoServicer` reports.
 
-    Args:
-        supervisor: keeps the mesh.
-        settings: the server's.
-        host_resources: what it holds for its clients.
-        admission: counts the calls.
-        queue: gives calls the mesh.
-        programs: how many programs the mesh holds.
-        known_answers: what the known-answer tests have shown.
+    Attributes:
+        programs: returns the number of programs on the mesh.
+        known_answers: returns the results of the known-answer tests.
     """
 
-    def __init__(
-        self,
-        supervisor: MeshSupervisor,
-        settings: Settings,
-        host_resources: HostResources,
-        admission: Admission,
-        queue: MeshQueue,
-        programs: Callable[[], int],
-        known_answers: Callable[[], server_info_service_pb2.KnownAnswers],
-    ) -> None:
+    host_resources: HostResources
+    admission: Admission
+    queue: MeshQueue
+    programs: Callable[[], int]
+    known_answers: Callable[[], server_info_service_pb2.KnownAnswers]
+
+
+class ServerInfoServicer:
+    """`shardcall.v1.ServerInfoService`."""
+
+    def __init__(self, supervisor: MeshSupervisor, settings: Settings, sources: InfoSources) -> None:
         self._supervisor = supervisor
         self._settings = settings
-        self._host_resources = host_resources
-        self._admission = admission
-        self._queue = queue
-        self._programs = programs
-        self._known_answers = known_answers
+        self._sources = sources
 
     def GetUsage(  # noqa: N802
         self, request: server_info_service_pb2.GetUsageRequest, call: ServerCall
     ) -> server_info_service_pb2.GetUsageResponse:
-        """Tells what the server holds."""
+        """Returns the current usage of memory, devices and programs."""
         return self.usage()
 
     def usage(self) -> server_info_service_pb2.GetUsageResponse:
-        """What the server holds, for whoever asks and for its metrics."""
-        host_resources = self._host_resources
+        """Returns the usage, for the RPC and for metrics."""
+        host_resources = self._sources.host_resources
         return server_info_service_pb2.GetUsageResponse(
             regions=host_resources.arena.in_use,
             bytes_in_use=host_resources.budget.used_bytes,
@@ -70,21 +64,21 @@ class ServerInfoServicer:
             array_bytes=host_resources.array_table.device_bytes,
             descriptors=len(os.listdir("/proc/self/fd")),
             mesh=self._supervisor.state(),
-            calls=self._admission.calls,
-            queued_calls=self._queue.queued,
-            programs=self._programs(),
-            program_device_bytes=self._queue.budget.program_bytes,
-            known_answers=self._known_answers(),
+            calls=self._sources.admission.calls,
+            queued_calls=self._sources.queue.queued,
+            programs=self._sources.programs(),
+            program_device_bytes=self._sources.queue.budget.program_bytes,
+            known_answers=self._sources.known_answers(),
         )
 
     def GetServerInfo(  # noqa: N802
         self, request: server_info_service_pb2.GetServerInfoRequest, call: ServerCall
     ) -> server_info_service_pb2.GetServerInfoResponse:
-        """Tells the devices, limits and versions."""
+        """Returns the devices, limits and versions."""
         self._supervisor.last_mesh(call)  # waits for the first
         state = self._supervisor.state()
         mesh = self._supervisor.last_mesh(call)
-        settings = self._settings
+        settings, host_resources = self._settings, self._sources.host_resources
         return server_info_service_pb2.GetServerInfoResponse(
             devices=mesh.ready.devices,
             platform=mesh.ready.platform,
@@ -98,21 +92,21 @@ class ServerInfoServicer:
                 max_rank=MAX_RANK,
                 max_concurrent_calls=settings.max_concurrent_calls,
                 max_cached_programs=settings.max_cached_programs,
-                max_segment_bytes=self._host_resources.segments.max_bytes if self._host_resources.segment_broker else 0,
+                max_segment_bytes=host_resources.segments.max_bytes if host_resources.segment_broker else 0,
                 min_segment_bytes=_MIN_SEGMENT_BYTES,
                 lease_seconds=settings.lease_s,
-                max_resident_bytes=self._host_resources.array_table.lone_client_bytes,
+                max_resident_bytes=host_resources.array_table.lone_client_bytes,
                 max_execute_seconds=settings.max_execute_s,
                 max_compile_seconds=settings.max_compile_s,
                 max_concurrent_calls_per_client=settings.calls_per_client,
                 max_concurrent_calls_per_connection=settings.calls_per_connection,
                 max_queued_calls=settings.queued_calls,
-                max_device_bytes=self._queue.budget.limit_bytes(),
+                max_device_bytes=self._sources.queue.budget.limit_bytes(),
             ),
             versions=mesh.ready.versions,
             epoch=mesh.session.epoch,
             hosts=state.hosts,
             missing=state.missing,
             ready=state.ready,
-            known_answers=self._known_answers(),
+            known_answers=self._sources.known_answers(),
         )

@@ -1,4 +1,4 @@
-"""Where every call of our services begins and ends: its `ServerCall` is made here, its error translated."""
+"""The gRPC interceptor that makes the `ServerCall` of each call and converts its error to a status."""
 
 from __future__ import annotations
 
@@ -35,41 +35,51 @@ _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
     "ExecuteStream": partial(decode, kernel_service_pb2.ExecuteStreamRequest),
     "PutArray": partial(decode, array_service_pb2.PutArrayRequest),
 }
-"""How the requests are read that may hold chunks."""
-_GRACE_S = 0.5  # for a handler that sees its deadline by itself, and can say what it was doing
+"""Deserializers of requests that may hold chunks."""
+_GRACE_S = 0.5  # lets a handler that notices its deadline report what it was doing
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """The time limits of calls.
+
+    Attributes:
+        max_call_s: the longest duration of a call.
+        stream_idle_s: the longest wait for the caller to send or to receive a message.
+    """
+
+    max_call_s: float
+    stream_idle_s: float
 
 
 class CallInterceptor(grpc.ServerInterceptor):
-    """Hands servicers a `ServerCall` instead of gRPC's context, and makes a status of whatever they raise.
+    """Passes a `ServerCall` instead of gRPC's context to servicers, and converts what they raise to a status.
 
-    An exception that nobody meant becomes INTERNAL with a fixed sentence and an id that is in the log:
-    names, paths and tracebacks of the server never leave it.
+    An unexpected exception becomes INTERNAL with a fixed message and an id that is also in the log: names, paths and
+    tracebacks never leave the server.
 
     Args:
-        max_call_s: the longest call.
-        stream_idle_s: the longest wait for a message to come or to be taken.
-        gate: who is let in.
-        admission: how much is worked on at once.
-        threads: what calls are handled on.
-        call_recorder: told of every call's end.
-        floods: told of connections with calls that are let in.
+        limits: the time limits of calls.
+        gate: authenticates and authorizes calls.
+        admission: limits concurrent calls.
+        threads: the threads of calls.
+        call_recorder: notified of the end of every call.
+        floods: notified of connections with admitted calls.
 
     Attributes:
-        drain: whether calls are still taken, and how many are at work.
+        drain: counts the calls in progress, and refuses calls while the server shuts down.
     """
 
     def __init__(
         self,
-        max_call_s: float,
-        stream_idle_s: float,
+        limits: TimeLimits,
         gate: Gate,
         admission: Admission,
         threads: CallThreads,
         call_recorder: CallRecorder,
         floods: FloodGuard,
     ) -> None:
-        self._max_call_s = max_call_s
-        self._stream_idle_s = stream_idle_s
+        self._limits = limits
         self._gate = gate
         self._admission = admission
         self._threads = threads
@@ -84,18 +94,18 @@ class CallInterceptor(grpc.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Handler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """Lets nobody in whom the gate refuses, and wraps the methods of our services."""
+        """Refuses calls that the gate does not admit, and wraps the methods of the contract's services."""
         name = handler_call_details.method
         try:
             self._gate.admit(name, handler_call_details.invocation_metadata)
         except CallError as refusal:
-            # A server that ends has closed the way to a session token, and the next one may know who this is.
+            # A server that shuts down has closed its session sockets; the next server may accept the token.
             error = self.drain.refusal or refusal
-            return self._threads.refusing(partial(self._turn_away, name, error, time.monotonic()))
+            return self._threads.refusing(partial(self._reject, name, error, time.monotonic()))
         if self._threads.full and name.startswith(_OURS):
-            return self._threads.refusing(partial(self._refuse, name.rpartition("/")[2]))
-        if (known := self._handlers.get(name)) is not None:
-            return known
+            return self._threads.refusing(partial(self._refuse_busy, name.rpartition("/")[2]))
+        if (cached := self._handlers.get(name)) is not None:
+            return cached
         handler = continuation(handler_call_details)
         if handler is None or not name.startswith(_OURS):
             return handler
@@ -120,15 +130,15 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _begin(self, name: str, context: grpc.ServicerContext) -> ServerCall:
         principal = self._gate.admit(name, context.invocation_metadata())
-        call = ServerCall(context, self._max_call_s, principal)
+        call = ServerCall(context, self._limits.max_call_s, principal)
         self._floods.admit(call.connection)
         self._call_recorder.begin(call)
         return call
 
     def _failed(self, name: str, error: Exception, call: ServerCall | None) -> CallStatus:
-        told = _told((call.cut_off_by if call else None) or error)
-        status = CallStatus(told, call.finish() if call else timing_pb2.Timing())
-        self._call_recorder.end(name, call, status.code, told.reason)
+        call_error = _to_call_error((call.cut_off_by if call else None) or error)
+        status = CallStatus(call_error, call.finish() if call else timing_pb2.Timing())
+        self._call_recorder.finish(name, call, status.code, call_error.reason)
         return status
 
     def _unary(
@@ -140,9 +150,9 @@ class CallInterceptor(grpc.ServerInterceptor):
                 call = begin(context)
                 with self._admitted(call, requests, kind) as arriving:
                     answer = method(arriving if kind.streams else next(arriving), call)
-            except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
+            except Exception as error:  # noqa: BLE001  # the outermost handler
                 return context.abort_with_status(self._failed(kind.name, error, call))
-            self._call_recorder.end(kind.name, call)
+            self._call_recorder.finish(kind.name, call)
             return answer
 
         return behaviour
@@ -161,44 +171,44 @@ class CallInterceptor(grpc.ServerInterceptor):
                     for answer in answers:
                         with self._idle_limit(call, "the caller took none of the results"):
                             yield answer
-            except GeneratorExit:  # gRPC asks for no more: the caller is gone, or the call was cut off
-                ended = call.cut_off_by if call else None
-                reason = ended.reason if ended else Reason.CANCELLED
-                self._call_recorder.end(kind.name, call, STATUS_CODES[reason], reason)
+            except GeneratorExit:  # the caller has cancelled, or the call was cut off
+                cut_off_by = call.cut_off_by if call else None
+                reason = cut_off_by.reason if cut_off_by else Reason.CANCELLED
+                self._call_recorder.finish(kind.name, call, STATUS_CODES[reason], reason)
                 raise
-            except Exception as error:  # noqa: BLE001  # the outermost: nothing may pass
+            except Exception as error:  # noqa: BLE001  # the outermost handler
                 context.abort_with_status(self._failed(kind.name, error, call))
-            self._call_recorder.end(kind.name, call)
+            self._call_recorder.finish(kind.name, call)
 
         return behaviour
 
     @contextmanager
     def _admitted(self, call: ServerCall, requests: Iterator[Any], kind: _Kind) -> Iterator[Iterator[Any]]:
-        """The requests of a call that has its slots, and an end soon after its deadline, during the body.
+        """Admits a call during the body and yields its requests; cuts the call off soon after its deadline.
 
-        A sender or reader that stalls holds the handler's thread in gRPC, from where only an end of the RPC wakes it.
+        A client that stalls blocks the handler's thread in gRPC, which only the end of the RPC unblocks.
         """
 
-        def end() -> None:
+        def cut_off() -> None:
             call.cut_off(call.deadline_exceeded("receiving the operands or sending the results"))
 
         with (
             self.drain.working(call.connection),
             self._admission.admitted(call, works=kind.works) as advance,
-            self._deadline_timer.at(call.deadline + _GRACE_S, end),
+            self._deadline_timer.at(call.deadline + _GRACE_S, cut_off),
         ):
             yield self._arriving(call, requests, kind, advance)
 
     def _arriving(self, call: ServerCall, requests: Iterator[Any], kind: _Kind, advance: Advance) -> Iterator[Any]:
-        """The requests of a call, each of which is due in time; after the last the call's arrival ends.
+        """Yields the requests of a call, each with the idle limit; the call's arrival ends after the last.
 
-        A method of one request is read as one of a stream of them, which on the wire is the same: gRPC would read the
-        request before anybody has seen the call, on a thread that waits for it without end.
+        A method with one request is registered as a streaming one, which is the same on the wire: gRPC would otherwise
+        read the request before the handler runs, on a thread that waits for it without a limit.
         """
         while True:
             with self._idle_limit(call, "the caller sent nothing"):
                 request = next(requests, None)
-            if call.cut_off_by is not None:  # for gRPC, the stream ends
+            if call.cut_off_by is not None:  # gRPC only ends the stream
                 raise call.cut_off_by
             if not kind.streams:
                 advance(False)
@@ -210,41 +220,42 @@ class CallInterceptor(grpc.ServerInterceptor):
             yield _parsed(request)
 
     def _idle_limit(self, call: ServerCall, what: str) -> AbstractContextManager[None]:
-        """Ends a call whose next message neither comes nor is taken during the body."""
+        """Cuts a call off if the body, which waits for the caller, takes longer than the idle limit."""
+        limit_s = self._limits.stream_idle_s
 
-        def end() -> None:
+        def cut_off() -> None:
             call.cut_off(
                 CallError(
                     Reason.STREAM_IDLE,
-                    f"{what} for {self._stream_idle_s:g} s, the longest that the server waits; repeat the call, or "
-                    "start the server with a larger --stream-idle-s",
+                    f"{what} for {limit_s:g} s, the longest that the server waits; repeat the call, or start the "
+                    "server with a larger --stream-idle-s",
                 )
             )
 
-        return self._deadline_timer.at(time.monotonic() + self._stream_idle_s, end)
+        return self._deadline_timer.at(time.monotonic() + limit_s, cut_off)
 
-    def _turn_away(self, name: str, error: CallError, began: float, caller: str) -> CallStatus:
+    def _reject(self, name: str, error: CallError, began: float, caller: str) -> CallStatus:
         status = CallStatus(error, timing_pb2.Timing(total_seconds=time.monotonic() - began))
-        if error.reason is Reason.SCOPE_MISSING:  # the token is one of this server's
+        if error.reason is Reason.SCOPE_MISSING:  # the token is valid
             self._floods.admit(caller)
-        # Whoever is refused could make names without end.
+        # A caller without a token must not be able to add method names to the metrics.
         self._call_recorder.refused(
             name.rpartition("/")[2] if name in METHODS else "unknown", caller, status.code, error.reason
         )
         return status
 
-    def _refuse(self, name: str, caller: str) -> CallStatus:
-        self._floods.admit(caller)  # the token was good
+    def _refuse_busy(self, name: str, caller: str) -> CallStatus:
+        self._floods.admit(caller)  # the token is valid
         return self._failed(name, self._admission.busy_error(), None)
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A method.
+    """The kind of a method.
 
     Attributes:
-        name: its bare name, "Execute".
-        works: whether it works on arrays, and so needs a call slot.
+        name: the method's name without its service, "Execute".
+        works: whether it works on arrays and needs a call slot.
         streams: whether its requests are a stream.
     """
 
@@ -254,7 +265,7 @@ class _Kind:
 
 
 class _Malformed:
-    """Stands where a request does whose bytes are none; gRPC itself would answer INTERNAL."""
+    """A request that could not be parsed, which gRPC itself would answer with INTERNAL."""
 
 
 def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -268,21 +279,22 @@ def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def _unless_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Lets pass what is serialized already, such as chunks."""
+    """Returns a serializer that passes bytes through, such as serialized chunks."""
     return lambda response: response if isinstance(response, bytes) else serialize(response)
 
 
 def _parsed(request: Any) -> Any:
     if isinstance(request, _Malformed):
         raise CallError(
-            Reason.MALFORMED_REQUEST, "the request is no message of this method; use stubs made of its contract"
+            Reason.MALFORMED_REQUEST,
+            "the request is not a message of this method; use stubs generated from shardcall's protos",
         )
     return request
 
 
-def _told(error: Exception) -> CallError:
-    """What the caller is told of whatever was raised."""
-    if isinstance(error, grpc.RpcError):  # reading from or writing to a caller that is gone
+def _to_call_error(error: Exception) -> CallError:
+    """Returns the error that the caller gets for an exception."""
+    if isinstance(error, grpc.RpcError):  # raised when the caller has disconnected
         return CallError(Reason.CANCELLED, "the caller cancelled the call")
     if isinstance(error, CallError):
         return error
@@ -290,6 +302,6 @@ def _told(error: Exception) -> CallError:
     structlog.get_logger().error("a call failed unexpectedly", error_id=error_id, exc_info=error)
     return CallError(
         Reason.INTERNAL,
-        f"the server failed at a fault of its own; tell its keeper of error {error_id}",
+        f"internal server error {error_id}; report this id to the administrator",
         metadata={"error_id": error_id},
     )

@@ -1,4 +1,4 @@
-"""The service that runs kernels: what a method does, in terms of an execution."""
+"""The service that runs kernels."""
 
 from __future__ import annotations
 
@@ -24,16 +24,7 @@ _TEXT_RESERVE_BYTES = 64 << 10
 
 
 class KernelServicer:
-    """`shardcall.v1.KernelService`; methods take a `ServerCall` where gRPC's own take a context.
-
-    Args:
-        supervisor: keeps the mesh.
-        execution: finds and runs programs.
-        buffer_allocator: makes room for arrays.
-        array_table: the arrays on the mesh.
-        idempotency: of calls that leave arrays on the mesh.
-        settings: the server's.
-    """
+    """`shardcall.v1.KernelService`; its methods take a `ServerCall` instead of gRPC's context."""
 
     def __init__(
         self,
@@ -54,13 +45,13 @@ class KernelServicer:
     def ListKernels(  # noqa: N802  # the contract's name
         self, request: kernel_service_pb2.ListKernelsRequest, call: ServerCall
     ) -> kernel_service_pb2.ListKernelsResponse:
-        """Tells which kernels there are."""
+        """Lists the kernels."""
         return kernel_service_pb2.ListKernelsResponse(kernels=self._supervisor.last_mesh(call).ready.kernels)
 
     def DescribeKernel(  # noqa: N802
         self, request: kernel_service_pb2.DescribeKernelRequest, call: ServerCall
     ) -> kernel_service_pb2.DescribeKernelResponse:
-        """Tells all about one kernel."""
+        """Describes a kernel."""
         kernels = self._supervisor.last_mesh(call).kernels
         if request.kernel not in kernels:
             raise CallError(
@@ -73,7 +64,7 @@ class KernelServicer:
     def Plan(  # noqa: N802
         self, request: kernel_service_pb2.PlanRequest, call: ServerCall
     ) -> kernel_service_pb2.PlanResponse:
-        """Tells what a call would do."""
+        """Returns the plan of a call without running it."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
         prepared = self._execution.prepare(call, request.call, operands)
         return kernel_service_pb2.PlanResponse(plan=prepared.plan, cache=prepared.entry.answer, timing=call.finish())
@@ -98,7 +89,7 @@ class KernelServicer:
     def Execute(  # noqa: N802
         self, request: kernel_service_pb2.ExecuteRequest, call: ServerCall
     ) -> bytes:
-        """Runs a kernel on small arrays, or on such as do not travel; the answer is serialized."""
+        """Runs a kernel on arrays that are small or not sent in messages; returns a serialized response."""
         _check_keeps(request, call)
         if request.keep_results:
             return self._idempotency.once(call, request, lambda: self._execute(request, call))
@@ -126,7 +117,7 @@ class KernelServicer:
         """Runs a kernel on arrays of any size."""
         header: kernel_service_pb2.ExecuteRequest = read_header(requests)
         _check_keeps(header, call)
-        if header.keep_results:  # so no chunks are in the answer
+        if header.keep_results:  # the response then contains no chunks
             chunks = HashedChunks(requests)
             yield from self._idempotency.once(
                 call, header, lambda: tuple(self._execute_stream(header, chunks, call)), chunks
@@ -149,7 +140,7 @@ class KernelServicer:
                 operand_reader.take_inline(header.operands)
                 operand_reader.take_chunks(header.operands, requests)
             running = self._execution.start(call, prepared, results.buffers, report_gathered=True)
-            # What goes wrong in the kernel is said instead of the header.
+            # A failure of the kernel is then reported instead of the header.
             running.wait_for(1)
             sent = commit(running, kept, prepared.entry.plan) if kept else results.announced()
             answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=prepared.plan, cache=prepared.entry.answer)
@@ -166,7 +157,7 @@ class KernelServicer:
     def _running(
         self, call: ServerCall, request: kernel_service_pb2.ExecuteRequest, prepared: Prepared
     ) -> Iterator[tuple[Results, list[Reservation]]]:
-        """Makes room for a call's operands and results while its body takes them in and hands them back."""
+        """Allocates the buffers of a call, and reserves quota for kept results, during the body."""
         self._execution.admit(call, prepared)
         plan, types = prepared.entry.plan, prepared.entry.program.results
         space = request.result_space if request.HasField("result_space") else None
@@ -187,14 +178,14 @@ class KernelServicer:
         if nbytes > self._settings.max_inline_bytes:
             raise CallError(
                 Reason.STREAM_REQUIRED,
-                f"the {what} are {nbytes} bytes together and a unary call takes {self._settings.max_inline_bytes}; "
-                "send the same call by ExecuteStream",
+                f"the {what} have {nbytes} bytes in total and a unary call may have {self._settings.max_inline_bytes}; "
+                "use ExecuteStream for this call",
                 field=what,
                 metadata={"bytes": str(nbytes), "limit": str(self._settings.max_inline_bytes)},
             )
 
 
 def _check_keeps(request: kernel_service_pb2.ExecuteRequest, call: ServerCall) -> None:
-    """Refuses to leave results on the mesh for who may only run kernels."""
+    """Refuses to keep results on the mesh for a caller without the scope for arrays."""
     if request.keep_results:
         check_scope(call.principal, Scope.ARRAYS, "keep_results")

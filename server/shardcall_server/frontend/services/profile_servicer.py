@@ -1,4 +1,4 @@
-"""The service that records what the devices do."""
+"""The service that records profiles of the devices."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from shardcall_server.frontend.workers.session import MeshSession, SessionEndedE
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2, profile_pb2
 
-_USUAL_S = 300.0
+_DEFAULT_S = 300.0
 
 
 class Recording:
-    """One recording, from the command to begin until nothing is left of it.
+    """One recording, from the start command until its files are removed.
 
     Args:
         session: the mesh that records.
-        folder: where its files go.
-        owner: who asked for it.
-        max_s: when it is thrown away if nobody has stopped it.
-        on_gone: told when nothing is left of it.
+        folder: the folder of its files.
+        owner: the client that started it.
+        max_s: the time after which it is discarded unless it was stopped.
+        on_removed: called before its files are removed.
     """
 
     def __init__(
@@ -42,47 +42,47 @@ class Recording:
         folder: ProfileFolder,
         owner: str,
         max_s: float,
-        on_gone: Callable[[Recording], None],
+        on_removed: Callable[[Recording], None],
     ) -> None:
         self.session = session
         self.folder = folder
         self.max_s = max_s
         self._owner = owner
         self._began = time.monotonic()
-        self._on_gone = on_gone
+        self._on_removed = on_removed
         self._timer: threading.Timer | None = None
         self._stopped: Future[link_pb2.WorkerMessage] | None = None
 
     def start(self) -> Future[link_pb2.WorkerMessage]:
-        """Has the mesh begin; the future holds its answer.
+        """Starts recording; the future holds the mesh's response.
 
         Raises:
-            SessionEndedError: the mesh is gone.
+            SessionEndedError: the mesh has ended.
         """
         if not self.session.shares_memory:
             raise CallError(
                 Reason.NOT_SUPPORTED,
-                "the devices of this server are on other hosts, and their profiles cannot be fetched; record one on "
-                "those hosts, or on a server with devices of its own",
+                "profiles of devices on other hosts cannot be fetched; record a profile on those hosts, or on a server "
+                "with devices of its own",
             )
         start = profile_pb2.StartProfile(directory=self.folder.path)
         return self.session.command(link_pb2.FrontEndMessage(start_profile=start))
 
     def __str__(self) -> str:
         passed_s = time.monotonic() - self._began
-        return f"by {self._owner} for {passed_s:.3g} s, and for {max(0.0, self.max_s - passed_s):.3g} s more at most"
+        return f"by {self._owner} for {passed_s:.3g} s, and for at most {max(0.0, self.max_s - passed_s):.3g} s more"
 
-    def discard_in_time(self, discard: Callable[[Recording, str], None]) -> None:
-        """Has it thrown away if it still runs then."""
+    def discard_after_limit(self, discard: Callable[[Recording, str], None]) -> None:
+        """Discards the recording if it still runs after its time limit."""
         self._timer = threading.Timer(self.max_s, discard, [self, f"ran for {self.max_s:g} s, its max_seconds"])
         self._timer.daemon = True
         self._timer.start()
 
     def stop(self) -> Future[link_pb2.WorkerMessage]:
-        """Has the mesh end it and write its files; the future holds its answer.
+        """Stops recording and writes the files; the future holds the mesh's response.
 
         Raises:
-            SessionEndedError: the mesh is gone.
+            SessionEndedError: the mesh has ended.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -90,7 +90,7 @@ class Recording:
         return self._stopped
 
     def remove(self) -> None:
-        """Removes what is left of it, once the mesh writes nothing more."""
+        """Removes the files once the mesh has written all of them."""
         if self._timer is not None:
             self._timer.cancel()
         if self._stopped is None:
@@ -99,17 +99,17 @@ class Recording:
             self._stopped.add_done_callback(lambda _: self._remove())
 
     def _remove(self) -> None:
-        self._on_gone(self)  # first: who sees no folder any more may record again
+        self._on_removed(self)  # first, so that a client that sees no folder can start the next recording
         self.folder.remove()
 
 
 class ProfileServicer:
-    """`shardcall.v1.ProfileService`; methods take a `ServerCall` where gRPC's own take a context.
+    """`shardcall.v1.ProfileService`; its methods take a `ServerCall` instead of gRPC's context.
 
     Args:
-        supervisor: keeps the mesh; asked for when calls come, which is after it was made.
-        idempotency: of calls that change something.
-        settings: the server's.
+        supervisor: returns the supervisor; called only by RPCs.
+        idempotency: detects repeated requests.
+        settings: the server's settings.
     """
 
     def __init__(
@@ -120,14 +120,14 @@ class ProfileServicer:
         self._settings = settings
         self._lock = threading.Lock()
         self._recording: Recording | None = None
-        self._is_ending = False
-        self._thrown_away = ""  # why the last one was
+        self._is_stopping = False
+        self._discard_reason = ""  # of the last recording
         remove_abandoned()
 
     def StartProfile(  # noqa: N802  # the contract's name
         self, request: profile_service_pb2.StartProfileRequest, call: ServerCall
     ) -> profile_service_pb2.StartProfileResponse:
-        """Begins to record."""
+        """Starts a recording."""
         return self._idempotency.once(call, request, lambda: self._start(request, call))
 
     def _start(
@@ -143,17 +143,17 @@ class ProfileServicer:
         except BaseException:
             self._discard(recording)
             raise
-        recording.discard_in_time(self._discard)
+        recording.discard_after_limit(self._discard)
         return profile_service_pb2.StartProfileResponse()
 
     def StopProfile(  # noqa: N802
         self, request: profile_service_pb2.StopProfileRequest, call: ServerCall
     ) -> Iterator[profile_service_pb2.StopProfileResponse]:
-        """Ends the recording and sends its files."""
-        recording = self._take()
+        """Stops the recording and sends its files."""
+        recording = self._claim()
         try:
             try:
-                call.wait(recording.stop(), "ending the profile")
+                call.wait(recording.stop(), "stopping the profile")
             except SessionEndedError:
                 raise mesh_restarted() from None
             files = recording.folder.files()
@@ -165,7 +165,7 @@ class ProfileServicer:
             recording.remove()
 
     def discard_stale(self) -> None:
-        """Throws away what a mesh recorded that has ended."""
+        """Discards a recording of a mesh that has ended."""
         with self._lock:
             recording = self._recording
         if recording is not None and recording.session.ended:
@@ -176,38 +176,38 @@ class ProfileServicer:
             if self._recording is not None:
                 raise CallError(
                     Reason.PROFILE_STATE,
-                    f"a profile is being recorded already, {self._recording}, one at a time; repeat this when it has "
-                    "ended, or stop it and have it: client.profile(directory).stop()",
+                    f"a profile is being recorded already, {self._recording}, and only one may be; repeat the call "
+                    "when it has ended, or stop and fetch it with client.profile(directory).stop()",
                 )
             try:
                 folder = ProfileFolder()
             except OSError as error:
                 raise CallError(
                     Reason.PROFILE_STATE,
-                    f"the server can make no folder for a profile ({error.strerror}); tell its keeper to set TMPDIR to "
-                    "a place that it may write to",
+                    f"the server cannot make a folder for a profile ({error.strerror}); ask the administrator to set "
+                    "TMPDIR to a writable folder",
                 ) from None
-            self._is_ending, self._thrown_away = False, ""
+            self._is_stopping, self._discard_reason = False, ""
             self._recording = Recording(session, folder, owner, max_s, self._forget)
             return self._recording
 
-    def _take(self) -> Recording:
-        """The recording, for the one who ends it."""
+    def _claim(self) -> Recording:
+        """Returns the recording for its only stop."""
         with self._lock:
-            if self._recording is None or self._is_ending:
-                last = f": the last one {self._thrown_away}, and was thrown away" if self._thrown_away else ""
+            if self._recording is None or self._is_stopping:
+                last = f": the last one {self._discard_reason}, and was discarded" if self._discard_reason else ""
                 raise CallError(Reason.PROFILE_STATE, f"no profile is being recorded{last}; start one first")
-            self._is_ending = True
+            self._is_stopping = True
             return self._recording
 
     def _discard(self, recording: Recording, why: str = "") -> None:
-        """Ends a recording that nobody gets, unless somebody ends it already."""
+        """Stops and removes a recording, unless it is being stopped already."""
         with self._lock:
-            if self._recording is not recording or self._is_ending:
+            if self._recording is not recording or self._is_stopping:
                 return
-            self._is_ending, self._thrown_away = True, why
-        structlog.get_logger().info("a profile is thrown away", reason=why or "it could not be started")
-        with contextlib.suppress(SessionEndedError, CallError):  # a mesh that takes no command is about to be restarted
+            self._is_stopping, self._discard_reason = True, why
+        structlog.get_logger().info("profile discarded", reason=why or "it could not be started")
+        with contextlib.suppress(SessionEndedError, CallError):  # a mesh that accepts no command will be restarted
             recording.stop()
         recording.remove()
 
@@ -218,22 +218,22 @@ class ProfileServicer:
 
     def _check_seconds(self, seconds: float) -> float:
         limit_s = self._settings.max_call_s
-        usual_s = min(_USUAL_S, limit_s)
+        default_s = min(_DEFAULT_S, limit_s)
         if not 0 <= seconds <= limit_s or math.isnan(seconds):
             raise CallError(
                 Reason.MALFORMED_REQUEST,
-                f"max_seconds is {shorten(seconds)}; give 0 to {limit_s:g}, where 0 stands for {usual_s:g}",
+                f"max_seconds is {shorten(seconds)}; use 0 to {limit_s:g}, where 0 means {default_s:g}",
                 field="max_seconds",
             )
-        return seconds or usual_s
+        return seconds or default_s
 
     def _check_size(self, files: Sequence[tuple[str, Path]]) -> None:
         nbytes, limit = sum(file.stat().st_size for _, file in files), self._settings.max_profile_bytes
         if nbytes > limit:
             raise CallError(
                 Reason.CALL_TOO_LARGE,
-                f"the profile has {nbytes} bytes and one may have {limit}; it is thrown away. Record fewer calls, or "
-                "start the server with a larger --max-profile-bytes",
+                f"the profile has {nbytes} bytes, more than the {limit} allowed, and was discarded; record fewer "
+                "calls, or start the server with a larger --max-profile-bytes",
                 metadata={"bytes": str(nbytes), "limit": str(limit)},
             )
 

@@ -1,4 +1,4 @@
-"""`shardcall.v1.SegmentService`: shared memory for clients on this host."""
+"""The service that opens shared-memory segments for clients on the server's host."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from shardcall_server.frontend.rpc.server_call import ServerCall
 
 
 class SegmentServicer:
-    """`shardcall.v1.SegmentService`; its method takes a `ServerCall` where gRPC's own takes a context.
+    """`shardcall.v1.SegmentService`; its method takes a `ServerCall` instead of gRPC's context.
 
     Args:
-        segments: makes them.
-        segment_broker: hands them out; None where segments are turned off or cannot be had.
-        drain: waits for the calls that segments are opened for.
+        segments: the table of segments.
+        segment_broker: passes segments to clients; None if segments are off or unavailable.
+        drain: waits for the calls for which segments are opened.
     """
 
     def __init__(self, segments: SegmentTable, segment_broker: SegmentBroker | None, drain: Drain) -> None:
@@ -29,7 +29,7 @@ class SegmentServicer:
     def OpenSegment(  # noqa: N802  # the contract's name
         self, request: segment_service_pb2.OpenSegmentRequest, call: ServerCall
     ) -> segment_service_pb2.OpenSegmentResponse:
-        """Makes a segment and a ticket for it."""
+        """Opens a segment and returns a ticket for it."""
         segment_broker = self._segment_broker
         if segment_broker is None:
             raise CallError(
@@ -37,15 +37,15 @@ class SegmentServicer:
             )
         if not request.size_bytes:
             raise CallError(
-                Reason.MALFORMED_REQUEST, "a segment of 0 bytes was asked for; ask for 1 or more", field="size_bytes"
+                Reason.MALFORMED_REQUEST, "size_bytes is 0; request a segment of 1 or more bytes", field="size_bytes"
             )
         segment = self._segments.open(
-            call.owner, request.size_bytes, lambda: call.check("a segment was made"), call.principal_name
+            call.owner, request.size_bytes, lambda: call.check("opening a segment"), call.principal_name
         )
         segment.on_used = partial(self._drain.settle, segment.segment_id)
         self._drain.expect(segment.segment_id, call.connection)
         try:
-            call.check("a segment was made")
+            call.check("opening a segment")
             ticket = segment_broker.offer(segment)
         except BaseException:
             segment.release_lease()
