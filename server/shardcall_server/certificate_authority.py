@@ -1,4 +1,4 @@
-"""An authority of one's own: certificates for a server and its clients, and their renewal."""
+"""A private certificate authority: certificates for a server and its clients, and their renewal."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ _ALWAYS = ("localhost", "127.0.0.1", "::1")
 _NAME = re.compile(r"(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?)+")
 _CA_DAYS = 3650
 _MAX_KEY_BYTES = 1 << 20
-_EARLIER = datetime.timedelta(minutes=5)  # for clocks that are behind
+_CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 
 class CertificatesError(ValueError):
-    """Certificates that cannot be made: what is in the way, and what to do."""
+    """Certificates cannot be made; the message contains the cause and the remedy."""
 
 
 def make_authority(folder: Path, hosts: Sequence[str], days: int, *, replace: bool = False) -> None:
-    """Makes an authority, and a server's and a client's certificate by it.
+    """Makes an authority, and certificates for a server and a client signed by it.
 
-    The folder then holds ``ca``, ``server`` and ``client``, each as ``.pem``, the certificate, and ``.key``.
+    The folder then contains ``ca``, ``server`` and ``client``, each as a certificate (``.pem``) and a key (``.key``).
 
     Args:
-        folder: where; made if it is not there, for this user alone.
-        hosts: names and addresses that clients reach the server by, besides those of its own machine.
-        days: how long the server's and the client's certificate are good.
-        replace: whether an authority that is there may be lost.
+        folder: the target folder; created as a private folder if it is missing.
+        hosts: names and addresses under which clients reach the server, besides localhost.
+        days: the validity of the server's and the client's certificate, in days.
+        replace: replace an existing authority.
 
     Raises:
-        CertificatesError: there is one already, a host is none, or the folder cannot be used.
+        CertificatesError: an authority exists already, a host is invalid, or the folder cannot be used.
     """
     names = _names(hosts)
     _prepare(folder)
-    found = sorted(path.name for path in _files(folder) if os.path.lexists(path))
-    if found and not replace:
+    existing = sorted(path.name for path in _files(folder) if os.path.lexists(path))
+    if existing and not replace:
         raise CertificatesError(
-            f"{folder} holds {', '.join(found)} already; add --renew for new certificates by that authority, or "
-            "--force for a new authority, whom nobody trusts yet"
+            f"{folder} contains {', '.join(existing)} already; add --renew for new certificates by that authority, or "
+            "--force for a new authority, which no client trusts yet"
         )
     key = _new_key()
-    subject = _named("shardcall authority")
+    subject = _common_name("shardcall authority")
     builder = _builder(subject, subject, key, _CA_DAYS).add_extension(
         x509.BasicConstraints(ca=True, path_length=0), True
     )
@@ -67,15 +67,15 @@ def make_authority(folder: Path, hosts: Sequence[str], days: int, *, replace: bo
 
 
 def renew(folder: Path, hosts: Sequence[str], days: int) -> None:
-    """Makes a new server's and a new client's certificate by the authority that is there.
+    """Makes new certificates for a server and a client, signed by an existing authority.
 
     Args:
-        folder: of `make_authority`.
-        hosts: as there; those of the certificate that is replaced if none are given.
-        days: as there.
+        folder: the folder of `make_authority`.
+        hosts: as for `make_authority`; if empty, the hosts of the replaced certificate.
+        days: as for `make_authority`.
 
     Raises:
-        CertificatesError: there is no authority, or a host is none.
+        CertificatesError: there is no authority, or a host is invalid.
     """
     try:
         key = load_pem_private_key(read_file(folder / f"{CA}.key", _MAX_KEY_BYTES), password=None)
@@ -83,20 +83,20 @@ def renew(folder: Path, hosts: Sequence[str], days: int) -> None:
         names = _names(hosts) if hosts else _names_of(folder / f"{SERVER}.pem")
     except OSError as error:
         raise CertificatesError(
-            f"the authority in {folder} cannot be read: {error.strerror}; leave out --renew to begin"
+            f"the authority in {folder} cannot be read: {error.strerror}; leave out --renew to make one"
         ) from None
     except PrivateFileError as error:
         raise CertificatesError(f"the authority cannot be used: {error}") from None
     except (TypeError, ValueError):
-        raise CertificatesError(f"the authority in {folder} is damaged; begin anew with --force") from None
+        raise CertificatesError(f"the authority in {folder} is damaged; replace it with --force") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificatesError(f"the authority in {folder} was not made by this command; begin in another folder")
+        raise CertificatesError(f"the authority in {folder} was not made by this command; use another folder")
     _prepare(folder)
     _issue(folder, key, certificate, names, days)
 
 
 def host_of(certificate: Path) -> str | None:
-    """The first name or address in a server's certificate by which other machines may reach it; None without one."""
+    """Returns the first name or address in a certificate that is not of the local machine; None without one."""
     try:
         names = _names_of(certificate)
     except (OSError, ValueError, x509.ExtensionNotFound):
@@ -110,7 +110,7 @@ def _issue(
 ) -> None:
     for role, purpose in ((SERVER, ExtendedKeyUsageOID.SERVER_AUTH), (CLIENT, ExtendedKeyUsageOID.CLIENT_AUTH)):
         own = _new_key()
-        builder = _builder(_named(f"shardcall {role}"), authority.subject, own, days)
+        builder = _builder(_common_name(f"shardcall {role}"), authority.subject, own, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         builder = builder.add_extension(_usage(signs_certificates=False), True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), False)
@@ -125,7 +125,7 @@ def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _named(name: str) -> x509.Name:
+def _common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -139,7 +139,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLIER)
+        .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
     )
@@ -170,23 +170,23 @@ def _general_name(host: str) -> x509.GeneralName:
         pass
     if not _NAME.fullmatch(host):
         raise CertificatesError(
-            f"host {host!r} is neither a name nor an address; give what clients connect to, without the port, such as "
-            "gpu1.example.org or 192.0.2.7"
+            f"host {host!r} is neither a name nor an address; use the host that clients connect to, without the port, "
+            "such as gpu1.example.org or 192.0.2.7"
         )
     return x509.DNSName(host)
 
 
 def _names_of(path: Path) -> list[x509.GeneralName]:
-    found = x509.load_pem_x509_certificate(path.read_bytes())
-    return list(found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
 def _prepare(folder: Path) -> None:
-    """Makes the folder, or checks that it is this user's alone."""
+    """Makes the folder, or checks that it is private."""
     try:
         os.close(open_private_folder(folder))
     except (OSError, PrivateFileError) as error:
-        raise CertificatesError(f"no keys can be kept in {folder}: {error.strerror}; choose another folder") from None
+        raise CertificatesError(f"keys cannot be stored in {folder}: {error.strerror}; choose another folder") from None
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -194,7 +194,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _write(folder: Path, role: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
-    """Puts each file in place whole; a server that reads between the two keeps what it has."""
+    """Writes each file atomically; a server that reads between the two keeps its previous certificate."""
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for name, data, mode in (
         (f"{role}.key", secret, 0o600),

@@ -150,7 +150,7 @@ def test_a_segment_whose_lease_ended_is_found_no_more(stub, held: Held, client: 
     "offset", [8, 1, 8 * MIB, 6 * MIB + 64, 2**32, 2**63 - 64, 2**63, 2**64 - 64, 2**64 - NBYTES, 2**64 - 1]
 )
 def test_nothing_lies_outside_a_segment(stub, held: Held, offset: int):
-    says = "multiple of 64" if offset % 64 else "place it inside"
+    says = "multiple of 64" if offset % 64 else "put it inside"
     refused(stub, held.execute(offset), INVALID, "MALFORMED_REQUEST", "operand 0", says)
     refused(stub, held.execute(0, offset), INVALID, "MALFORMED_REQUEST", "result_space", says)
 
@@ -158,7 +158,7 @@ def test_nothing_lies_outside_a_segment(stub, held: Held, offset: int):
 @pytest.mark.parametrize("room", [8 * MIB, 2**63, 2**64 - 1])
 def test_no_room_is_larger_than_its_segment(stub, held: Held, room: int):
     request = held.execute(0, 4 * MIB, room=room)
-    refused(stub, request, INVALID, "MALFORMED_REQUEST", "result_space", "place it inside")
+    refused(stub, request, INVALID, "MALFORMED_REQUEST", "result_space", "put it inside")
 
 
 def test_room_that_is_too_small_is_left_alone(stub, held: Held):

@@ -43,5 +43,5 @@ def test_the_client_in_javascript_calls_a_kernel_and_is_told_why_it_may_not(serv
     assert ended.stdout.endswith("the result is right\n")
     refused = run(node, server.address, "")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("UNAUTHENTICATED: the call brings no token")
+    assert refused.stderr.startswith("UNAUTHENTICATED: the call has no token")
     assert "authorization: Bearer <token>" in refused.stderr

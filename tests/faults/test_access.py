@@ -62,7 +62,7 @@ def bearer(token: str) -> tuple[str, str]:
 @pytest.mark.parametrize("method", GUARDED)
 def test_without_a_token_nothing_is_served(server, method):
     with refused(server.address, method) as error:
-        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "brings no token")
+        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
         assert "SHARDCALL_TOKEN" in error.details()
         assert "connect(address, token=" in error.details()
         assert "authorization: Bearer <token>" in error.details()
@@ -71,7 +71,7 @@ def test_without_a_token_nothing_is_served(server, method):
 @pytest.mark.parametrize("method", GUARDED)
 def test_with_a_wrong_token_nothing_is_served(server, method):
     with refused(server.address, method, bearer(WRONG)) as error:
-        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "none of this server's")
+        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
         assert WRONG not in str(error)
 
 
@@ -85,7 +85,7 @@ def test_a_token_without_the_scope_is_refused(server, method):
 @pytest.mark.parametrize("method", ["/shardcall.v1.KernelService/Nothing", "/other.Service/Method", "/"])
 def test_methods_that_there_are_not_are_told_to_nobody_unknown(server, method):
     with refused(server.address, method) as error:
-        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "brings no token")
+        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
     with refused(server.address, method, bearer(token_of("guest"))) as error:
         assert error.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -97,7 +97,7 @@ def test_methods_that_there_are_not_are_told_to_nobody_unknown(server, method):
 def test_a_header_that_is_not_quite_right_opens_nothing(server, header):
     given = header.format(token=token_of("guest"))
     with refused(server.address, GUARDED[0], ("authorization", given)) as error:
-        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "none of this server's")
+        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
 
 
 def test_the_second_of_two_tokens_opens_nothing(server):

@@ -55,8 +55,8 @@ def test_a_host_is_welcome(waiting, own_token):
 @pytest.mark.parametrize(
     ("token", "code", "why"),
     [
-        ("", grpc.StatusCode.UNAUTHENTICATED, "brings no token"),
-        ("x" * 43, grpc.StatusCode.UNAUTHENTICATED, "is none of this server's"),
+        ("", grpc.StatusCode.UNAUTHENTICATED, "has no token"),
+        ("x" * 43, grpc.StatusCode.UNAUTHENTICATED, "is not valid on this server"),
         ("runner", grpc.StatusCode.PERMISSION_DENIED, "host"),
         ("watcher", grpc.StatusCode.PERMISSION_DENIED, "host"),
     ],
@@ -151,7 +151,7 @@ def test_of_two_agents_with_one_name_the_former_stays(waiting, own_token):
 def test_an_agent_that_is_refused_says_so_and_ends(waiting):
     """It would be refused again; a service manager shows that it failed."""
     for environment, why in [
-        ({"SHARDCALL_TOKEN": "x" * 43}, "is none of this server's"),
+        ({"SHARDCALL_TOKEN": "x" * 43}, "is not valid on this server"),
         ({"SHARDCALL_TOKEN": token_of("runner")}, "host"),
     ]:
         agent = waiting.start_agent("refused", "--devices", "1", environment=environment)

@@ -57,7 +57,7 @@ def test_only_what_was_declared_listens(own_server, tmp_path, monkeypatch, flags
 def test_a_certificate_that_grpc_cannot_serve_is_told_apart_from_a_port(tmp_path):
     make_authority(tmp_path / "trust", [], 30)
     files = {"tls_cert": f"{tmp_path}/trust/ca.pem", "tls_key": f"{tmp_path}/trust/ca.key"}
-    with pytest.raises(SettingsError, match=r"--tls-cert is '.*/ca\.pem', which .* --tls-key, .*; give server\.pem"):
+    with pytest.raises(SettingsError, match=r"--tls-cert is '.*/ca\.pem', which .* --tls-key, .*; use server\.pem"):
         listen(grpc.server(ThreadPoolExecutor(1)), load_settings({"port": 0, **files}))
 
 
@@ -73,7 +73,7 @@ class _NoServer:
 @pytest.mark.parametrize(
     ("flags", "tls", "says"),
     [
-        ({}, False, "lacks TLS; use localhost, make what TLS needs"),
+        ({}, False, "lacks TLS; use localhost, make certificates"),
         ({"auth": False}, False, "lacks TLS and authentication; use localhost, make"),
         ({"auth": False}, True, "lacks authentication; use localhost, leave out --no-auth, or add"),
     ],

@@ -35,13 +35,13 @@ def told(deed: str, where: object) -> str:
 
 def test_another_user_who_has_no_token_is_refused(server):
     said = told("connect", server.address)
-    assert said.startswith("AccessDeniedError the call brings no token")
+    assert said.startswith("AccessDeniedError the call has no token")
     assert "cannot be read: Permission denied" in said or "belongs to user 0" in said
 
 
 def test_another_users_own_token_is_not_even_shown(server):
     said = told("connect_with_a_file_of_its_own", server.address)
-    assert said.startswith("AccessDeniedError the call brings no token")
+    assert said.startswith("AccessDeniedError the call has no token")
     assert "no server of this user on this machine listens at" in said
 
 

@@ -37,7 +37,7 @@ class Served:
 
     def refusals(self) -> list[dict]:
         """What it said of files that it did not take."""
-        return events(self.log, "is not taken")
+        return events(self.log, "invalid token file ignored")
 
 
 @pytest.fixture(scope="module")

@@ -89,8 +89,8 @@ except shardcall.ShardcallError as error:
 
 CALLERS = {
     "token=open('/trust/client/token').read().strip()": "connected to 8",
-    "": "AccessDeniedError the call brings no token",
-    "token='0123456789abcdef'": "AccessDeniedError the token that the call brings is none of this server's",
+    "": "AccessDeniedError the call has no token",
+    "token='0123456789abcdef'": "AccessDeniedError the call's token is not valid on this server",
     "tls=False": "ServerUnavailableError the server at server:8470 speaks TLS",
 }
 WITHOUT_THE_AUTHORITY = "import os; del os.environ['SHARDCALL_CA_CERTIFICATE']\n" + CONNECT.format(arguments="tls=True")

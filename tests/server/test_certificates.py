@@ -68,8 +68,8 @@ def test_no_authority_is_made_in_the_place_to_which_a_link_leads(folder, tmp_pat
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("server.pem", b"", "holds no whole certificate"),
-        ("server.key", b"nothing", "holds no whole key"),
+        ("server.pem", b"", "has no complete certificate"),
+        ("server.key", b"nothing", "has no complete key"),
         ("server.pem", None, "server.pem.*cannot be read"),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_file_that_is_not_what_it_should_be_is_named(folder, name, content, sa
 
 def test_the_key_of_another_certificate_is_refused(folder):
     (folder / "server.key").write_bytes((folder / "client.key").read_bytes())
-    with pytest.raises(SettingsError, match="is not that of the certificate"):
+    with pytest.raises(SettingsError, match="does not belong to the certificate"):
         Certificates(settings(folder))
 
 
@@ -104,7 +104,7 @@ def test_keys_are_this_user_s_alone_and_names_are_in(folder):
 
 def test_an_authority_is_not_lost_by_accident_and_renewal_keeps_it_and_the_names(folder):
     authority, before = (folder / "ca.pem").read_bytes(), (folder / "server.pem").read_bytes()
-    with pytest.raises(CertificatesError, match=r"holds ca\.key, .*--renew.*--force"):
+    with pytest.raises(CertificatesError, match=r"contains ca\.key, .*--renew.*--force"):
         make_authority(folder, [], 30)
     renew(folder, [], 30)
     assert (folder / "ca.pem").read_bytes() == authority

@@ -92,7 +92,7 @@ def test_a_scope_is_asked_for_by_name(scope):
     others = frozenset(Scope) - {scope}
     check_scope(None, scope)
     check_scope(Principal("alice", frozenset({scope})), scope)
-    with pytest.raises(CallError, match=f"needs the scope {scope} and this token of alice") as caught:
+    with pytest.raises(CallError, match=f"needs the scope {scope}, and this token of alice") as caught:
         check_scope(Principal("alice", others), scope)
     assert caught.value.reason is Reason.SCOPE_MISSING
     asked = caught.value.message.partition("--scopes ")[2]

@@ -128,7 +128,7 @@ def test_a_lost_array_is_told_in_one_sentence_without_its_whole_handle():
     error = refusal(table.array_table.find, gone.handle, field="operand 0")
     assert (error.reason, error.field) == (Reason.ARRAY_LOST, "operand 0")
     assert error.message == (
-        f"no array on the mesh has the handle {gone.handle.hex()[:8]}…: it was deleted, its lease ended, or the mesh "
+        f"no array on the mesh has the handle {gone.handle.hex()[:8]}…: it was deleted, its lease expired, or the mesh "
         "or the server restarted; put the array again"
     )
 
@@ -377,7 +377,7 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     for words in (
         "takes 31 bytes",
         "connections, hold 0 of the 30",
-        "others, who hold 120, leave of the 160",
+        "other clients, which hold 120, leave of the 160",
         "-bytes",
     ):
         assert words in error.message

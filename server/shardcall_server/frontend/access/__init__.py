@@ -1,1 +1,1 @@
-"""Who may reach the server, and by which way."""
+"""Authentication, authorization, TLS, listening addresses and flood protection."""

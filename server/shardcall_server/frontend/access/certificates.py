@@ -1,4 +1,4 @@
-"""The server's certificate, its key, and the authority of its clients: files that may change while it serves."""
+"""TLS files of the server, which are reloaded when they change: certificate, key and the clients' authority."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ _PUBLIC = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 class Certificates:
-    """The files of TLS, read again when they change.
+    """The TLS files, reloaded when they change.
 
-    What is damaged or half written when it is read is not taken: connections go on with what was there
-    before, and the log says so once.
+    A damaged or incomplete file is ignored: new connections use the previous certificate, and the log has one warning.
 
     Args:
-        settings: with ``tls_cert`` and ``tls_key``.
+        settings: settings with ``tls_cert`` and ``tls_key``.
 
     Attributes:
-        path: of the server's certificate.
+        path: the path of the server's certificate.
 
     Raises:
-        SettingsError: a file cannot be read or is not what it should be, the key is not the certificate's, or
-            other users may change a file or read the key.
+        SettingsError: a file cannot be read or is invalid, the key does not belong to the certificate, or other users
+            can change a file or read the key.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,32 +45,32 @@ class Certificates:
         self._generation = 0
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """What gRPC serves one port with; it asks for the files' news at every connection.
+        """Returns credentials for one port, which check the files at every connection.
 
-        Each port needs its own: gRPC takes what is there at first once only.
+        Each port needs its own credentials, since each must report a change to gRPC once.
         """
-        taken = self._generation
+        reported = self._generation
 
-        def news() -> grpc.ServerCertificateConfiguration | None:
-            nonlocal taken
+        def reload() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal reported
             with self._lock:
-                self._look()
-                if taken == self._generation:
+                self._reload_changed()
+                if reported == self._generation:
                     return None
-                taken = self._generation
+                reported = self._generation
                 return self._current
 
         return grpc.dynamic_ssl_server_credentials(
             self._current,
-            news,  # type: ignore[arg-type]  # None is "no change", which the stubs do not say
+            reload,  # type: ignore[arg-type]  # the stubs lack None, which means "no change"
             require_client_authentication=bool(self._settings.tls_client_ca),
         )
 
-    def _look(self) -> None:
-        """Takes what the files hold if they have changed since the last look and are whole."""
+    def _reload_changed(self) -> None:
+        """Reloads the files if they have changed and are complete."""
         try:
             stamps = _stamps(self._paths)
-        except SettingsError:  # between the removal of a file and the coming of the next
+        except SettingsError:  # a file is being replaced
             return
         if stamps == self._seen:
             return
@@ -79,17 +78,17 @@ class Certificates:
         try:
             self._current = self._read()
         except SettingsError as error:
-            structlog.get_logger().warning("the new certificate is not taken, the last one stays", why=str(error))
+            structlog.get_logger().warning("invalid new certificate ignored; the previous one stays", error=str(error))
             return
         self._generation += 1
-        structlog.get_logger().info("certificate taken anew", path=self._settings.tls_cert)
+        structlog.get_logger().info("certificate reloaded", path=self._settings.tls_cert)
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         settings = self._settings
         chain, key = _bytes_of("tls_cert", settings.tls_cert), _bytes_of("tls_key", settings.tls_key)
         certificate = _certificates("tls_cert", settings.tls_cert, chain)[0]
         _check_pair(settings, certificate, key)
-        _warn_of_end(settings.tls_cert, certificate)
+        _warn_if_expired(settings.tls_cert, certificate)
         authority = None
         if settings.tls_client_ca:
             authority = _bytes_of("tls_client_ca", settings.tls_client_ca)
@@ -98,29 +97,29 @@ class Certificates:
 
 
 def connect_arguments(settings: Settings) -> str:
-    """What TLS adds to a call of ``shardcall.connect``, for people to copy; empty without it."""
+    """Returns the TLS arguments of ``shardcall.connect`` for this server; empty without TLS."""
     if not settings.tls_cert:
         return ""
-    folder = os.path.dirname(settings.tls_cert)  # where `shardcall certificates` puts the others too
+    folder = os.path.dirname(settings.tls_cert)  # `shardcall certificates` writes the other files there, too
     authority, client = os.path.join(folder, "ca.pem"), os.path.join(folder, "client")
-    told = f', ca_certificate="{authority if os.path.exists(authority) else "ca.pem"}"'
+    arguments = f', ca_certificate="{authority if os.path.exists(authority) else "ca.pem"}"'
     if not settings.tls_client_ca:
-        return told
+        return arguments
     if os.path.exists(f"{client}.pem") and os.path.exists(f"{client}.key"):
-        return f'{told}, client_certificate="{client}.pem", client_key="{client}.key"'
-    return f"{told}, client_certificate=…, client_key=…"
+        return f'{arguments}, client_certificate="{client}.pem", client_key="{client}.key"'
+    return f"{arguments}, client_certificate=…, client_key=…"
 
 
 def _stamps(paths: list[str]) -> _Stamp:
-    """What of each file changes when it is written or replaced."""
-    found = []
+    """Returns the inode, modification time and size of each file."""
+    stamps = []
     for path in paths:
         try:
-            now = os.stat(path)
+            status = os.stat(path)
         except OSError as error:
-            raise SettingsError(f"the file {path!r} of TLS cannot be read: {error.strerror}") from None
-        found.append((now.st_ino, now.st_mtime_ns, now.st_size))
-    return tuple(found)
+            raise SettingsError(f"the TLS file {path!r} cannot be read: {error.strerror}") from None
+        stamps.append((status.st_ino, status.st_mtime_ns, status.st_size))
+    return tuple(stamps)
 
 
 def _bytes_of(setting: str, path: str) -> bytes:
@@ -135,29 +134,29 @@ def _certificates(setting: str, path: str, pem: bytes) -> list[x509.Certificate]
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise SettingsError(
-            f"setting {setting} is {path!r}, which holds no whole certificate; give a file in PEM form, as "
-            "`shardcall certificates` writes them"
+            f"setting {setting} is {path!r}, which has no complete certificate; use a file in PEM format, as "
+            "`shardcall certificates` writes it"
         ) from None
 
 
 def _check_pair(settings: Settings, certificate: x509.Certificate, key: bytes) -> None:
     try:
         public = load_pem_private_key(key, password=None).public_key()
-    except (TypeError, ValueError):  # TypeError: it wants a password
+    except (TypeError, ValueError):  # TypeError: it needs a password
         raise SettingsError(
-            f"setting tls_key is {settings.tls_key!r}, which holds no whole key, or one with a password; give one in "
-            "PEM form without"
+            f"setting tls_key is {settings.tls_key!r}, which has no complete key, or one with a password; use a key "
+            "in PEM format without a password"
         ) from None
     if public.public_bytes(*_PUBLIC) != certificate.public_key().public_bytes(*_PUBLIC):
         raise SettingsError(
-            f"the key in {settings.tls_key!r} is not that of the certificate in {settings.tls_cert!r}; "
-            "give the two that were made together"
+            f"the key in {settings.tls_key!r} does not belong to the certificate in {settings.tls_cert!r}; "
+            "use the two that were made together"
         )
 
 
-def _warn_of_end(path: str, certificate: x509.Certificate) -> None:
-    ends = certificate.not_valid_after_utc
-    if ends < datetime.datetime.now(datetime.UTC):
+def _warn_if_expired(path: str, certificate: x509.Certificate) -> None:
+    expiry = certificate.not_valid_after_utc
+    if expiry < datetime.datetime.now(datetime.UTC):
         structlog.get_logger().warning(
-            "the certificate has expired; clients will refuse it", path=path, ended=ends.isoformat()
+            "the certificate has expired; clients will refuse it", path=path, expired=expiry.isoformat()
         )

@@ -1,4 +1,4 @@
-"""Closing connections that send a lot and make no call that is admitted."""
+"""Flood protection: closes connections that send much data without an admitted call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import structlog
 
 _SCAN_S = 0.25
 _MAX_LOAD = 0.05  # of one processor: a thousand connections take some 30 ms a scan
-_BURST_BYTES = 128 << 10  # a call that is refused has brought its headers and 64 KiB of its first message at most
+_BURST_BYTES = 128 << 10  # a refused call has sent its headers and at most 64 KiB of its first message
 _BYTES_PER_S = 1 << 10  # ten health checks
 _NO_DESCRIPTOR_LEFT = (errno.EMFILE, errno.ENFILE)
 _BYTES_RECEIVED = struct.Struct("=128xQ")  # the start of struct tcp_info, to tcpi_bytes_received (Linux 4.1)
@@ -30,11 +30,11 @@ class FloodGuard:
     times a second. A connection may receive 128 KiB at once and 1 KiB a second, until a call of it is admitted. A
     health check, which needs no token, takes some 100 bytes.
 
-    Only connections by TCP to the given ports are looked at, and only on Linux; elsewhere nothing is closed.
+    It watches only TCP connections to the server's ports, and only on Linux; elsewhere it closes nothing.
 
     Args:
-        on_close: told the peer of each connection that is closed, as gRPC names it.
-        clock: seconds that never go back.
+        on_close: called with the peer of each closed connection, as gRPC names it.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -47,79 +47,75 @@ class FloodGuard:
         self._exempt: set[int] = set()  # sockets, by inode
         self._limited: dict[int, _Limited] = {}  # the others
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="floods", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="floods", daemon=True)
 
     def admit(self, connection: str) -> None:
-        """Exempts a connection, since a call of it was admitted.
-
-        Args:
-            connection: its peer, as gRPC names it.
-        """
+        """Exempts a connection, named by its peer as gRPC names it, since a call of it was admitted."""
         self._admitted.add(connection)
 
     def watch(self, ports: Iterable[int]) -> None:
-        """Begins to look at the connections to these ports."""
+        """Starts watching the connections to these ports."""
         self._ports = frozenset(ports)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, if it was begun."""
+        """Stops the thread, if it was started."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _run(self) -> None:
+    def _watch(self) -> None:
         pause_s = _SCAN_S
         while not self._closing.wait(pause_s):
             began = time.thread_time()
             try:
                 self.scan()
-            except OSError as error:  # no /proc; or no descriptor is left
-                structlog.get_logger().debug("connections could not be looked at", why=str(error))
+            except OSError as error:  # there is no /proc, or no descriptor is left
+                structlog.get_logger().debug("connections could not be scanned", error=str(error))
             pause_s = max(_SCAN_S, (time.thread_time() - began) / _MAX_LOAD)
 
     def scan(self) -> None:
-        """Looks at all connections once.
+        """Scans all connections once.
 
         Raises:
-            OSError: they could not be looked at.
+            OSError: they could not be scanned.
         """
-        # Whoever is admitted from now on is for the next scan, which may be the first that sees the connection.
+        # Peers admitted from now on are for the next scan, which may be the first that sees their connection.
         admitted = self._admitted.copy()
         present = set()
         for inode, descriptor in _sockets():
             present.add(inode)
-            if inode not in self._exempt and not self._may_go_on(inode, descriptor, admitted):
+            if inode not in self._exempt and not self._check(inode, descriptor, admitted):
                 self._exempt.add(inode)
         self._exempt &= present
-        self._limited = {inode: it for inode, it in self._limited.items() if inode in present - self._exempt}
+        self._limited = {inode: entry for inode, entry in self._limited.items() if inode in present - self._exempt}
         self._admitted -= admitted
 
-    def _may_go_on(self, inode: int, descriptor: int, admitted: set[str]) -> bool:
-        """Looks at a socket; returns whether it is to be looked at again."""
-        found = self._limited.get(inode)
+    def _check(self, inode: int, descriptor: int, admitted: set[str]) -> bool:
+        """Checks a socket and closes it if it exceeds its limit; returns whether to check it again."""
+        limited = self._limited.get(inode)
         try:
-            if found is None:
+            if limited is None:
                 with _copy(descriptor) as connection:
                     if (peer := self._peer(connection)) is None:
                         return False
-                found = self._limited[inode] = _Limited(peer, self._clock())
-            if found.peer in admitted:
+                limited = self._limited[inode] = _Limited(peer, self._clock())
+            if limited.peer in admitted:
                 return False
-            if found.allows(_received_bytes(descriptor), self._clock()):
+            if limited.allows(_received_bytes(descriptor), self._clock()):
                 return True
             with _copy(descriptor) as connection:
                 if os.fstat(connection.fileno()).st_ino == inode:
-                    self._on_close(found.peer)
-                    _end(connection)
+                    self._on_close(limited.peer)
+                    _shut_down(connection)
         except OSError as error:
             if error.errno in _NO_DESCRIPTOR_LEFT:
                 raise
-            return True  # it has ended meanwhile, or is being connected
+            return True  # it was closed meanwhile, or is being connected
         return False
 
     def _peer(self, connection: socket.socket) -> str | None:
-        """The other end of a connection to one of the ports, as gRPC names it; None for other sockets."""
+        """Returns the peer of a connection to one of the ports, as gRPC names it; None for other sockets."""
         if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
             return None
         if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -130,19 +126,19 @@ class FloodGuard:
         host = host.removeprefix("::ffff:")
         if ":" not in host:
             return f"ipv4:{host}:{port}"
-        # Link-local addresses have a scope, which gRPC and Python write differently: they are not limited.
+        # Link-local addresses have a scope, which gRPC and Python write differently; they are not limited.
         return None if rest[1] else f"ipv6:%5B{host}%5D:{port}"
 
 
 @dataclass
 class _Limited:
-    """A connection of which no call was admitted: a bucket that what it sends empties.
+    """A connection without an admitted call, limited by a token bucket.
 
     Attributes:
-        peer: its other end, as gRPC names it.
-        seen: when it was last looked at.
-        received: the bytes that it had received then.
-        allowed: the bytes that it might receive from then on, at once.
+        peer: its peer, as gRPC names it.
+        seen: the time of the last check.
+        received: the bytes received until the last check.
+        allowed: the bytes left in the bucket.
     """
 
     peer: str
@@ -151,7 +147,7 @@ class _Limited:
     allowed: float = _BURST_BYTES
 
     def allows(self, received: int, now: float) -> bool:
-        """Takes what was received out of the bucket; returns whether it held as much."""
+        """Takes newly received bytes out of the bucket; returns whether it contained as many."""
         refilled = min(_BURST_BYTES, self.allowed + _BYTES_PER_S * (now - self.seen))
         self.allowed = refilled - (received - self.received)
         self.received, self.seen = received, now
@@ -159,7 +155,7 @@ class _Limited:
 
 
 def _copy(descriptor: int) -> socket.socket:
-    """A socket that stays what it is, whatever becomes of gRPC's descriptor."""
+    """Returns a socket with a duplicate of gRPC's descriptor, which gRPC cannot close."""
     return socket.socket(fileno=os.dup(descriptor))
 
 
@@ -173,10 +169,10 @@ def _received_bytes(descriptor: int) -> int:
     return _BYTES_RECEIVED.unpack(information)[0] if len(information) == _BYTES_RECEIVED.size else 0
 
 
-def _end(connection: socket.socket) -> None:
-    """Ends a connection for both sides. gRPC reads the end and closes what is its own.
+def _shut_down(connection: socket.socket) -> None:
+    """Shuts a connection down for both sides; gRPC reads the end of the stream and closes its descriptor.
 
-    What the kernel has received already is discarded, which may be many MiB: gRPC would work through all of it.
+    Received data, which may be many MiB, are discarded: gRPC would process all of them.
     """
     connection.shutdown(socket.SHUT_RDWR)
     while connection.recv(1 << 20, socket.MSG_DONTWAIT):
@@ -184,11 +180,11 @@ def _end(connection: socket.socket) -> None:
 
 
 def _sockets() -> Iterator[tuple[int, int]]:
-    """The inode and descriptor of each socket of this process."""
+    """Yields the inode and descriptor of each socket of this process."""
     for name in os.listdir("/proc/self/fd"):
         try:
-            found = os.fstat(int(name))
+            status = os.fstat(int(name))
         except OSError:  # closed meanwhile
             continue
-        if stat.S_ISSOCK(found.st_mode):
-            yield found.st_ino, int(name)
+        if stat.S_ISSOCK(status.st_mode):
+            yield status.st_ino, int(name)

@@ -1,4 +1,4 @@
-"""Who is let in: the one place that decides whether a call may reach its method."""
+"""The gate: authenticates each call and checks its scope before it reaches its method."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from shardcall_server.frontend.access.tokens import Tokens
 
 _SCHEME = "bearer"
 _ADVICE = (
-    'a token travels in the metadata of every call, as "authorization: Bearer <token>"; '
+    'every call needs the metadata "authorization: Bearer <token>"; '
     "a client of the server's user on its machine finds the token file ~/.local/state/shardcall/token, or the one of "
-    "SHARDCALL_TOKEN_FILE, by itself; others give a token of the server's keeper (shardcall token show) by the "
-    'environment variable SHARDCALL_TOKEN or by connect(address, token="…")'
+    "SHARDCALL_TOKEN_FILE, by itself; others get a token from the administrator (shardcall token show) and set the "
+    'environment variable SHARDCALL_TOKEN or use connect(address, token="…")'
 )
 
 
 class Gate:
-    """Lets nobody in but whom the policy allows.
+    """Admits only the calls that the policy allows.
 
     Args:
-        tokens: tell who calls; None where nobody is asked.
+        tokens: the known tokens; None if the server does not authenticate.
     """
 
     def __init__(self, tokens: Tokens | None) -> None:
         self._tokens = tokens
 
     def admit(self, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Principal | None:
-        """Who calls; None where nobody is asked.
+        """Returns the caller's principal; None for public methods and without authentication.
 
         Args:
             method: the full name, "/shardcall.v1.KernelService/Execute".
-            metadata: of the call.
+            metadata: the call's metadata.
 
         Raises:
-            CallError: TOKEN_REQUIRED, SCOPE_MISSING; NOT_SUPPORTED for a method that the policy does not know.
+            CallError: TOKEN_REQUIRED, SCOPE_MISSING; NOT_SUPPORTED for a method that is not in the policy.
         """
         need = METHODS.get(method)
         if need is Access.PUBLIC:
@@ -45,7 +45,8 @@ class Gate:
         principal = self._identify(metadata)
         if need is None:
             raise CallError(
-                Reason.NOT_SUPPORTED, f"this server does not serve {shorten(method)}; is it of this version?"
+                Reason.NOT_SUPPORTED,
+                f"this server has no method {shorten(method)}; use a server and a client of the same version",
             )
         if isinstance(need, Scope):
             check_scope(principal, need)
@@ -61,12 +62,12 @@ class Gate:
                     return principal
                 raise CallError(
                     Reason.TOKEN_REQUIRED,
-                    "the token that the call brings is none of this server's: it is another server's, or was removed; "
+                    "the call's token is not valid on this server: it belongs to another server, or was removed; "
                     + _ADVICE,
                     metadata={"token": "unknown"},
                 )
         raise CallError(
             Reason.TOKEN_REQUIRED,
-            "the call brings no token, and this server asks who calls; " + _ADVICE,
+            "the call has no token, and this server requires one; " + _ADVICE,
             metadata={"token": "missing"},
         )

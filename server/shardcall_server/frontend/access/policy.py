@@ -66,12 +66,12 @@ METHODS: Mapping[str, Scope | Access] = MappingProxyType(
 
 
 def check_scope(principal: Principal | None, scope: Scope, doing: str = "this method") -> None:
-    """Refuses who may not do something; nobody where nobody is asked who they are.
+    """Refuses a caller without a scope.
 
     Args:
-        principal: who calls.
-        scope: what that takes.
-        doing: what it is, for the error message.
+        principal: the caller; None, without authentication, is never refused.
+        scope: the required scope.
+        doing: the subject of the error message.
 
     Raises:
         CallError: SCOPE_MISSING.
@@ -79,12 +79,12 @@ def check_scope(principal: Principal | None, scope: Scope, doing: str = "this me
     if principal is None or scope in principal.scopes:
         return
     has = ", ".join(sorted(principal.scopes))
-    # A host's token need open nothing else, and what people are given opens no place in the mesh.
+    # Suggest a token with the scope "host" alone for hosts, and without it for users.
     wanted = {scope} if scope == "host" else {*principal.scopes, scope} - {"host"}
     raise CallError(
         Reason.SCOPE_MISSING,
-        f"{doing} needs the scope {scope} and this token of {principal.name} has {has}; use another token: the "
+        f"{doing} needs the scope {scope}, and this token of {principal.name} has {has}; use another token: the "
         "server's own user sets SHARDCALL_TOKEN_FILE to the file admin-token beside the token file, others ask the "
-        f"server's keeper for one by: shardcall token add NAME --scopes {','.join(sorted(wanted))}",
+        f"administrator for one, made with: shardcall token add NAME --scopes {','.join(sorted(wanted))}",
         metadata={"scope": scope, "scopes": has},
     )

@@ -1,4 +1,4 @@
-"""Listening: which addresses, and who holds a port in use."""
+"""Listening addresses of the server, and errors about ports in use."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MAX_PATH_BYTES = 107  # of a Unix socket's address
 
 
 def session_names(address: str, unix_socket: str = "") -> list[str]:
-    """The names of the session sockets of a server: of the addresses at which a client here meets it and no other.
+    """Returns the names of a server's session sockets, one for each local address that only this server serves.
 
     Args:
-        address: where it listens, "host:port"; its port counts, and which addresses are its own is asked of the system.
-        unix_socket: the path of its Unix socket; empty for none.
+        address: the listening address, "host:port"; only the port is used, the hosts are read from the system.
+        unix_socket: the path of the server's Unix socket; empty for none.
     """
     port = int(address.rpartition(":")[2])
     own = _own_addresses(port)
@@ -38,7 +38,7 @@ def session_names(address: str, unix_socket: str = "") -> list[str]:
         hosts.add("127.0.0.1")
     if ipaddress.IPv6Address("::") in own:
         hosts.add("::1")
-    # Another user may listen at the one of the two that this server leaves.
+    # Another user may listen at the one of the two addresses that this server does not use.
     if "127.0.0.1" in hosts and ("::1" in hosts or not _has_ipv6_loopback()):
         hosts.add("localhost")
     addresses = [f"{bracket(host)}:{port}" for host in sorted(hosts)]
@@ -47,13 +47,13 @@ def session_names(address: str, unix_socket: str = "") -> list[str]:
 
 
 def _own_addresses(port: int) -> set[_Ip]:
-    """The addresses at which this process listens on a port; IPv4 addresses as such, however they were bound."""
+    """Returns the addresses at which this process listens on a port; mapped IPv4 addresses as IPv4."""
     inodes = {_link(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
     return {ip for ip, inode in _listening(port) if f"socket:[{inode}]" in inodes}
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach an address."""
+    """Returns whether only programs on this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen_for_hosts(server: grpc.Server, settings: Settings) -> str:
-    """Binds the addresses at which hosts join, as `listen` does; a Unix socket is not among them."""
+    """Binds the addresses at which hosts join, as `listen` does, without a Unix socket."""
     certificates = Certificates(settings) if settings.tls_cert else None
     return _listen(server, settings.host, settings.hosts_port, certificates, "--hosts-port")
 
@@ -71,11 +71,11 @@ def listen_for_hosts(server: grpc.Server, settings: Settings) -> str:
 def listen(server: grpc.Server, settings: Settings) -> str:
     """Binds the server's addresses; returns the first as "host:port".
 
-    With TLS nothing is offered beside it but the Unix socket, which the file system guards.
+    With TLS, only the Unix socket, which file permissions protect, is served without encryption.
 
     Raises:
-        SettingsError: the port is in use, with its holder's name; the address is none of this host's; others can
-            reach it without TLS and authentication and that was not asked for; or what TLS needs is not there.
+        SettingsError: the port is in use, and by which process; the address is not one of this host; other machines can
+            reach it without TLS and authentication, and that is not enabled; or the TLS files are invalid.
     """
     _refuse_unguarded(settings)
     certificates = Certificates(settings) if settings.tls_cert else None
@@ -96,13 +96,13 @@ def _listen(
 
 
 def _refuse_unguarded(settings: Settings) -> None:
-    """Refuses to be reached by other machines without TLS and without knowing who calls."""
-    knows_callers = settings.auth or settings.tls_client_ca
-    if is_loopback(settings.host) or settings.insecure_allow_remote or (settings.tls_cert and knows_callers):
+    """Refuses an address that other machines can reach without TLS and authentication."""
+    authenticates = settings.auth or settings.tls_client_ca
+    if is_loopback(settings.host) or settings.insecure_allow_remote or (settings.tls_cert and authenticates):
         return
-    lacks = "authentication" if settings.tls_cert else "TLS" if knows_callers else "TLS and authentication"
-    remedies = [] if settings.tls_cert else ["make what TLS needs with `shardcall certificates`"]
-    remedies += [] if knows_callers else ["leave out --no-auth"]
+    lacks = "authentication" if settings.tls_cert else "TLS" if authenticates else "TLS and authentication"
+    remedies = [] if settings.tls_cert else ["make certificates with `shardcall certificates`"]
+    remedies += [] if authenticates else ["leave out --no-auth"]
     raise SettingsError(
         f"setting host is {settings.host!r}, which other machines may reach, and this server lacks {lacks}; "
         f"use localhost, {' and '.join(remedies)}, or add --insecure-allow-remote on a network that you trust"
@@ -122,16 +122,16 @@ def _bind(server: grpc.Server, host: str, port: int, certificates: Certificates 
     if bound:
         return bound
     if certificates is not None:
-        _probe(host, port, option)  # the address could be had before; if it still can, it is not to blame
+        _probe(host, port, option)  # if the address is still free, it is not the cause
         raise SettingsError(
             f"--tls-cert is {certificates.path!r}, which gRPC cannot serve with the key of --tls-key, perhaps because "
-            "it is for no host's name; give server.pem and server.key as `shardcall certificates` makes them"
+            "it has no host name; use server.pem and server.key as `shardcall certificates` makes them"
         )
     raise SettingsError(f"cannot listen on {bracket(host)}:{port}; choose another {option}")
 
 
 def _bind_unix(server: grpc.Server, path: str) -> None:
-    """Listens on a Unix socket that only this user may connect to, and no other user may replace."""
+    """Listens on a Unix socket to which only this user can connect, and which no other user can replace."""
     try:
         os.close(open_guarded_folder(os.path.dirname(os.path.abspath(path)), allow_sticky=True))
     except (OSError, PrivateFileError) as error:
@@ -146,16 +146,16 @@ def _bind_unix(server: grpc.Server, path: str) -> None:
         os.umask(before)
     if not bound:
         raise SettingsError(
-            f"cannot listen on the Unix socket {path!r}; choose a --unix-socket in a directory that you may write to, "
-            f"of at most {_MAX_PATH_BYTES} bytes"
+            f"cannot listen on the Unix socket {path!r}; choose a --unix-socket of at most {_MAX_PATH_BYTES} bytes in "
+            "a writable directory"
         )
 
 
 def _remove_abandoned(path: str) -> None:
-    """Removes a socket that a server left behind when it was killed; anything else stays.
+    """Removes the socket of a server that was killed.
 
     Raises:
-        SettingsError: something is there that is in use, or no socket.
+        SettingsError: the socket is in use, or the path is not a socket.
     """
     try:
         is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
@@ -170,11 +170,11 @@ def _remove_abandoned(path: str) -> None:
                 return
         except OSError:
             pass
-    raise SettingsError(f"unix_socket is {path!r}, and that is in use or no socket; choose another --unix-socket")
+    raise SettingsError(f"unix_socket is {path!r}, which is in use or not a socket; choose another --unix-socket")
 
 
 def _probe(host: str, port: int, option: str) -> None:
-    """Binds and lets go, since gRPC does not say why it could not."""
+    """Binds an address and releases it, since gRPC does not report why it could not."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -183,7 +183,7 @@ def _probe(host: str, port: int, option: str) -> None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise SettingsError(
-                    f"port {port} is in use{_holder(port)}; end that program or choose another {option} "
+                    f"port {port} is in use{_port_user(port)}; stop that program or choose another {option} "
                     "(0 lets the system choose)"
                 ) from None
             raise SettingsError(
@@ -192,7 +192,7 @@ def _probe(host: str, port: int, option: str) -> None:
 
 
 def bracket(host: str) -> str:
-    """A host as it stands before a port: IPv6 addresses in brackets."""
+    """Returns a host as it is written before a port: IPv6 addresses in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
@@ -205,8 +205,8 @@ def _has_ipv6_loopback() -> bool:
     return True
 
 
-def _holder(port: int) -> str:
-    """Names the process that listens on a port, as far as this user may see; empty where it may not."""
+def _port_user(port: int) -> str:
+    """Returns " by NAME (process PID)" for the process that listens on a port; empty if it is not visible."""
     inodes = {f"socket:[{inode}]" for _, inode in _listening(port)}
     for entry in Path("/proc").glob("[0-9]*/fd/*"):
         try:
@@ -220,7 +220,7 @@ def _holder(port: int) -> str:
 
 
 def _listening(port: int) -> Iterator[tuple[_Ip, str]]:
-    """The addresses of this machine at which anybody listens on a port, each with its socket's inode."""
+    """Yields the addresses of this machine with a listener on a port, each with its socket's inode."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             rows = Path(table).read_text().splitlines()[1:]
@@ -234,10 +234,10 @@ def _listening(port: int) -> Iterator[tuple[_Ip, str]]:
 
 
 def _ip(host: str) -> _Ip:
-    """An address, as the kernel writes it: words of four bytes in its own order."""
-    words = [host[begin : begin + 8] for begin in range(0, len(host), 8)]
-    found = ipaddress.ip_address(b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words))
-    return getattr(found, "ipv4_mapped", None) or found
+    """Parses an address of /proc/net: groups of four bytes, each in the machine's byte order."""
+    groups = [host[begin : begin + 8] for begin in range(0, len(host), 8)]
+    address = ipaddress.ip_address(b"".join(int(group, 16).to_bytes(4, sys.byteorder) for group in groups))
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _link(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Who calls, and what they may do."""
+"""Principals and scopes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from dataclasses import dataclass
 
 
 class Scope(enum.StrEnum):
-    """What a token allows."""
+    """The permissions of a token."""
 
     RUN = "run"
     """Plan, compile and run kernels."""
     ARRAYS = "arrays"
     """Keep arrays on the mesh."""
     ADMIN = "admin"
-    """Look at what all clients do: usage and profiles."""
+    """See what all clients do: usage and profiles."""
     HOST = "host"
-    """Be a host of the mesh: see every array and program."""
+    """Join the mesh as a host, which sees every array and program."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody whom the server knows.
+    """An authenticated caller.
 
     Attributes:
-        name: what logs, metrics and quotas call them.
-        scopes: what they may do.
+        name: its name in logs and quotas.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""The Unix sockets at which programs of the server's user exchange their token for a session token.
+"""Unix sockets at which programs of the server's user exchange their token for a session token.
 
-They lie in a directory of the server's own, so only processes of its user reach them, and each connection is asked
-whose it is all the same. A session token is known to this process alone: whoever takes the port after it has ended
-learns nothing of worth from those that clients bring.
+They are in a private directory, so that only processes of the server's user reach them, and the user of each connection
+is checked as well. A session token is valid for this process only: another program that listens on the port later
+learns nothing useful from the session tokens that clients send.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _ACCEPT_PAUSE_S = 0.1
 
 
 class SessionSockets:
-    """Serves the sockets with one thread of its own; `open_session_sockets` makes one.
+    """Serves the sockets on a thread of its own; see `open_session_sockets`.
 
     Args:
-        directory: where the sockets go; removed at the end.
-        names: of the sockets, by `shardcall._src.access.session.socket_name`.
-        tokens: those that are exchanged.
+        directory: the directory of the sockets; removed by `close`.
+        names: the names of the sockets, made by `shardcall._src.access.session.socket_name`.
+        tokens: the tokens that can be exchanged.
 
     Raises:
-        OSError: there can be no socket there.
+        OSError: the sockets cannot be made.
     """
 
     def __init__(self, directory: PrivateDirectory, names: Iterable[str], tokens: Tokens) -> None:
         self._tokens = tokens
         self._listeners: set[socket.socket] = set()
-        self._visitors: dict[socket.socket, None] = {}  # in the order in which they came
+        self._visitors: dict[socket.socket, None] = {}  # in order of arrival
         with ExitStack() as undo:
             undo.callback(directory.remove)
             self._selector = undo.enter_context(selectors.DefaultSelector())
@@ -63,7 +63,7 @@ class SessionSockets:
             self._undo = undo.pop_all()
 
     def close(self) -> None:
-        """Removes the sockets; session tokens stay good. May be repeated."""
+        """Removes the sockets; session tokens stay valid. May be repeated."""
         if self._thread.is_alive():
             os.eventfd_write(self._wakes, 1)
             self._thread.join()
@@ -78,13 +78,13 @@ class SessionSockets:
                     return
                 try:
                     self._handle(key.fileobj)  # type: ignore[arg-type]  # the only other file is the one above
-                except Exception as error:  # noqa: BLE001  # the thread serves everybody and must not end
-                    structlog.get_logger().error("giving session tokens failed unexpectedly", exc_info=error)
+                except Exception as error:  # noqa: BLE001  # the thread serves all clients and must not end
+                    structlog.get_logger().error("the exchange of a token failed unexpectedly", exc_info=error)
 
     def _handle(self, ready: socket.socket) -> None:
         if ready in self._listeners:
             self._accept(ready)
-        elif ready in self._visitors:  # not one that an event before it in this round has dismissed
+        elif ready in self._visitors:  # an earlier event of this iteration may have closed it
             self._answer(ready)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -92,14 +92,14 @@ class SessionSockets:
             accepted, _ = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
-        except OSError as error:  # no descriptors: the listener stays readable, and would be asked without end
-            structlog.get_logger().warning("no connection for a session token can be accepted", error=error.strerror)
+        except OSError as error:  # no descriptors are left; the listener stays readable, so pause
+            structlog.get_logger().warning("a session connection could not be accepted", error=error.strerror)
             time.sleep(_ACCEPT_PAUSE_S)
             return
         if peer_of(accepted)[1] != os.geteuid():
             accepted.close()
             return
-        if len(self._visitors) >= _MAX_SILENT:  # who means it has sent a token by now
+        if len(self._visitors) >= _MAX_SILENT:  # an honest client has sent its token by now
             self._dismiss(next(iter(self._visitors)))
         accepted.setblocking(False)
         self._visitors[accepted] = None
@@ -107,11 +107,11 @@ class SessionSockets:
 
     def _answer(self, visitor: socket.socket) -> None:
         try:
-            token = visitor.recv(_LONGEST_TOKEN)  # a packet is whole
+            token = visitor.recv(_LONGEST_TOKEN)  # packets are never split
             if token:
                 session = self._tokens.session_of(token.decode(errors="replace"))
                 visitor.send(session.encode() if session else UNKNOWN)
-        except OSError:  # it is gone already
+        except OSError:  # the client has disconnected
             pass
         self._dismiss(visitor)
 
@@ -124,20 +124,20 @@ class SessionSockets:
 def open_session_sockets(
     names: Iterable[str], tokens: Tokens | None, parents: Iterable[str] | None = None
 ) -> SessionSockets | None:
-    """Opens the sockets in a fresh directory that only this user may enter.
+    """Opens the sockets in a new private directory.
 
     Args:
-        names: of the sockets.
-        tokens: those of the server.
-        parents: where the directory may be, the best first; None for the usual ones.
+        names: the names of the sockets.
+        tokens: the server's tokens.
+        parents: candidates for the parent directory, best first; None for the usual ones.
 
     Returns:
-        The sockets; None where clients find no token by themselves, or where no directory will do, which the log says.
+        The sockets; None without a token file, or if no directory is usable, which is logged.
     """
     if not isinstance(tokens, FileTokens):
         return None
     refusals = []
-    # The user's runtime directory comes last: it goes when the user logs out.
+    # The user's runtime directory comes last, since it is removed when the user logs out.
     for parent in reversed(list(usual_parents())) if parents is None else parents:
         remove_stale(parent)
         try:
@@ -145,6 +145,6 @@ def open_session_sockets(
         except OSError as error:
             refusals.append(f"{parent}: {error.strerror or error}")
     structlog.get_logger().warning(
-        "this user's programs must be given the token: no place for a socket where they could show it", tried=refusals
+        "programs of this user do not find the token by themselves: no directory for a session socket", tried=refusals
     )
     return None

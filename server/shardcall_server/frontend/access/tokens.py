@@ -1,4 +1,4 @@
-"""The tokens that the server knows: of a file that it reads again when it changes, or one of the environment."""
+"""The server's tokens, from a file that is reloaded when it changes or from the environment."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ from shardcall._src.wire.token_file import Entry, TokenFileError
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.settings import Settings, SettingsError
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _Stamp = tuple[int, ...] | None
 
 
 class Tokens:
-    """Tells whose a token is.
+    """Maps tokens to principals.
 
-    Beside each token there is a session token, which follows from it and from a secret of this process: it is as good
-    as the token itself, until the token is removed or the process ends.
-
-    Args:
-        entries: the principals.
+    Each token has a session token, derived from it and from a secret of this process, which is valid like the token
+    itself until the token is removed or the process ends.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -37,15 +34,15 @@ class Tokens:
 
     def find(self, token: str) -> Principal | None:
         """Returns the principal of a token or session token; None for an unknown one."""
-        # Digests are looked up, so how long that takes tells nothing of the tokens that there are.
+        # The lookup uses digests, so that its duration reveals nothing about valid tokens.
         return self._principals.get(_digest(token))
 
     def session_of(self, token: str) -> str:
-        """The session token for a token; empty if that is nobody's."""
+        """Returns the session token of a token; empty for an unknown one."""
         return self._sessions.get(_digest(token), "")
 
     def replace(self, entries: Iterable[Entry]) -> None:
-        """Knows these from now on, and no others."""
+        """Replaces all tokens."""
         principals, sessions = {}, {}
         for entry in entries:
             session = sessions[_digest(entry.token)] = _keyed(self._secret, entry.token)
@@ -54,23 +51,23 @@ class Tokens:
         self._principals, self._sessions = principals, sessions
 
     def close(self) -> None:
-        """Ends what it does in the background."""
+        """Stops background work."""
 
 
 class FileTokens(Tokens):
-    """Those of a file and of the one with all scopes beside it, which clients on this machine find by themselves.
+    """The tokens of the token file and of the admin token file beside it.
 
-    They are looked at twice a second by a thread of its own: a file system may take its time. What is damaged is not
-    taken: those that were there before stay, and the log says so once.
+    A thread checks the files twice a second, since a file system may be slow. A damaged file is ignored: the previous
+    tokens stay valid, and the log has one warning.
 
     Args:
-        path: of the file; the two are made if they are not there.
+        path: the path of the token file; missing files are created.
 
     Attributes:
-        made: whether the file was made just now.
+        made: whether the token file was created.
 
     Raises:
-        SettingsError: others own one or may read it, it is damaged, or it cannot be made.
+        SettingsError: other users own a file or can read it, it is damaged, or it cannot be created.
     """
 
     def __init__(self, path: str) -> None:
@@ -82,37 +79,39 @@ class FileTokens(Tokens):
         except TokenFileError as error:
             raise SettingsError(str(error)) from None
         except FileNotFoundError:
-            raise SettingsError(f"the token file {path} went away while the server started; start it again") from None
+            raise SettingsError(
+                f"the token file {path} was removed while the server started; start the server again"
+            ) from None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tokens", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Stops the thread."""
         self._closing.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._closing.wait(_LOOK_S):
+        while not self._closing.wait(_POLL_S):
             if (stamps := self._stamps()) == self._seen:
                 continue
             self._seen = stamps
             try:
                 self.replace(entries := token_file.read_both(self._path))
             except (OSError, TokenFileError) as error:
-                structlog.get_logger().warning("the token file is not taken; tokens stay as they were", why=str(error))
+                structlog.get_logger().warning("invalid token file ignored; the tokens stay", error=str(error))
             else:
-                structlog.get_logger().info("the token file was read again", principals=len({e.name for e in entries}))
+                structlog.get_logger().info("token file reloaded", principals=len({e.name for e in entries}))
 
     def _stamps(self) -> tuple[_Stamp, _Stamp]:
         return _stamp(self._path), _stamp(token_file.admin_path(self._path))
 
 
 def open_tokens(settings: Settings) -> Tokens | None:
-    """The tokens that the settings ask for; None where they ask for none.
+    """Returns the tokens of the settings; None if the server does not authenticate.
 
     Raises:
-        SettingsError: the file cannot be used, or there is no place for one.
+        SettingsError: the file cannot be used, or there is no folder for it.
     """
     if not settings.auth:
         return None
@@ -120,7 +119,7 @@ def open_tokens(settings: Settings) -> Tokens | None:
         return Tokens([Entry(token_file.own_name(), token_file.SCOPES, token)])
     if not settings.token_file:
         raise SettingsError(
-            "this user has no home for a token file; name a file by --token-file, or give one token by SHARDCALL_TOKEN"
+            "this user has no home folder for a token file; name a file with --token-file, or set SHARDCALL_TOKEN"
         )
     return FileTokens(settings.token_file)
 
@@ -130,15 +129,15 @@ def _digest(token: str) -> bytes:
 
 
 def _keyed(secret: bytes, token: str) -> str:
-    """A token that follows from another, for whoever knows the secret."""
-    made = hmac.digest(secret, token.encode(errors="replace"), "sha256")
-    return base64.urlsafe_b64encode(made).decode().rstrip("=")
+    """Returns a token derived from another one with a secret."""
+    derived = hmac.digest(secret, token.encode(errors="replace"), "sha256")
+    return base64.urlsafe_b64encode(derived).decode().rstrip("=")
 
 
 def _stamp(path: str) -> _Stamp:
-    """What changes with a file, its owner and mode too; None where there is none."""
+    """Returns values that change with a file, its owner and its mode; None if there is no file."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
