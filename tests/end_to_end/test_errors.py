@@ -26,7 +26,7 @@ from end_to_end.messages import (
 )
 
 from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2, mesh_pb2, timing_pb2
-from shardcall_server.settings import memory_bytes
+from shardcall_server.host_memory import memory_bytes
 
 
 @dataclass

@@ -159,7 +159,9 @@ def test_files_tell_neither_the_machine_nor_its_folders_by_name(recorder, tmp_pa
 def test_two_at_once_are_refused_and_the_first_goes_on(recorder, tmp_path):
     with recorder.profile(tmp_path / "one") as first:
         with (
-            pytest.raises(sc.InvalidRequestError, match=r"already, by .* for at most .* s more, and only one") as refused,
+            pytest.raises(
+                sc.InvalidRequestError, match=r"already, by .* for at most .* s more, and only one"
+            ) as refused,
             recorder.profile(tmp_path / "two"),
         ):
             raise AssertionError("it began")

@@ -40,6 +40,12 @@ def test_a_list_that_no_message_holds_is_refused_and_its_arrays_are_there(own_se
         stub = array_service_pb2_grpc.ArrayServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=30)
-        check(caught.value, grpc.StatusCode.RESOURCE_EXHAUSTED, "CALL_TOO_LARGE", "lease_id", "describe one array at a time")
+        check(
+            caught.value,
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "CALL_TOO_LARGE",
+            "lease_id",
+            "describe one array at a time",
+        )
         described = array_service_pb2.DescribeArrayRequest(handle=results[-1].resident.handle)
         assert stub.DescribeArray(described, timeout=30).array.device_bytes == x.nbytes

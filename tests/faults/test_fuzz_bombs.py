@@ -15,7 +15,7 @@ from faults.canary import Canary
 from faults.gauges import MIB, Gauges
 
 from shardcall.v1 import kernel_service_pb2
-from shardcall_server.settings import memory_bytes
+from shardcall_server.host_memory import memory_bytes
 
 pytestmark = pytest.mark.fuzz
 
