@@ -143,7 +143,7 @@ def test_a_segment_whose_lease_ended_is_found_no_more(stub, held: Held, client: 
     stub.Execute(held.execute(0, 4 * MIB), timeout=30)
     held.lease.close()
     until(lambda: client.usage().segments == others)
-    refused(stub, held.execute(), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "or no more")
+    refused(stub, held.execute(), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "does not exist or was closed")
 
 
 @pytest.mark.parametrize(
@@ -173,4 +173,11 @@ def test_room_that_is_too_small_is_left_alone(stub, held: Held):
 @pytest.mark.parametrize("name", ["BOOL", "INT4", "UINT4"])
 def test_types_whose_bytes_must_be_checked_are_refused_there(stub, held: Held, name: str):
     kind = tensor(*SHAPE, element_type=array_pb2.ElementType.Value(f"ELEMENT_TYPE_{name}"))
-    refused(stub, held.execute(type=kind), INVALID, "INVALID_OPERAND", "operand 0", f"of type {name.lower()} lies in")
+    refused(
+        stub,
+        held.execute(type=kind),
+        INVALID,
+        "INVALID_OPERAND",
+        "operand 0",
+        f"of type {name.lower()} is in a segment",
+    )
