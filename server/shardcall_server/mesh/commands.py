@@ -283,7 +283,7 @@ class _Answer:
         return False
 
     def report_gathered(self, byte_count: int) -> None:
-        """Tells how many bytes of the results are in place, before the answer itself."""
+        """Reports the number of bytes of the results that are gathered, before the answer itself."""
         self.send(gathered=link_pb2.Gathered(byte_count=byte_count))
 
     def settle(self, answer: Callable[[T], dict[str, object]]) -> Callable[[Future[T]], None]:

@@ -19,12 +19,12 @@ _Call = tuple[bytes, ...]
 
 
 class Resolver:
-    """Decodes, resolves and keys calls; those with several candidates once for all of them.
+    """Decodes, resolves and keys calls; a call with several candidate strategies only once.
 
     For one thread only.
 
     Args:
-        kernels: by name.
+        kernels: the kernels by name.
         platform: the part of every key that this process decides.
         devices: the ids of the mesh's devices.
     """
@@ -39,17 +39,17 @@ class Resolver:
         """Returns the call of a command with the strategy that the command names, and its key.
 
         Raises:
-            CallError: the call is wrong.
+            CallError: the call is invalid.
         """
         call = (command.call.SerializeToString(deterministic=True), *(o.SerializeToString() for o in command.operands))
-        if (known := self._open.get(call)) is None:
-            known = self._resolve(command)
-            if len(known[0].candidates) > 1 and len(call[0]) <= _MAX_OPEN_BYTES:
-                self._open[call] = known
+        if (entry := self._open.get(call)) is None:
+            entry = self._resolve(command)
+            if len(entry[0].candidates) > 1 and len(call[0]) <= _MAX_OPEN_BYTES:
+                self._open[call] = entry
                 if len(self._open) > _MAX_OPEN:
                     self._open.popitem(last=False)
-        resolved = known[0].with_strategy(command.strategy)
-        return resolved, replace(known[1], strategy=resolved.strategy.name)
+        resolved = entry[0].with_strategy(command.strategy)
+        return resolved, replace(entry[1], strategy=resolved.strategy.name)
 
     def _resolve(self, command: link_pb2.Prepare) -> tuple[Resolved, KernelKey]:
         kernel = self._kernels.get(command.call.kernel)

@@ -65,12 +65,12 @@ class _Waiter:
 def make_queue(
     settings: Settings, session: Callable[[], MeshSession | None], array_table: ResidentArrayTable
 ) -> MeshQueue:
-    """The queue of a server, whose devices have the memory that was set, or that the platform or the host has.
+    """Returns the queue of a server; the device memory is the configured one, or that of the platform or the host.
 
     Args:
-        settings: the server's.
-        session: the mesh's present session; None while there is none.
-        array_table: the arrays that stay.
+        settings: the settings of the server.
+        session: returns the current session of the mesh; None if there is none.
+        array_table: the resident arrays.
     """
     detected_bytes = memory_bytes()
 
