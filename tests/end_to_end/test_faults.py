@@ -73,7 +73,7 @@ def test_a_worker_killed_in_the_middle_of_a_call_is_told_or_the_call_is_repeated
             call.result(120)
         assert caught.value.reason == "MESH_RESTARTED"
         assert caught.value.metadata == {"ended": "killed"}
-        assert "ended from outside" in str(caught.value)
+        assert "killed from outside" in str(caught.value)
         assert isinstance(caught.value, ConnectionError)
         assert caught.value.timing.total > 0
 

@@ -71,8 +71,8 @@ def test_an_address_of_another_host_is_refused_with_the_reason():
         (["--port", "x"], {"SHARDCALL_DEVCIES": "8"}, "reads the environment variable SHARDCALL_DEVCIES; did you mean"),
         (["--config", "/nonexistent/server.toml"], {}, "cannot be read"),
         (["--mesh", "x:8"], {}, "x=4,y=2"),
-        (["--mesh", "x=16", "--devices", "8"], {}, "of 16 devices"),
-        (["--mesh", "x=2,x=2"], {}, "every axis once"),
+        (["--mesh", "x=16", "--devices", "8"], {}, "needs 16 devices"),
+        (["--mesh", "x=2,x=2"], {}, "a different name"),
         (["--max-call-bytes", "4194304", "--max-bytes-in-flight", "1048576"], {}, "max_bytes_in_flight"),
     ],
     ids=["option", "value", "variable", "file", "mesh", "large mesh", "mesh axis twice", "bytes"],
@@ -95,7 +95,7 @@ def test_a_mesh_that_cannot_start_is_told_and_ends_the_server():
 def test_a_mesh_larger_than_the_devices_found_is_told_at_the_start():
     said = shardcall("serve", "--port", "0", "--platform", "cpu", "--mesh", "x=3")
     assert said.returncode == 2
-    assert "of 3 devices, and there are 1" in said.stderr
+    assert "needs 3 devices, and there are 1" in said.stderr
 
 
 def test_the_server_listens_on_both_loopbacks_and_nowhere_else(server):

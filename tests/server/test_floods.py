@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 import pytest
 from end_to_end.processes import until
 
+from shardcall_server.frontend.access import floods
 from shardcall_server.frontend.access.floods import FloodGuard
 
 BURST = 128 << 10
@@ -53,7 +54,9 @@ def closed() -> list[str]:
 
 
 @pytest.fixture
-def guard(port: Port, now: list[float], closed: list[str]) -> Iterator[FloodGuard]:
+def guard(port: Port, now: list[float], closed: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[FloodGuard]:
+    """A guard that closes a connection at the first scan that finds too much."""
+    monkeypatch.setattr(floods, "_PATIENCE", 1)
     guard = FloodGuard(closed.append, lambda: now[0])
     guard.watch([port.number])
     guard._closing.set()  # the test itself says when to look
@@ -171,3 +174,33 @@ def test_it_looks_by_itself(port, closed):
         bring(client, accepted, 3 * BURST)
         until(lambda: closed == [name])
         assert not is_open(client)
+
+
+def test_a_connection_is_closed_at_the_fourth_scan_that_finds_too_much(monkeypatch, guard, port, now, closed):
+    monkeypatch.setattr(floods, "_PATIENCE", 4)
+    client, accepted, name = port.connect()
+    bring(client, accepted, BURST + 1)
+    for _ in range(3):
+        guard.scan()
+    assert closed == []
+    now[0] = 1.0  # what it sent too much is allowed again
+    guard.scan()
+    bring(client, accepted, 2 * PER_S)
+    for _ in range(4):
+        assert closed == []
+        guard.scan()
+    assert closed == [name]
+
+
+def test_a_connection_whose_call_is_admitted_during_a_scan_stays(monkeypatch, guard, port, closed):
+    client, _, name = port.connect()
+
+    def received_bytes(descriptor: int) -> int:
+        guard.admit(name)  # on another thread, while the scan looks at this connection
+        return 8 * BURST
+
+    monkeypatch.setattr(floods, "_received_bytes", received_bytes)
+    guard.scan()
+    guard.scan()
+    assert is_open(client)
+    assert closed == []

@@ -18,6 +18,7 @@ _SCAN_S = 0.25
 _MAX_LOAD = 0.05  # of one processor: a thousand connections take some 30 ms a scan
 _BURST_BYTES = 128 << 10  # a refused call has sent its headers and at most 64 KiB of its first message
 _BYTES_PER_S = 1 << 10  # ten health checks
+_PATIENCE = 4  # scans; gRPC's window grows to MiB while a busy server has yet to start the handler of a call
 _NO_DESCRIPTOR_LEFT = (errno.EMFILE, errno.ENFILE)
 _BYTES_RECEIVED = struct.Struct("=128xQ")  # the start of struct tcp_info, to tcpi_bytes_received (Linux 4.1)
 
@@ -27,8 +28,8 @@ class FloodGuard:
 
     A peer that opens streams and resets them at once (CVE-2023-44487) keeps gRPC's own threads busy, and few of the
     streams are ever seen from Python. So the guard asks the kernel how many bytes each connection has received, four
-    times a second. A connection may receive 128 KiB at once and 1 KiB a second, until a call of it is admitted. A
-    health check, which needs no token, takes some 100 bytes.
+    times a second. A connection may receive 128 KiB at once and 1 KiB a second, until a call of it is admitted. One
+    that exceeds this at four scans in sequence is closed. A health check, which needs no token, takes some 100 bytes.
 
     It watches only TCP connections to the server's ports, and only on Linux; elsewhere it closes nothing.
 
@@ -80,18 +81,18 @@ class FloodGuard:
         Raises:
             OSError: they could not be scanned.
         """
-        # Peers admitted from now on are for the next scan, which may be the first that sees their connection.
+        # Peers admitted later stay for the next scan, which may be the first that sees their connection.
         admitted = self._admitted.copy()
         present = set()
         for inode, descriptor in _sockets():
             present.add(inode)
-            if inode not in self._exempt and not self._check(inode, descriptor, admitted):
+            if inode not in self._exempt and not self._check(inode, descriptor):
                 self._exempt.add(inode)
         self._exempt &= present
         self._limited = {inode: entry for inode, entry in self._limited.items() if inode in present - self._exempt}
         self._admitted -= admitted
 
-    def _check(self, inode: int, descriptor: int, admitted: set[str]) -> bool:
+    def _check(self, inode: int, descriptor: int) -> bool:
         """Checks a socket and closes it if it exceeds its limit; returns whether to check it again."""
         limited = self._limited.get(inode)
         try:
@@ -100,9 +101,11 @@ class FloodGuard:
                     if (peer := self._peer(connection)) is None:
                         return False
                 limited = self._limited[inode] = _Limited(peer, self._clock())
-            if limited.peer in admitted:
+            allowed = limited.allows(_received_bytes(descriptor), self._clock())
+            # After counting the bytes: a call that was admitted during this scan may have sent them.
+            if limited.peer in self._admitted:
                 return False
-            if limited.allows(_received_bytes(descriptor), self._clock()):
+            if allowed:
                 return True
             with _copy(descriptor) as connection:
                 if os.fstat(connection.fileno()).st_ino == inode:
@@ -139,19 +142,22 @@ class _Limited:
         seen: the time of the last check.
         received: the bytes received until the last check.
         allowed: the bytes left in the bucket.
+        scans: the number of scans in sequence that found the bucket overdrawn.
     """
 
     peer: str
     seen: float
     received: int = 0
     allowed: float = _BURST_BYTES
+    scans: int = 0
 
     def allows(self, received: int, now: float) -> bool:
-        """Takes newly received bytes out of the bucket; returns whether it contained as many."""
+        """Takes newly received bytes out of the bucket; returns False at the fourth scan that finds it overdrawn."""
         refilled = min(_BURST_BYTES, self.allowed + _BYTES_PER_S * (now - self.seen))
         self.allowed = refilled - (received - self.received)
         self.received, self.seen = received, now
-        return self.allowed >= 0
+        self.scans = 0 if self.allowed >= 0 else self.scans + 1
+        return self.scans < _PATIENCE
 
 
 def _copy(descriptor: int) -> socket.socket:
