@@ -315,10 +315,10 @@ MATRIX = ArrayType((64, 8), F32)
 @pytest.mark.parametrize(
     ("spec", "axis", "rows", "chosen", "because"),
     [
-        (("x", None), 0, 64, "halo", "split over x; only its edge rows move"),
-        (("x", None), 1, 64, "gspmd", "axis 1 is not split"),
-        (("x", None), 0, 65, "halo", "split over x"),
-        (("x", None), 0, 9, "halo", "split over x"),
+        (("x", None), 0, 64, "halo", "sharded over x; only its edge rows move"),
+        (("x", None), 1, 64, "gspmd", "axis 1 is not sharded"),
+        (("x", None), 0, 65, "halo", "sharded over x"),
+        (("x", None), 0, 9, "halo", "sharded over x"),
         (("x", None), 0, 1, "gspmd", "there is no difference"),
     ],
 )
@@ -381,7 +381,7 @@ def test_what_cannot_be_is_refused(refused, operands, parameters, reason, field,
     ("rows", "n", "out_specs", "says"),
     [
         (64, 60, [], "a block has 8 rows and needs 53 of those on one side, and it serves 4 neighbours on each"),
-        (64, 1, [(None, "x")], "x is split as P('x', None) and the result as P(None, 'x')"),
+        (64, 1, [(None, "x")], "x is sharded as P('x', None) and the result as P(None, 'x')"),
     ],
 )
 def test_halo_says_what_it_cannot_serve(refused, rows, n, out_specs, says):

@@ -129,8 +129,8 @@ REFUSED = [
     ([MATRIX], {"edge_order": 3}, Reason.INVALID_PARAMETER, "edge_order", "give 1 or 2"),
     ([ArrayType((2, 8), F32)], {"edge_order": 2}, Reason.INVALID_OPERAND, "x", "axis 0 of x has 2 elements"),
     ([ArrayType((1, 8), F32)], {}, Reason.INVALID_OPERAND, "x", "edge_order=1 needs 2"),
-    ([MATRIX, SCALAR, SCALAR, SCALAR], {}, Reason.OPERAND_COUNT, "spacing", "3 spacings are given for 2 axes"),
-    ([MATRIX, ArrayType((8,), F32)], {}, Reason.OPERAND_COUNT, "spacing", "1 spacing is given for 2 axes"),
+    ([MATRIX, SCALAR, SCALAR, SCALAR], {}, Reason.OPERAND_COUNT, "spacing", "3 spacings for 2 axes"),
+    ([MATRIX, ArrayType((8,), F32)], {}, Reason.OPERAND_COUNT, "spacing", "1 spacing for 2 axes"),
     ([MATRIX, ArrayType((8,), F32), SCALAR], {}, Reason.INVALID_OPERAND, "spacing[0]", "the 64 coordinates"),
     ([MATRIX, ArrayType((8, 8), F32), SCALAR], {}, Reason.INVALID_OPERAND, "spacing[0]", "shape (8, 8)"),
 ]

@@ -122,7 +122,7 @@ SCALAR = ArrayType((), F32)
         ([MATRIX], {"axes": (0, -2)}, Reason.INVALID_PARAMETER, "axes", "twice"),
         ([MATRIX], {"axes": ()}, Reason.INVALID_PARAMETER, "axes", "name one or more"),
         ([MATRIX], {"boundary": "wrap"}, Reason.INVALID_PARAMETER, "boundary", "give 'periodic' or 'zero' or 'edge'"),
-        ([MATRIX, SCALAR, SCALAR, SCALAR], {}, Reason.OPERAND_COUNT, "spacing", "3 spacings are given for 2 axes"),
+        ([MATRIX, SCALAR, SCALAR, SCALAR], {}, Reason.OPERAND_COUNT, "spacing", "3 spacings for 2 axes"),
         ([MATRIX, ArrayType((64,), F32), SCALAR], {}, Reason.INVALID_OPERAND, "spacing[0]", "give a scalar"),
     ],
 )

@@ -210,7 +210,7 @@ def test_the_plan_tells_which_collective_completes_the_partial_sums(run, in_spec
     lhs = rhs = ArrayType((16, 16), F32)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": in_specs, "out_specs": [out_spec]}
     reason = run.resolve(MATMUL, lhs, rhs, **how).reason
-    assert reason == f"an axis that is summed over is split over 'a', and {collective} completes the partial sums"
+    assert reason == f"an axis that is summed over is sharded over 'a', and {collective} completes the partial sums"
     text = run.program(MATMUL, lhs, rhs, **how).text
     assert [kind for kind in COLLECTIVES if f" {kind}(" in text] == [collective]
 

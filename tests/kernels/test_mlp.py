@@ -110,7 +110,7 @@ def test_refusals(refused):
     fine = [of(7, 16), of(16), of(16, 3), of(3)]
     cases = [
         (PREDICT, [of(8, 7)], "layers[0]", Reason.OPERAND_COUNT, "was left out"),
-        (PREDICT, [of(8, 7), *fine[:3]], "layers", Reason.INVALID_OPERAND, "W and b of each layer by turns"),
+        (PREDICT, [of(8, 7), *fine[:3]], "layers", Reason.INVALID_OPERAND, "W and b of each layer alternately"),
         (PREDICT, [of(8), *fine], "x", Reason.INVALID_OPERAND, "[any, any]"),
         (PREDICT, [of(8, 6), *fine], "layers[0]", Reason.INVALID_OPERAND, "[6, any]"),
         (PREDICT, [of(8, 7), fine[0], of(15), *fine[2:]], "layers[1]", Reason.INVALID_OPERAND, "[16]"),

@@ -85,7 +85,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "psum", "in_specs": [("x",), (None, "y")]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "no axis that is summed over is split, and it completes the sums of one that is",
+            "no axis that is summed over is sharded, and it completes the sums of one that is",
         ),
         (
             MATMUL,
@@ -93,7 +93,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "psum", "in_specs": [("x", "y"), ("y", "x")]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "axis 0 of lhs and axis 1 of rhs are both split over 'x', and it serves different mesh axes",
+            "axis 0 of lhs and axis 1 of rhs are both sharded over 'x', and it serves different mesh axes",
         ),
         (
             MATMUL,
@@ -101,7 +101,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "psum", "in_specs": [(None, "y"), ("y", None)], "out_specs": [("y", None)]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "is to be split as P('y', None), and it makes P(None, None) of these operands; these can: gspmd, psum_",
+            "is to be P('y', None), and it makes P(None, None) of these operands; these can: gspmd, psum_",
         ),
         (
             MATMUL,
@@ -125,7 +125,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "psum", "in_specs": [("x", "y"), ()]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "axis 1 of lhs is split over 'y' and axis 0 of rhs over no mesh axis, and it serves axes that meet split",
+            "axis 1 of lhs is sharded over 'y' and axis 0 of rhs over no mesh axis, and it serves axes that meet",
         ),
         (
             MATMUL,
@@ -133,7 +133,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "psum", "in_specs": [("x", None, "y"), (None, "y")]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "axis 0 of lhs has size 1, meets a longer one and is split over 'x', and it serves it whole",
+            "axis 0 of lhs has size 1, meets a longer one and is sharded over 'x', and it must not be",
         ),
         (
             MATMUL,
@@ -149,7 +149,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "all_gather", "in_specs": [("x", "y"), ("x", "y")], "out_specs": [("x",)]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "the result is split as P('x', None) and the operands are over 'y' too",
+            "the result is sharded as P('x', None) and the operands are over 'y' too",
         ),
         (
             MATMUL,
@@ -157,7 +157,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "summa", "in_specs": [("x",), (None, "y")]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "the contracting axis is split in neither operand",
+            "the contracting axis is sharded in neither operand",
         ),
         (
             MATMUL,
@@ -165,7 +165,7 @@ def matrix(*shape, dtype=F32):
             {"strategy": "summa", "in_specs": [("x", "y"), ("x", "y")], "out_specs": [("y", "x")]},
             Reason.STRATEGY_UNSUPPORTED,
             "strategy",
-            "split as P('y', 'x'), and it makes P('x', 'y') of these operands; these can: gspmd, all_gather, auto",
+            "is to be P('y', 'x'), and it makes P('x', 'y') of these operands; these can: gspmd, all_gather, auto",
         ),
         (COLLECTIVE, [matrix(8, 8), matrix(8, 8)], {}, Reason.INVALID_PARAMETER, "axis_name", "give axis_name="),
         (

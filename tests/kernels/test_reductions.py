@@ -95,7 +95,7 @@ def test_a_mask_split_otherwise_is_left_to_the_compiler(run, values, refused):
     assert run.resolve(KERNELS["sum"], x, mask, **how).strategy.name == "gspmd"
     np.testing.assert_allclose(run(KERNELS["sum"], x, mask, **how, padding=1), x.sum(0, where=mask), rtol=1e-5)
     kinds = [ArrayType(array.shape, array.dtype) for array in (x, mask)]
-    assert "where is split as" in refused(KERNELS["sum"], *kinds, **how, strategy="all_reduce").message
+    assert "where is sharded as" in refused(KERNELS["sum"], *kinds, **how, strategy="all_reduce").message
 
 
 def test_results_have_numpys_type(element_types):

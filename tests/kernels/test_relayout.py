@@ -205,7 +205,7 @@ def test_all_gather_refuses_what_it_would_gather_in_vain(refused):
     how = {"mesh": MESH, "in_specs": [("a", "b")], "strategy": "all_gather"}
     error = refused(Reshard(), x, **how, out_specs=[("b", "a")])
     assert error.reason == Reason.STRATEGY_UNSUPPORTED
-    assert "x is split as P('a', 'b') and the result as P('b', 'a')" in error.message
+    assert "x is sharded as P('a', 'b') and the result as P('b', 'a')" in error.message
     uneven = {"mesh": MESH, "in_specs": [(("a", "b"), None)], "strategy": "all_gather", "out_specs": [("a", None)]}
     assert "edges of its blocks" in refused(Reshard(), ArrayType((19, 4), np.dtype("float32")), **uneven).message
     assert "every device has" in refused(Copy(), x, **how).message

@@ -63,7 +63,7 @@ def test_equal_rolls_are_one_problem(run):
             {"shift": (1, 2, 3), "axis": (0, 1)},
             Reason.INVALID_PARAMETER,
             "shift",
-            "3 shifts are given for 2 axes",
+            "3 shifts for 2 axes",
         ),
         (ROLL, {"shift": 1, "axis": (0, 2)}, Reason.AXIS_OUT_OF_RANGE, "axis", "from -2 to 1"),
         (ROLL, {"shift": 1, "axis": "0"}, Reason.PARAMETER_TYPE, "axis", "an integer"),

@@ -1,4 +1,4 @@
-"""What a package with kernels of its own needs: the interface, and a check that runs them as ours are run.
+"""The interface for kernels of other packages, and a check that runs them as the server does.
 
 Every name here keeps its meaning from one release to the next. A kernel registers under the entry-point group
 ``shardcall.kernels``; examples/own_kernel is a package that does.

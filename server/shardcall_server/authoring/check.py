@@ -16,20 +16,20 @@ from shardcall_server.kernels.reproducibility import differing_bits
 from shardcall_server.kernels.signature import ParameterValue
 
 MESHES: tuple[Mapping[str, int], ...] = ({"x": 1}, {"x": 8}, {"x": 3}, {"x": 4, "y": 2}, {"x": 2, "y": 4})
-"""One device, all in a row, a number that divides little, and two axes both ways."""
+"""One device, all in a row, a number that divides few sizes, and two axes in either arrangement."""
 
 _PADDINGS = (0.0, np.nan)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was checked.
+    """The outcome of a check.
 
     Attributes:
-        kernel: its name.
-        cases: how many results were compared.
-        by_strategy: how many layouts each strategy served.
-        refused: how many layouts no strategy served, each refused as such.
+        kernel: the name of the kernel.
+        cases: the number of results compared.
+        by_strategy: the number of layouts that each strategy served.
+        refused: the number of layouts that no strategy served.
     """
 
     kernel: str
@@ -53,19 +53,20 @@ def check(
 ) -> Report:
     """Compares a kernel with its definition on every mesh, in every layout, by every strategy.
 
-    Each operand and each result in turn is split along each of its axes, over each mesh axis and over all, the others
-    left to the kernel; all specs left open is one more layout. Padding holds zeros once and NaN once, since what
-    earlier results leave there is anything. Sizes that no mesh divides, such as 13, check most. If the kernel promises
+    Each operand and each result in turn is sharded along each of its axes, over each mesh axis and over all, the others
+    left to the kernel; all specs unset is one more layout. Padding holds zeros once and NaN once, since the padding of
+    earlier results is unspecified. Sizes that no mesh divides, such as 13, check most. If the kernel promises
     the same bits on every mesh (`Kernel.is_reproducible`), all results are also compared with one another bit by bit.
 
     Args:
-        kernel: what is checked.
-        reference: called with the operands and parameters as given; returns an array, or a tuple of several results.
+        kernel: the kernel to check.
+        reference: the definition, called with the operands and parameters; returns an array, or a tuple of several
+            results.
         operands: the arrays to run on; None for one left out.
         rtol: the relative difference allowed; 0 for none, where any NaN is a NaN.
         atol: the absolute difference allowed.
         meshes: their axes; at most 8 devices each.
-        parameters: static parameters.
+        parameters: the static parameters of the call.
 
     Raises:
         AssertionError: a result differs, or a promise is broken; says for which mesh, specs and strategy.
@@ -111,7 +112,7 @@ Layout = tuple[tuple[Spec | None, ...], tuple[Spec | None, ...]]
 def _layouts(
     operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], meshes: Sequence[Mapping[str, int]]
 ) -> Iterator[tuple[Mapping[str, int], Layout]]:
-    """On each mesh all specs left open; then each operand's in turn, and each result's, in every way."""
+    """Yields, for each mesh, all specs unset, then every spec of each operand and of each result in turn."""
     count = len(operands)
     arrays = [*operands, *results]
     for mesh in meshes:

@@ -1,4 +1,4 @@
-"""Kernels run as a worker runs them, without a worker: resolve, compile, place, run, gather."""
+"""Runs kernels as a worker does, without a worker: resolve, compile, place, run, gather."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEVICES = 8
 
 
 def use_virtual_devices() -> None:
-    """Gives this process 8 virtual CPU devices, element types as asked and XLA's flags as a worker has them.
+    """Gives this process 8 virtual CPU devices, 64-bit element types and the XLA flags of a worker.
 
     Raises:
         RuntimeError: JAX has started with fewer devices or without those flags.
@@ -123,9 +123,9 @@ class Runner:
         """The results of a call.
 
         Args:
-            case: the call.
+            case: a kernel and the types and layout of its operands.
             operands: of the types that the call has.
-            padding: what the operands' padding holds; results of other calls leave anything there.
+            padding: the value in the operands' padding, which is unspecified on a server.
 
         Raises:
             CallError: the call is refused for its operands' values.

@@ -1,4 +1,4 @@
-"""How a device comes to the block that it needs of an array from blocks that others have: by gathering and cutting."""
+"""Resharding of an array by an all-gather of blocks and a slice of the gathered block."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shardcall_server.kernels.layout import MeshAxes, Spec
 
 
 class _Axis:
-    """How one axis of a block becomes that of the block that is needed.
+    """The gather and the slice along one axis of a block.
 
-    Of the mesh axes that split it as it lies and as it is needed, those in front that agree stay; the blocks over the
-    others are gathered, and the block that is needed is cut from them.
+    The leading mesh axes that both specs have in common stay. The blocks over the other ones are gathered, and the
+    needed block is sliced from them.
     """
 
     def __init__(self, size: int, has: tuple[str, ...], needs: tuple[str, ...], mesh: MeshAxes) -> None:
@@ -29,19 +29,19 @@ class _Axis:
         self.block = -(-size // mesh.size(needs))
         outer = -(-size // mesh.size(has[:alike]))
         if any(-(-size // mesh.size(names)) * mesh.size(names[alike:]) != outer for names in (has, needs)):
-            alike = 0  # padding puts the blocks' edges elsewhere
+            alike = 0  # padding moves the edges of the blocks
         self.gathered, self.cut = has[alike:], needs[alike:]
         self.length = self.block * mesh.size(self.cut)
 
 
 @dataclass(frozen=True)
 class AllGatherPlan:
-    """How a block of an array as it is split becomes one as it is needed.
+    """The steps that make the blocks of one sharding from the blocks of another.
 
     Attributes:
-        has: the array's spec.
-        needs: the one that is needed, whose mesh axes may come more than once.
-        axes: the moves, one for each axis.
+        has: the present spec of the array.
+        needs: the spec that is needed; a mesh axis may occur in it more than once.
+        axes: the gather and slice of each array axis.
     """
 
     has: Spec
@@ -50,40 +50,40 @@ class AllGatherPlan:
 
     @staticmethod
     def of(shape: Sequence[int], has: Spec, needs: Spec, mesh: MeshAxes) -> AllGatherPlan:
-        """For an array of a shape."""
+        """Plans the resharding of an array."""
         return AllGatherPlan(has, needs, tuple(_Axis(*axis, mesh) for axis in zip(shape, has, needs, strict=True)))
 
     @property
     def gathers(self) -> bool:
-        """Whether a device lacks something that it needs."""
+        """True if a device lacks data that it needs."""
         return any(axis.gathered for axis in self.axes)
 
     @property
     def cuts(self) -> bool:
-        """Whether a device may gather more than it needs."""
+        """True if a device may gather more than it needs."""
         return any(axis.cut for axis in self.axes)
 
     @property
     def only_gathers(self) -> bool:
-        """Whether gathering is all there is to do, and there is some."""
+        """True if the plan gathers and never slices."""
         return self.gathers and not self.cuts
 
     def of_arrays(self, mesh: jax.sharding.Mesh) -> Callable[[jax.Array], jax.Array]:
-        """The move of a whole array, padded as its spec pads it before and afterwards."""
+        """Returns the resharding of a global array; operand and result are padded as their specs require."""
         return jax.shard_map(
             self.block,
             mesh=mesh,
             in_specs=partition_spec(self.has),
             out_specs=partition_spec(self.needs),
-            check_vma=False,  # what devices hold alike they hold because they gathered it; JAX cannot know it
+            check_vma=False,  # gathered blocks are equal on all devices, which JAX cannot infer
         )
 
     def block(self, array: jax.Array) -> jax.Array:
-        """The block that is needed, bit for bit, padded as its spec pads; for the body of a `jax.shard_map`."""
+        """Returns the needed block, bit for bit and padded as its spec requires; for the body of a `jax.shard_map`."""
         dtype = np.dtype(array.dtype)
         array = movable(array)
-        # All is gathered before anything is cut: devices gather from others, which need other rows. The last axis
-        # first, while there is little to put in place: along the first axis gathered blocks lie where they belong.
+        # All gathers precede the slices: devices gather from others, which need other rows. The last axis is gathered
+        # first, while the block is small; a gather along the first axis needs no transposition.
         for i, axis in reversed(list(enumerate(self.axes))):
             if axis.gathered:
                 array = gather(array, axis.gathered, i)
@@ -96,7 +96,7 @@ class AllGatherPlan:
 
 
 def movable(array: jax.Array) -> jax.Array:
-    """The array in a type that collectives move, and sum up with zeros, unchanged.
+    """Returns the array in a type that collectives move, and add to zeros, without changing it.
 
     XLA has none for 4 bits and adds no bool; narrow floats XLA:CPU moves as float32.
     """
@@ -106,5 +106,5 @@ def movable(array: jax.Array) -> jax.Array:
 
 
 def moved(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """What `movable` made of an array of a type, as it was."""
+    """Reverses `movable` for an array of type ``dtype``."""
     return array.astype(dtype) if dtype == np.bool_ else from_integers(array, dtype)

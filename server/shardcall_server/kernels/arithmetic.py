@@ -104,7 +104,7 @@ def floor_divide(x: jax.Array, y: jax.Array) -> jax.Array:
         quotient = lax.div(x, divisor)
         down = (lax.rem(x, divisor) != 0) & ((x < 0) != (y < 0))
         return jnp.where(y == 0, jnp.zeros_like(x), quotient - down.astype(x.dtype))
-    # As npy_divmod: the quotient without what is left is whole but for its rounding.
+    # As npy_divmod: the quotient less the remainder is an integer but for its rounding.
     left = lax.rem(x, y)
     quotient = divide(x - left, y)
     quotient = jnp.where((left != 0) & ((y < 0) != (left < 0)), quotient - 1, quotient)
@@ -115,7 +115,7 @@ def floor_divide(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def reciprocal(x: jax.Array) -> jax.Array:
-    """`numpy.reciprocal`: of integers 1 / x towards zero; of 0, where NumPy gives what the machine does, 0."""
+    """`numpy.reciprocal`: of integers 1 / x towards zero; of 0, where NumPy's result depends on the machine, 0."""
     if not _is_integer(x):
         return 1 / x
     integral = x == 1 if x.dtype.kind == "u" else (x == 1) | (x == -1)
@@ -125,7 +125,7 @@ def reciprocal(x: jax.Array) -> jax.Array:
 def power(x: jax.Array, y: jax.Array) -> jax.Array:
     """`numpy.power`.
 
-    Integers wrap; to a negative power, which NumPy refuses, their result is of no account.
+    Integers wrap; to a negative power, which NumPy refuses, the result is undefined.
     """
     if not _is_integer(x):
         return lax.pow(x, y)
@@ -169,7 +169,7 @@ def arcsin(x: jax.Array) -> jax.Array:
 
 
 def cbrt(x: jax.Array) -> jax.Array:
-    """`numpy.cbrt`; XLA's own errs by 3 units in the last place, and a step of Newton's method mends that."""
+    """`numpy.cbrt`; XLA's own errs by 3 units in the last place, which a step of Newton's method corrects."""
     x, subnormal = normalized(x)
     least = least_exponent(x.dtype)
     x = jnp.where(subnormal, x * 2 ** (least % 3), x)  # times the cube of a power of two is the operand
@@ -194,7 +194,7 @@ _TANH_DENOMINATOR = (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.
 
 def tanh(x: jax.Array) -> jax.Array:
     """`numpy.tanh`; XLA's own errs by 7 units in the last place."""
-    # In neither branch may what the other one gives be infinite: its derivative would be NaN.
+    # Neither branch may be infinite where the other is selected: the derivative would be NaN.
     size = jnp.where(jnp.abs(x) > 20, jnp.full_like(x, 20), jnp.abs(x))
     is_small = size < 0.625
     square = jnp.square(jnp.where(is_small, x, jnp.zeros_like(x)))
@@ -204,7 +204,7 @@ def tanh(x: jax.Array) -> jax.Array:
 
 
 def _polynomial(coefficients: Sequence[float], x: jax.Array) -> jax.Array:
-    """Its value at x, by Horner's rule; the coefficient of the highest power comes first."""
+    """Evaluates a polynomial by Horner's rule; the coefficient of the highest power comes first."""
     result = jnp.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
         result = result * x + coefficient
@@ -261,7 +261,7 @@ def log1p(x: jax.Array) -> jax.Array:
     """`numpy.log1p`; XLA's own loses 7 bits of a float64."""
     # The select keeps XLA from making log1p of log(1 + x) again.
     above = jnp.where(x < np.inf, 1 + x, x)
-    # The rounding of 1 + x is made good: log(u) / (u - 1) hardly changes between 1 + x and u. Kahan, HP-15C manual.
+    # Corrects the rounding of 1 + x: log(u) / (u - 1) hardly changes between 1 + x and u. Kahan, HP-15C manual.
     exact = jnp.log(above) * (x / (above - 1))
     return jnp.where((above == 1) | (x == np.inf), x, exact)
 

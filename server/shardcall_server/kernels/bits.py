@@ -31,7 +31,7 @@ def as_integers(array: jax.Array) -> jax.Array:
 
 
 def from_integers(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """What `as_integers` was given, of a type."""
+    """Reverses `as_integers` for an array of type ``dtype``."""
     if dtype.name in _NIBBLES:
         return narrow(array, dtype)
     return array if array.dtype == dtype else lax.bitcast_convert_type(array, dtype)
@@ -43,13 +43,13 @@ def moved(
     mesh: jax.sharding.Mesh | None = None,
     specs: tuple[Spec | None, Spec | None] = (None, None),
 ) -> jax.Array:
-    """What ``move`` makes of arrays, moved as integers; of complex ones real and imaginary parts, each by themselves.
+    """Applies ``move`` to arrays as integers; to real and imaginary parts of complex ones separately.
 
     Args:
-        move: takes elements from places to places, and puts none but zeros in between.
+        move: moves elements to other positions, and fills others with zeros only.
         arrays: of one element type, any.
-        mesh: of the specs.
-        specs: how the first array and the result are split; None for how the compiler finds it.
+        mesh: the mesh of the specs.
+        specs: of the first array and of the result; None leaves the sharding to the compiler.
     """
     dtype = np.dtype(arrays[0].dtype)
     if dtype.kind == "c":
@@ -58,7 +58,7 @@ def moved(
         parts = (map(part, arrays) for part in (lax.real, lax.imag))
         return lax.complex(*(moved(move, *of_part, mesh=mesh, specs=specs) for of_part in parts))
     first, *others = map(as_integers, arrays)
-    # Where they are told to lie, the compiler sends the integers, not what is bitcast before or afterwards.
+    # With these constraints the compiler sends the integers, not the arrays before or after the bitcast.
     return from_integers(_with_sharding(move(_with_sharding(first, mesh, specs[0]), *others), mesh, specs[1]), dtype)
 
 

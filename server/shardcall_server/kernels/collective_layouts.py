@@ -1,14 +1,14 @@
-"""Which layouts `collective_matmul` serves: what travels along a mesh axis, and how the product is split then.
+"""The layouts that `collective_matmul` serves: the travelling operand and the sharding of the product.
 
-Which operand travels follows from where ``axis_name`` splits lhs and rhs:
+The travelling operand follows from the axes of lhs and rhs that ``axis_name`` shards:
 
     lhs, rhs:     no axis            contracting        columns
     no axis       nothing            rhs, contracting   rhs, columns
     rows          lhs, rows          rhs, contracting   lhs, rows, or rhs, columns
     contracting   lhs, contracting   the sums           lhs, contracting
 
-The array axes keep what they are split over besides. The contracting axis may be split over further mesh axes, alike
-in both; the products are summed over those.
+Other mesh axes shard the array axes as before. They may shard the contracting axis too, alike in both operands; the
+products are summed over them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Layout:
     """A layout of a product along a mesh axis.
 
     Attributes:
-        axis_name: the mesh axis.
-        lhs: how lhs is split.
-        rhs: how rhs is split.
-        result: how the product is split.
+        axis_name: the mesh axis along which blocks travel.
+        lhs: the spec of lhs.
+        rhs: the spec of rhs.
+        result: the spec of the product.
         travels: 0 for blocks of lhs, 1 for blocks of rhs, None for sums.
-        axis: along which axis of the travelling operand its blocks lie; of sums, along which axis they are scattered.
+        axis: the axis along which the travelling operand is sharded, or along which the sums are scattered.
         summed: the mesh axes over which products are summed besides.
     """
 
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def contracting(self) -> bool:
-        """Whether the axis that is gathered is the contracting one."""
+        """True if the contracting axis is gathered."""
         return self.travels is not None and self.axis != self.travels
 
     def padded(self, rows: int, contracting: int, columns: int, mesh: MeshAxes) -> tuple[int, int, int]:
@@ -66,7 +66,7 @@ class Layout:
 
 
 def layouts(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> tuple[Layout, ...]:
-    """The layouts that the operands' specs allow, the preferred one first; none where `misfit` tells why."""
+    """Returns the layouts that the operands' specs allow, the preferred one first; if none, see `misfit`."""
     lhs, rhs = map(required, problem.in_specs)
     axis_name = problem.parameters.axis_name
     if _unlike(lhs, rhs, axis_name):
@@ -76,7 +76,7 @@ def layouts(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> tu
 
 
 def misfit(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> str | None:
-    """Why no layout serves a problem, as a clause; None where one does."""
+    """Returns the reason that no layout serves a problem, as a clause; None if one does."""
     lhs, rhs = map(required, problem.in_specs)
     axis_name, wanted = problem.parameters.axis_name, problem.out_specs[0]
     served = layouts(problem, gather=gather)
@@ -102,16 +102,16 @@ def served_by(axis_name: str, *, gather: bool) -> str:
 def _reason(lhs: Spec, rhs: Spec, axis_name: str, *, gather: bool) -> str:
     sums = axis_name in lhs[1] and axis_name in rhs[0]
     if not any(axis_name in names for names in lhs + rhs):
-        return f"axis_name={axis_name!r} splits neither, so nothing would travel"
+        return f"axis_name={axis_name!r} shards neither, so nothing would travel"
     if _unlike(lhs, rhs, axis_name):
-        return f"the contracting axis must be split alike in both, but for {axis_name!r}"
+        return f"the contracting axis must be sharded alike in both, but for {axis_name!r}"
     if gather == sums:
-        return f"{axis_name!r} splits the contracting axis of {'both' if sums else 'at most one'}"
+        return f"{axis_name!r} shards the contracting axis of {'both' if sums else 'at most one'}"
     candidates = list(_gathered_layouts(lhs, rhs, axis_name) if gather else _scattered_layouts(lhs, rhs, axis_name))
     if not candidates:
-        return f"{axis_name!r} must be the last mesh axis of those that split the axis to be gathered"
+        return f"{axis_name!r} must be the last mesh axis of those that shard the axis to be gathered"
     shared = sorted(set(candidates[0].result[0]) & set(candidates[0].result[1]))
-    return f"rows and columns of the result would both be split over {shared[0]!r}"
+    return f"rows and columns of the result would both be sharded over {shared[0]!r}"
 
 
 def _unlike(lhs: Spec, rhs: Spec, axis_name: str) -> bool:

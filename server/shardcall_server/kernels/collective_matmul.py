@@ -46,10 +46,10 @@ def _build(
         mesh=mesh,
         in_specs=(partition_spec(layout.lhs), partition_spec(layout.rhs)),
         out_specs=partition_spec(layout.result),
-        # That every device holds the same whole product is the ring's doing; JAX cannot know it.
+        # The ring gives every device the same complete product, which JAX cannot infer.
         check_vma=False,
     )
-    # An axis split over two mesh axes before, and over one after, may need more padding than it came with.
+    # An axis sharded over two mesh axes before, and over one after, may need more padding than it came with.
     return lambda lhs, rhs: (fit(sharded(fit(lhs, (m, k)), fit(rhs, (k, n))), problem.padded_result()),)
 
 
@@ -64,21 +64,21 @@ def _strategy(name: str, documentation: str, body: Body) -> Strategy:
 
 
 class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
-    """The product of two matrices along one mesh axis, overlapping products and the travel of blocks.
+    """The product of two matrices along one mesh axis, overlapping the products with the transfer of blocks.
 
     ``r[i, j] = Σₖ lhs[i, k] · rhs[k, j]``, as ``np.matmul(lhs, rhs)``, of type ``np.result_type(lhs, rhs)``; sums are
     taken as `MatMul` takes them.
 
-    Sharding: what travels along ``axis_name``, over D devices, follows from which axes of lhs and rhs it splits
+    Sharding: what travels along ``axis_name``, over D devices, follows from which axes of lhs and rhs it shards
     (`collective_layouts`). One operand is gathered, its rows or columns or along the contracting axis, and every other
-    axis of the product stays as it is split: of lhs ``P(axis_name, None)`` and rhs ``P(None, axis_name)`` the result is
-    ``P(None, axis_name)``. ``all_gather`` moves (D - 1) / D of the gathered operand's bytes per device, or of the
-    product's where that is whole on all; ``ring`` passes its blocks on in D - 1 steps and multiplies each as it comes;
-    ``bidirectional_ring`` sends one half of a block each way. With the contracting axis split over ``axis_name`` in
-    both, the sums are scattered by rows, or by columns if the result's spec says so: ``psum_scatter`` in one
-    collective, ``psum_scatter_ring`` and ``psum_scatter_bidirectional_ring`` by passing them on while every device adds
-    its part; (D - 1) / D of the bytes of the sums. Other mesh axes may split all array axes; those of the contracting
-    axis are summed over by a ``psum``.
+    axis of the product stays as it is sharded: of lhs ``P(axis_name, None)`` and rhs ``P(None, axis_name)`` the result
+    is ``P(None, axis_name)``. ``all_gather`` moves (D - 1) / D of the gathered operand's bytes per device, or of the
+    product's where that is replicated; ``ring`` passes its blocks on in D - 1 steps and multiplies each as it comes;
+    ``bidirectional_ring`` sends one half of a block in each direction. With the contracting axis sharded over
+    ``axis_name`` in both, the sums are scattered by rows, or by columns if the result's spec says so: ``psum_scatter``
+    in one collective, ``psum_scatter_ring`` and ``psum_scatter_bidirectional_ring`` by passing them on while every
+    device adds its part; (D - 1) / D of the bytes of the sums. Other mesh axes may shard all array axes; those of the
+    contracting axis are summed over by a ``psum``.
 
     Source: the JAX notebook shard_map, case study "collective matmul"; Wang et al., Overlap communication with
     dependent computation via decomposition in large deep learning models, ASPLOS 2023, section 5.1.
@@ -96,19 +96,19 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
     strategies = (
         _strategy(
             "all_gather",
-            "Gathers the operand that axis_name splits and multiplies; gathers the products where every device would "
-            "do all of them. Serves axis_name splitting lhs or rhs, or lhs by rows and rhs by columns or rows.",
+            "Gathers the operand that axis_name shards and multiplies; gathers the products where every device would "
+            "do all of them. Serves axis_name sharding lhs or rhs, or lhs by rows and rhs by columns or rows.",
             bodies.all_gather,
         ),
         _strategy(
             "ring",
             "The blocks of that operand go round and every device multiplies each as it comes. Serves what "
-            "all_gather does, and never holds the operand whole.",
+            "all_gather does, and never holds the complete operand.",
             partial(bodies.ring_of_blocks, bidirectional=False),
         ),
         _strategy(
             "bidirectional_ring",
-            "As ring, with one half of each block sent each way. Serves what all_gather does.",
+            "As ring, with one half of each block sent in each direction. Serves what all_gather does.",
             partial(bodies.ring_of_blocks, bidirectional=True),
         ),
         _strategy(
@@ -120,18 +120,18 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         _strategy(
             "psum_scatter_ring",
             "As psum_scatter, but the sums go round and every device adds its part just in time. Serves what "
-            "psum_scatter does, and never holds the sums whole.",
+            "psum_scatter does, and never holds the complete sums.",
             partial(bodies.ring_of_sums, bidirectional=False),
         ),
         _strategy(
             "psum_scatter_bidirectional_ring",
-            "As psum_scatter_ring, with one half of each sum sent each way. Serves what psum_scatter does.",
+            "As psum_scatter_ring, with one half of each sum sent in each direction. Serves what psum_scatter does.",
             partial(bodies.ring_of_sums, bidirectional=True),
         ),
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[CollectiveMatMulParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for operands that are no matrices, shapes that do not match, element types that do not meet,
@@ -156,10 +156,10 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         mesh: MeshAxes,
         strategy: str,
     ) -> Specs:
-        """Fills in unset specs so that one operand is split over ``axis_name`` and the contracting axes meet.
+        """Fills in unset specs so that one operand is sharded over ``axis_name`` and the contracting axes meet.
 
-        lhs by rows if it is unset, rhs whole if lhs is split over ``axis_name`` and else by columns; for sums, and for
-        ``auto`` where the spec that is set splits the contracting axis, the other splits it alike.
+        lhs by rows if it is unset, rhs replicated if lhs is sharded over ``axis_name`` and else by columns; for sums,
+        and for ``auto`` where the spec that is set shards the contracting axis, the other shards it alike.
 
         Raises:
             CallError: for an axis_name that the mesh does not have.
@@ -187,7 +187,7 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         return lhs, rhs
 
     def default_out_specs(self, problem: Problem[CollectiveMatMulParameters], strategy: str) -> Specs:
-        """What the strategy makes of these operands; of both rows and columns to be gathered, the rows of lhs are."""
+        """Returns the spec that the strategy produces; of rows and columns to gather, the rows of lhs are."""
         made = [layout.result for layout in layouts(problem, gather=strategy not in _SCATTERING)]
         return (problem.out_specs[0] or (made[0] if made else None),)
 
@@ -197,7 +197,7 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         return 2 * rows * contracting * columns <= products.QUICK_FLOPS
 
     def choose(self, problem: Problem[CollectiveMatMulParameters]) -> tuple[str, str]:
-        """``psum_scatter`` where the contracting axis is split over ``axis_name`` in both, else ``all_gather``.
+        """``psum_scatter`` where the contracting axis is sharded over ``axis_name`` in both, else ``all_gather``.
 
         Raises:
             CallError: for layouts that neither serves.
@@ -207,9 +207,9 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         sums = all(axis_name in names for names in (lhs[1], rhs[0]))
         why = misfit(problem, gather=not sums)
         if why is None and sums:
-            return "psum_scatter", f"the contracting axis is split over {axis_name!r} in lhs and rhs"
+            return "psum_scatter", f"the contracting axis is sharded over {axis_name!r} in lhs and rhs"
         if why is None:
-            return "all_gather", f"{axis_name!r} splits the contracting axis of at most one operand"
+            return "all_gather", f"{axis_name!r} shards the contracting axis of at most one operand"
         raise CallError(
             Reason.STRATEGY_UNSUPPORTED,
             f"no strategy of kernel 'collective_matmul' serves this layout: {why}; other strategies "

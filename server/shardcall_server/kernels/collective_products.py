@@ -1,9 +1,9 @@
 """The bodies of `collective_matmul`: what a device does with its blocks of lhs and rhs.
 
 A ring sends before it multiplies, so that the product can hide the travel where sending is asynchronous, and holds
-the block that it multiplies and the one that arrives, never the gathered operand or the whole sum. Where products are
-added up its steps are a loop: written out, XLA:CPU makes all products first and then adds them (of 1024 × 1024 float32
-over 8 devices it holds 4.1 MiB so, and 0.6 to 1.6 in a loop), whatever barriers are put between.
+the block that it multiplies and the one that arrives, never the gathered operand or the complete sum. Where products
+are added up its steps are a loop: written out, XLA:CPU makes all products first and then adds them (of 1024 × 1024
+float32 over 8 devices it holds 4.1 MiB so, and 0.6 to 1.6 in a loop), whatever barriers are put between.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Product:
     """A product as its bodies see it.
 
     Attributes:
-        layout: what travels, and along which axis.
-        ring: between which devices.
-        dtype: of the result.
+        layout: the travelling operand and its axis.
+        ring: the devices that take part.
+        dtype: the element type of the result.
     """
 
     layout: Layout
@@ -42,7 +42,7 @@ class Product:
         return products.multiply(lhs, rhs, self.dtype)
 
     def finish(self, total: jax.Array) -> jax.Array:
-        """Sums, completed over the mesh axes beside the ring's, in the result's type; as bits that can be moved."""
+        """Completes sums over the mesh axes other than the ring's in the result's type; returns movable bits."""
         if self.layout.summed:
             total = lax.psum(total, self.layout.summed)
         return element_types.as_bits(products.finish(total, self.dtype))
@@ -119,7 +119,7 @@ def ring_of_sums(lhs: jax.Array, rhs: jax.Array, product: Product, *, bidirectio
     cut = pieces(block, bidirectional=bidirectional)
 
     def own_parts(i: int | jax.Array) -> Sequence[jax.Array]:
-        # A sum that is here in step i goes D - 1 - i places further, and ends with the device whose block it is of.
+        # A sum held in step i is sent on D - 1 - i times, and ends on the device whose block it belongs to.
         starts = [ring.start(-(i + 1) * piece.by, block) + piece.offset for piece in cut]
         parts = [rows((lhs, rhs)[axis], start, p.size, axis) for start, p in zip(starts, cut, strict=True)]
         joined = jnp.concatenate(parts, axis)
@@ -139,6 +139,6 @@ def _roles(lhs: jax.Array, rhs: jax.Array, layout: Layout) -> tuple[jax.Array, j
 
 
 def _rows_first(array: jax.Array, axis: int) -> jax.Array:
-    # Blocks of columns lie apart in memory, and XLA:CPU copies the whole to bring them together. A product takes and
+    # Blocks of columns are not contiguous, and XLA:CPU copies the complete array to make them so. A product takes and
     # makes transposed arrays at no cost: sums scattered by columns took 0.7 of the time so, and 0.6 of the memory.
     return array.T if axis else array

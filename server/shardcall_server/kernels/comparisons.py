@@ -114,10 +114,10 @@ def logical_not(x: jax.Array) -> jax.Array:
 
 
 def clip(x: jax.Array, low: jax.Array | None, high: jax.Array | None) -> jax.Array:
-    """`numpy.clip`: the bound where x does not lie strictly inside it, and where the bound is NaN.
+    """`numpy.clip`: the bound where x is not strictly inside it, and where the bound is NaN.
 
-    Where both bounds are scalars, which may be given without x's axes, x itself stays where it ties with one: of zeros
-    the sign.
+    Where both bounds are scalars, which may lack x's axes, x keeps its value, and the sign of a zero, where it equals a
+    bound.
     """
     scalars = x.dtype.kind != "c" and low is not None and high is not None and low.ndim == high.ndim == 0
     shape = jnp.broadcast_shapes(*(bound.shape for bound in (x, low, high) if bound is not None))

@@ -121,7 +121,7 @@ def reciprocal(x: jax.Array) -> jax.Array:
 
 
 def power(x: jax.Array, y: jax.Array) -> jax.Array:
-    """`numpy.power`: whole powers below 100 by multiplication."""
+    """`numpy.power`: integer powers below 100 by multiplication."""
     exponent, imaginary = _parts(y)
     is_integral = (imaginary == 0) & (jnp.abs(exponent) < 100) & (jnp.trunc(exponent) == exponent)
     result = jnp.where(is_integral, _integer_power(x, jnp.where(is_integral, exponent, 1)), lax.pow(x, y))

@@ -17,7 +17,7 @@ OPERANDS = ("lhs", "rhs", "others")
 
 
 def operand_names(count: int) -> list[str]:
-    """What each of so many operands is called, as `Kernel.operand_infos` names them."""
+    """Returns the names of ``count`` operands, as in `Kernel.operand_infos`."""
     return [*OPERANDS[:2], *(f"{OPERANDS[2]}[{i}]" for i in range(count - 2))][:count]
 
 
@@ -31,7 +31,7 @@ class Contraction:
     Attributes:
         labels: of the axes of each operand. A label that an operand has twice stands for the diagonal.
         result: the labels of the result's axes.
-        sizes: by label.
+        sizes: the size of the axes of each label.
     """
 
     labels: tuple[Labels, ...]
@@ -40,7 +40,7 @@ class Contraction:
 
     @staticmethod
     def of(labels: Sequence[Labels], result: Labels, shapes: Sequence[tuple[int, ...]]) -> Contraction:
-        """The contraction of arrays of given shapes; sizes of one label are equal, or 1."""
+        """Returns the contraction of arrays of these shapes; the sizes of one label are equal, or 1."""
         axes = [axis for pair in zip(labels, shapes, strict=True) for axis in zip(*pair, strict=True)]
         sizes = {label: next((n for other, n in axes if other == label and n != 1), 1) for label, _ in axes}
         met = tuple(
@@ -62,7 +62,7 @@ class Contraction:
 
     @property
     def terms(self) -> int:
-        """How many products an element of the result is the sum of; of none every sum is zero."""
+        """The number of products that an element of the result is the sum of; with none every sum is zero."""
         return math.prod(self.sizes[label] for label in self.summed)
 
     def pairs(self) -> list[Contraction]:
@@ -98,16 +98,16 @@ class Contraction:
 
 
 ContractionOf = Callable[[Problem], Contraction]
-"""A kernel's understanding of its problems."""
+"""The contraction that a kernel computes for a problem."""
 
 
 @dataclass(frozen=True)
 class ContractionSharding:
-    """How the axes that a contraction labels are split.
+    """The sharding of a contraction's operands.
 
     Attributes:
-        contraction: what is computed.
-        specs: of the operands.
+        contraction: the labels of the operands and of the result.
+        specs: the spec of each operand.
     """
 
     contraction: Contraction
@@ -115,11 +115,11 @@ class ContractionSharding:
 
     @staticmethod
     def of(problem: Problem, contraction: Contraction) -> ContractionSharding:
-        """That of a problem."""
+        """Returns the sharding of a problem's operands."""
         return ContractionSharding(contraction, tuple(spec for spec in problem.in_specs if spec is not None))
 
     def axes(self, label: str) -> list[tuple[str, tuple[str, ...]]]:
-        """The axes of a label: what each is called, and the mesh axes it is split over."""
+        """Returns the name of each axis of a label, and the mesh axes it is sharded over."""
         return [
             (f"axis {i} of {name}", names)
             for name, labels, spec in zip(
@@ -130,7 +130,7 @@ class ContractionSharding:
         ]
 
     def mesh_axes(self, label: str) -> tuple[str, ...]:
-        """The mesh axes that a label's first axis is split over."""
+        """The mesh axes that a label's first axis is sharded over."""
         return self.axes(label)[0][1]
 
     @property
@@ -145,14 +145,14 @@ class ContractionSharding:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """All mesh axes that split an operand."""
+        """All mesh axes that shard an operand."""
         return tuple(dict.fromkeys(name for spec in self.specs for names in spec for name in names))
 
     def refusal(self, gathered: Collection[str] = ()) -> str | None:
-        """Why devices cannot multiply their blocks as they lie, but for labels that will be gathered, or None."""
+        """Returns why devices cannot multiply their own blocks, apart from labels to be gathered; None if they can."""
         for name, names in self.axes(STRETCHED):
             if names:
-                return f"{name} has size 1, meets a longer one and is split over {over(names)}, and it serves it whole"
+                return f"{name} has size 1, meets a longer one and is sharded over {over(names)}, and it must not be"
         seen: dict[str, str] = {}
         for label in dict.fromkeys(label for axes in self.contraction.labels for label in axes):
             if label == STRETCHED or label in gathered:
@@ -161,16 +161,16 @@ class ContractionSharding:
             for other, names in others:
                 if names != mesh_axes:
                     return (
-                        f"{first} is split over {over(mesh_axes)} and {other} over {over(names)}, "
-                        "and it serves axes that meet split alike"
+                        f"{first} is sharded over {over(mesh_axes)} and {other} over {over(names)}, "
+                        "and it serves axes that meet sharded alike"
                     )
             for name in mesh_axes:
                 if name in seen:
-                    return f"{seen[name]} and {first} are both split over {name!r}, and it serves different mesh axes"
+                    return f"{seen[name]} and {first} are both sharded over {name!r}, and it serves different mesh axes"
                 seen[name] = first
         return None
 
 
 def over(names: tuple[str, ...]) -> str:
-    """Mesh axes in words."""
+    """Formats mesh axes for a message."""
     return ", ".join(map(repr, names)) or "no mesh axis"

@@ -1,4 +1,4 @@
-"""What `matmul` and `einsum` do alike: defaults of specs, and the choice of a strategy."""
+"""The base class of `matmul` and `einsum`: default specs and the default strategy."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ContractionKernel(Kernel[ParametersT]):
     @staticmethod
     @abstractmethod
     def contraction_of(problem: Problem[ParametersT]) -> Contraction:
-        """How the kernel understands a problem."""
+        """Returns the contraction that a problem asks for."""
 
     def default_out_specs(self, problem: Problem[ParametersT], strategy: str) -> Specs:
-        """What the explicit strategies make; ``gspmd`` leaves the result's spec to the compiler."""
+        """Returns the spec that an explicit strategy produces; ``gspmd`` leaves it to the compiler."""
         if problem.out_specs[0] is not None or strategy == "gspmd":
             return problem.out_specs
         contraction = self.contraction_of(problem)
@@ -50,7 +50,7 @@ class ContractionKernel(Kernel[ParametersT]):
         if not refusal("all_gather"):
             return "all_gather", "every device gathers what its block of the result needs, so there are no partial sums"
         if not any(names for label in contraction.summed for _, names in sharding.axes(label)):
-            return "gspmd", "no axis that is summed over is split, so there are no partial sums"
+            return "gspmd", "no axis that is summed over is sharded, so there are no partial sums"
         return "gspmd", f"the compiler completes the partial sums; psum cannot: {refusal('psum')}"
 
 
@@ -62,13 +62,13 @@ def default_specs(
 ) -> tuple[Spec, ...]:
     """Fills in the specs that a caller left unset.
 
-    Beside one that is set, axes that meet its axes are split as those, and the first other axis of the result over the
-    first mesh axis that it leaves.
+    If one spec is set, axes of the other that share a label are sharded alike, and its first other axis in the result
+    is sharded over the first unused mesh axis.
 
     Args:
-        contraction: what is computed.
+        contraction: the labels of the operands and of the result.
         in_specs: one per operand, None where unset.
-        mesh: the mesh's axes.
+        mesh: the axes that specs may name.
         defaults: for each operand, the mesh axes of its labels, used where no spec is set.
     """
     if all(spec is None for spec in in_specs):

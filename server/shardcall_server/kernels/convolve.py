@@ -45,14 +45,14 @@ class ConvolveParameters:
 
 @dataclass(frozen=True)
 class Window:
-    """Which rows of the full convolution are returned.
+    """The rows of the full convolution that are returned.
 
     Attributes:
         axis: the axis of the convolution.
         rows: rows N of x.
         length: elements L of v.
         start: the first row of the full convolution that is returned.
-        count: how many are.
+        count: the number of rows returned.
     """
 
     axis: int
@@ -90,10 +90,10 @@ def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Wi
 
     Args:
         needed: [count + L - 1, …] the rows of x from ``start - (L - 1)`` on; zeros where x has none.
-        v: [L].
+        v: [L] the weights.
         start: the first row of the full convolution.
-        window: of the call.
-        dtype: of the result.
+        window: the rows that the call returns.
+        dtype: the element type of the result.
 
     Returns:
         [count, …].
@@ -143,12 +143,12 @@ def _gspmd(problem: Problem[ConvolveParameters], mesh: jax.sharding.Mesh) -> Pro
 
 @dataclass(frozen=True)
 class Halo:
-    """What the blocks of a convolution need of each other.
+    """The rows that the blocks of a convolution need from other blocks.
 
     Attributes:
-        along: the axis of x.
-        exchange: brings every device its block and the rows beside it.
-        starts: [D] of those, the first row that each device uses.
+        along: the axis of the convolution.
+        exchange: gives every device its block and the rows around it.
+        starts: [D] the first of these rows that each device uses.
         block: rows of a block of the result.
     """
 
@@ -159,7 +159,7 @@ class Halo:
 
     @staticmethod
     def of(problem: Problem[ConvolveParameters], window: Window) -> Halo:
-        """The halo of a problem whose result is split as x is."""
+        """The halo of a problem whose result is sharded as x."""
         x, spec, mesh = required(problem.operands[0]), required(problem.in_specs[0]), problem.mesh
         along = ShardedAxis.of(x, spec, window.axis, mesh)
         block = block_shape(problem.results[0].shape, spec, mesh)[window.axis]
@@ -184,7 +184,7 @@ def _halo(problem: Problem[ConvolveParameters], mesh: jax.sharding.Mesh) -> Prog
 
 
 def _halo_block(block: jax.Array, v: jax.Array, window: Window, halo: Halo, dtype: np.dtype) -> jax.Array:
-    """One device's block of the result, of its block of x and the rows beside it."""
+    """Computes a block of the result from a block of x and the rows around it."""
     if halo.along.devices == 1:
         return _unsharded(rows(block, 0, window.rows, window.axis), v, window, dtype)
     wider = halo.exchange(block)
@@ -198,13 +198,13 @@ def _halo_refusal(problem: Problem[ConvolveParameters]) -> str | None:
     if out_spec is None or out_spec == spec:
         return None
     return (
-        f"x is split as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
-        "and it serves a result split as x is"
+        f"x is sharded as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
+        "and it serves a result sharded as x"
     )
 
 
 def _mode(parameters: ParameterValues) -> str:
-    """A mode by its name, or by NumPy's number of it."""
+    """Returns the mode that a call names, or gives as NumPy's number."""
     value = parameters["mode"]
     if isinstance(value, int) and not isinstance(value, bool):
         if value in range(len(NUMBERED)):
@@ -216,7 +216,7 @@ def _mode(parameters: ParameterValues) -> str:
     if mode not in MODES:
         raise CallError(
             Reason.INVALID_PARAMETER,
-            f"mode={shorten(mode)!r} is none that convolve has; {did_you_mean(mode, MODES)}",
+            f"mode={shorten(mode)!r} is no mode of convolve; {did_you_mean(mode, MODES)}",
             field="mode",
         )
     return mode
@@ -225,16 +225,16 @@ def _mode(parameters: ParameterValues) -> str:
 class Convolve(StencilKernel[ConvolveParameters]):
     """The convolution with a window along an axis, as `numpy.convolve` of every row.
 
-    ``r[i] = sum over k of v[k] * x[i - k]`` along ``axis``, what lies outside ``x`` left out:
+    ``r[i] = sum over k of v[k] * x[i - k]`` along ``axis``, terms outside ``x`` left out:
     ``np.apply_along_axis(np.convolve, axis, x, v, mode)``, with the element type of ``np.convolve``. Of N rows and L
     elements of v, ``full`` returns all N + L - 1 sums, ``same`` the middle max(N, L), ``valid`` the
     max(N, L) - min(N, L) + 1 that no end cuts short. Integers wrap and are NumPy's exactly, bool is an or of ands.
     Floats are added in order of k: every sum is within ``L * eps * sum(|v[k] * x[i - k]|)`` of the true one; types
     narrower than float32 are computed in float32 and rounded once. The work is N·L.
 
-    Sharding: any axis may be split, over any mesh axes; every device gets v whole. Along ``axis`` ``halo`` sends the
+    Sharding: any axis may be sharded, over any mesh axes; v is replicated. Along ``axis`` ``halo`` sends the
     L - 1 rows that a block needs of others, and up to as many rows as there are blocks where those of x and of the
-    result are of two sizes: a collective-permute for each distance. ``gspmd`` is what the compiler makes of the whole.
+    result are of two sizes: a collective-permute for each distance. ``gspmd`` leaves the partitioning to the compiler.
 
     Source: numpy/_core/numeric.py; the halo exchange of structured-grid solvers.
     """
@@ -255,20 +255,20 @@ class Convolve(StencilKernel[ConvolveParameters]):
         Strategy(
             "halo",
             "Every device gets the rows that it needs of its neighbours, however far, and adds up its own block. "
-            "Serves a result split as x is.",
+            "Serves a result sharded as x.",
             _halo_refusal,
             _halo,
         ),
         Strategy(
             "gspmd",
-            "The convolution of the whole array, partitioned by the compiler. Serves every layout.",
+            "The convolution of the unsharded array, partitioned by the compiler. Serves every layout.",
             lambda _: None,
             _gspmd,
         ),
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ConvolveParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for a scalar x, a v that is not of rank 1, an axis out of range, an unknown mode, an axis or a
@@ -293,15 +293,15 @@ class Convolve(StencilKernel[ConvolveParameters]):
         return Signature(ConvolveParameters(mode, axis), (ArrayType(shape, dtype),))
 
     def is_quick(self, problem: Problem[ConvolveParameters]) -> bool:
-        """As long as v is short: every row of the result is a sum of as many products."""
+        """Returns True if v is short: every row of the result is a sum of as many products."""
         (weights,) = required(problem.operands[1]).shape
         return weights <= MAX_QUICK and problem.results[0].nbytes * weights <= MAX_QUICK_BYTES
 
     def choose(self, problem: Problem[ConvolveParameters]) -> tuple[str, str]:
-        """``halo`` where the result is split as x is, else ``gspmd``."""
+        """``halo`` where the result is sharded as x, else ``gspmd``."""
         if why := _halo_refusal(problem):
             return "gspmd", f"halo cannot: {why}"
         axis = problem.parameters.axis
         if not (names := required(problem.in_specs[0])[axis]):
-            return "halo", f"axis {axis} is not split, so nothing moves"
-        return "halo", f"axis {axis} is split over {', '.join(names)}; only the rows beside its blocks move"
+            return "halo", f"axis {axis} is not sharded, so nothing moves"
+        return "halo", f"axis {axis} is sharded over {', '.join(names)}; only the rows next to its blocks move"

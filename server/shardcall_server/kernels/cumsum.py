@@ -86,9 +86,9 @@ def _scan_block(
     Args:
         block: [B, …], the device's block of x.
         axis: the axis of the sum; None to flatten.
-        axis_names: the mesh axes that split it.
-        dtype: of the result.
-        looped: as of `running_sum`.
+        axis_names: the mesh axes that shard it.
+        dtype: the element type of the result.
+        looped: see `running_sum`.
 
     Returns:
         [B, …], flat if ``axis`` is None.
@@ -129,17 +129,17 @@ def _block_scan_refusal(problem: Problem[CumSumParameters]) -> str | None:
         if out_spec is None or out_spec == spec:
             return None
         return (
-            f"x is split as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
-            "and it serves a result split as x is"
+            f"x is sharded as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
+            "and it serves a result sharded as x"
         )
     if any(spec[1:]):
-        return f"x is flattened and split as {format_spec(spec)}, and it serves a split of the first axis alone"
+        return f"x is flattened and sharded as {format_spec(spec)}, and only its first axis may be sharded"
     if out_spec is None:
         return None
     if out_spec != spec[:1]:
         return (
-            f"x is flattened and split as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
-            f"and it serves a result split as {format_spec(spec[:1])}"
+            f"x is flattened and sharded as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
+            f"and it serves a result sharded as {format_spec(spec[:1])}"
         )
     rows, block = x.shape[0], block_shape(x.shape, spec, problem.mesh)[0]
     if block * problem.mesh.size(spec[0]) != rows:
@@ -161,9 +161,9 @@ class CumSum(Kernel[CumSumParameters]):
     float32 and rounded once, so that they do not stall as NumPy's do: ``eps`` is float32's, and the rounding of the
     result comes on top.
 
-    Sharding: any axis may be split, over any mesh axes. Along one that is not split nothing moves. Along one that is,
-    ``block_scan`` gathers one row from each of the D devices, their blocks' totals: one all-gather of D rows.
-    ``gspmd`` is what the compiler makes of the whole.
+    Sharding: any axis may be sharded, over any mesh axes. Along one that is not sharded nothing moves. Along one that
+    is, ``block_scan`` gathers one row from each of the D devices, their blocks' totals: one all-gather of D rows.
+    ``gspmd`` leaves the partitioning to the compiler.
 
     Source: Blelloch, "Prefix sums and their applications", 1990, section 1.3; google-research/dinosaur,
     dinosaur/jax_numpy_utils.py.
@@ -184,20 +184,20 @@ class CumSum(Kernel[CumSumParameters]):
         Strategy(
             "block_scan",
             "Every device adds up its block, gets the totals of all, and sums on from those before it. Serves a "
-            "result split as x is; flattened, a split of the first axis alone.",
+            "result sharded as x; flattened, an x sharded along its first axis only.",
             _block_scan_refusal,
             _block_scan,
         ),
         Strategy(
             "gspmd",
-            "The running sum of the whole array, partitioned by the compiler. Serves every layout.",
+            "The running sum of the unsharded array, partitioned by the compiler. Serves every layout.",
             lambda _: None,
             _gspmd,
         ),
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[CumSumParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for an axis out of range, and an element type that is none or that x does not become.
@@ -222,8 +222,8 @@ class CumSum(Kernel[CumSumParameters]):
             return "gspmd", f"block_scan cannot: {why}"
         names = required(problem.in_specs[0])[problem.parameters.axis or 0]
         if not names:
-            return "block_scan", "the axis is not split, so nothing moves"
-        return "block_scan", f"the axis is split over {', '.join(names)}; only the totals of its blocks move"
+            return "block_scan", "the axis is not sharded, so nothing moves"
+        return "block_scan", f"the axis is sharded over {', '.join(names)}; only the totals of its blocks move"
 
 
 def _result_type(x: ArrayType, parameters: ParameterValues) -> np.dtype:

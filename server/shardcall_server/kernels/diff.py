@@ -41,7 +41,7 @@ MAX_ORDER = 1024
 """The highest order that is computed: above it a binomial coefficient exceeds float64's range."""
 
 MAX_DISTANCE = 4
-"""How many blocks away ``halo`` fetches rows from; beyond, a device would hold most of x."""
+"""The number of blocks over which ``halo`` fetches rows; beyond, a device would hold most of x."""
 
 
 def _edges(problem: Problem[DiffParameters], arrays: Sequence[jax.Array]) -> list[jax.Array]:
@@ -108,8 +108,8 @@ def _halo_refusal(problem: Problem[DiffParameters]) -> str | None:
     spec, out_spec = required(problem.in_specs[0]), problem.out_specs[0]
     if out_spec is not None and out_spec != spec:
         return (
-            f"x is split as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
-            "and it serves a result split as x is"
+            f"x is sharded as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
+            "and it serves a result sharded as x"
         )
     if _is_trivial(problem):
         return None
@@ -130,11 +130,11 @@ class Diff(StencilKernel[DiffParameters]):
     ``np.diff(x, n, axis, prepend=…, append=…)``, with its element type, but that XLA:CPU takes subnormals for zero
     where it subtracts; for n = 0 it is ``x``.
 
-    Sharding: any axis may be split, over any mesh axes. Along an axis that is not split nothing moves. Along one
-    that is, ``halo`` sends the rows that neighbours need, one collective-permute each way where blocks hold as many,
-    else one for each block up to four away: as many rows one way as are
-    prepended and the rest of n the other, or up to the number of blocks more where the blocks of x and of the
-    result are of two sizes. ``gspmd`` is what the compiler makes of the whole: mostly two all-to-alls of all of x.
+    Sharding: any axis may be sharded, over any mesh axes. Along an axis that is not sharded nothing moves. Along a
+    sharded one, ``halo`` sends the rows that neighbours need: one collective-permute in each direction where blocks
+    have enough rows, else one for each block up to four away. One direction takes as many rows as are prepended, the
+    other the rest of n, or up to the number of blocks more where the blocks of x and of the result differ in size.
+    ``gspmd`` leaves the partitioning to the compiler, which mostly makes two all-to-alls of x.
 
     Source: numpy/lib/_function_base_impl.py; the halo exchange of structured-grid solvers, as in
     google-research/dinosaur, dinosaur/jax_numpy_utils.py.
@@ -156,22 +156,22 @@ class Diff(StencilKernel[DiffParameters]):
     strategies = (
         Strategy(
             "gspmd",
-            "The difference of the whole array, partitioned by the compiler. Serves every layout; along a split "
-            "axis it moves the whole array twice.",
+            "The difference of the unsharded array, partitioned by the compiler. Serves every layout; along a sharded "
+            "axis it moves the array twice.",
             lambda _: None,
             _gspmd,
         ),
         Strategy(
             "halo",
             "Every device sends its edge rows to its neighbours and takes the differences of its own block in one "
-            "pass. Serves a result split as x is, and rows that lie up to four blocks away.",
+            "pass. Serves a result sharded as x, and rows up to four blocks away.",
             _halo_refusal,
             _halo,
         ),
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[DiffParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for a scalar x, an axis or order out of range, edges that do not fit x, and element types
@@ -207,7 +207,7 @@ class Diff(StencilKernel[DiffParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: DiffParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs: x by rows over all mesh axes, the edges as x but not split along the axis."""
+        """Fills in unset specs: x by rows over all mesh axes, the edges as x but not sharded along the axis."""
         x, *edges = super().default_in_specs(operands[:1], parameters, in_specs[:1], mesh, strategy) + tuple(
             in_specs[1:]
         )
@@ -219,19 +219,19 @@ class Diff(StencilKernel[DiffParameters]):
         return (x, *edges)
 
     def is_quick(self, problem: Problem[DiffParameters]) -> bool:
-        """Up to the orders whose steps are written out: above, each takes a pass over the array."""
+        """Returns True for orders whose steps are unrolled; above, each step takes a pass over the array."""
         return problem.parameters.n <= MAX_UNROLLED
 
     def choose(self, problem: Problem[DiffParameters]) -> tuple[str, str]:
-        """``halo`` where the axis is split and it serves, else ``gspmd``."""
+        """``halo`` where the axis is sharded and it serves, else ``gspmd``."""
         if _is_trivial(problem):
             return "gspmd", "there is no difference to take"
         g = Geometry.of(problem)
         if g.devices == 1:
-            return "gspmd", f"axis {g.axis} is not split, so no row moves"
+            return "gspmd", f"axis {g.axis} is not sharded, so no row moves"
         if why := _halo_refusal(problem):
             return "gspmd", f"halo cannot: {why}"
-        return "halo", f"axis {g.axis} is split over {', '.join(g.along.axis_names)}; only its edge rows move"
+        return "halo", f"axis {g.axis} is sharded over {', '.join(g.along.axis_names)}; only its edge rows move"
 
 
 def _check_edge(name: str, edge: ArrayType, x: ArrayType, axis: int) -> None:

@@ -53,8 +53,8 @@ class Einsum(ContractionKernel[EinsumParameters]):
     than two arrays are multiplied in pairs, from the left: the first two, then their product and the third. Labels are
     summed over as early as that allows, and nothing is rounded to the result's type in between.
 
-    Sharding: every layout is served. Where axes that meet are split alike nothing moves but sums: over D devices that
-    split a label that is summed over, ``psum`` moves 2 (D - 1) / D and ``psum_scatter`` (D - 1) / D of a device's part,
+    Sharding: every layout is served. Where axes that meet are sharded alike nothing moves but sums: over D devices that
+    shard a label that is summed over, ``psum`` moves 2 (D - 1) / D and ``psum_scatter`` (D - 1) / D of a device's part,
     in the sum's type. ``all_gather`` brings each device what its block of the result needs. ``gspmd`` is what the
     compiler makes of it, and the one strategy for more than two arrays.
 
@@ -81,7 +81,7 @@ class Einsum(ContractionKernel[EinsumParameters]):
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[EinsumParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for subscripts that NumPy refuses, axes that do not match them, element types that do not meet,
@@ -90,7 +90,7 @@ class Einsum(ContractionKernel[EinsumParameters]):
         present = [operand for operand in operands if operand is not None]
         if len(operands) > 2 and operands[1] is None:
             raise CallError(
-                Reason.OPERAND_COUNT, "rhs is left out and others are given; give arrays from the first on", field="rhs"
+                Reason.OPERAND_COUNT, "rhs is left out and others are not; give arrays from the first on", field="rhs"
             )
         understood = subscripts.canonical(*subscripts.parse(text(parameters, subscripts.FIELD), present))
         common = element_types.common_type(operand_names(len(present)), present)
@@ -103,9 +103,9 @@ class Einsum(ContractionKernel[EinsumParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: EinsumParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """Fills in unset specs so that axes that meet are split alike.
+        """Fills in unset specs so that axes that meet are sharded alike.
 
-        Where none is set, the first axis of the result that each operand has alone is split over a mesh axis of its
+        Where none is set, the first axis of the result that each operand has alone is sharded over a mesh axis of its
         own, else the first label of lhs over all of them.
         """
         contraction = _contraction(operands, parameters)

@@ -1,4 +1,4 @@
-"""How element types meet, and in which type arithmetic on them is done.
+"""Promotion of element types, and the types in which arithmetic is done.
 
 A narrow type is computed in a wider *working* type and brought back: float16, bfloat16 and the float8 types
 in float32, int4 and uint4 in int8 and uint8. XLA may drop the roundings between two operations on a narrow
@@ -32,8 +32,8 @@ def common_type(names: Sequence[str], operands: Sequence[ArrayType], field: str 
 
     Args:
         names: of the operands, in NumPy's order.
-        operands: their types.
-        field: the operand that is told not to fit; the last, unless given.
+        operands: the operands' types, in the same order.
+        field: the operand that the error names; the last one by default.
 
     Raises:
         CallError: if NumPy knows none, as for the two float8 types.
@@ -55,18 +55,18 @@ def held_type(dtype: np.dtype) -> np.dtype:
 
     A byte per value, as on the wire. A program compiled ahead of time cannot take arrays of the four-bit types
     themselves: jax 0.10.1 compares the layout it compiled for (4 bits an element) with the one that arrays
-    tell of (0, "as the type has it") and refuses.
+    report (0, "as the type has it") and refuses.
     """
     return _WORKING_TYPE[dtype] if dtype in (_INT4, _UINT4) else dtype
 
 
 def is_narrow_float(dtype: np.dtype) -> bool:
-    """Whether arithmetic on a type is done in float32."""
+    """Returns True if arithmetic on a type is done in float32."""
     return dtype in _NARROW_FLOATS
 
 
 def is_real_float(dtype: np.dtype) -> bool:
-    """Whether a type is a real floating-point one of 16 bits or more."""
+    """Returns True for a real floating-point type of 16 bits or more."""
     return dtype.itemsize > 1 and (dtype.kind == "f" or dtype in _NARROW_FLOATS)
 
 
@@ -84,7 +84,7 @@ def widen(array: jax.Array, dtype: np.dtype) -> jax.Array:
     if array.dtype == np.bool_ and dtype != np.bool_:
         array = lax.population_count(array.astype(np.uint8))
     if dtype == np.float16 and array.dtype == np.float64:
-        # NumPy rounds once; ml_dtypes takes its own types' values by way of float32.
+        # NumPy rounds once; ml_dtypes converts to its own types through float32.
         array = lax.reduce_precision(array, exponent_bits=11, mantissa_bits=10)
     wide = array.astype(working_type(dtype))
     return round_to(wide, dtype) if is_narrow_float(dtype) and array.dtype != dtype else wide
@@ -111,7 +111,7 @@ def as_bits(array: jax.Array) -> jax.Array:
 
 
 def from_bits(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """What `as_bits` was given."""
+    """Reverses `as_bits`."""
     return array if array.dtype == dtype else lax.bitcast_convert_type(array, dtype)
 
 

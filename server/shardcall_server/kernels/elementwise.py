@@ -45,8 +45,8 @@ class ElementwiseKernel(Kernel[None]):
     docs/accuracy.md lists the errors, and those of complex functions, some of which lose all digits near the limits of
     the type. Infinities, NaN and zeros' signs of complex numbers, which choose the side of a branch cut, are NumPy's.
 
-    Sharding: any axis of any operand may be split. Nothing moves where the specs agree; where they do not, operands are
-    brought to the first that has the result's shape, and the result goes from there, every bit of it.
+    Sharding: any axis of any operand may be sharded. Nothing moves where the specs agree; where they do not, operands
+    are brought to the first that has the result's shape, and the result goes from there, every bit of it.
 
     Source: the NumPy reference, Universal functions.
     """
@@ -56,7 +56,7 @@ class ElementwiseKernel(Kernel[None]):
     reproducibility = Reproducibility.PER_CALL
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[None]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for shapes that do not broadcast and element types that NumPy refuses.
@@ -105,7 +105,7 @@ class ElementwiseKernel(Kernel[None]):
         )
 
     def is_reproducible(self, problem: Problem) -> bool:
-        """Where no operand or result is complex."""
+        """Returns True if no operand or result is complex."""
         return all_real((*problem.operands, *problem.results))
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
@@ -154,7 +154,7 @@ def _refusals(function: Ufunc, loop: Loop) -> list[Refusal]:
 
 
 def _flags(function: Ufunc, loop: Loop, problem: Problem, mesh: jax.sharding.Mesh) -> Callable[..., list[jax.Array]]:
-    """What computes a flag for each refusal that applies, of the operands that are present."""
+    """Returns the function that computes, from the present operands, a flag for each refusal that applies."""
     names = [info.name for info in function.operands]
     present = [i for i, operand in enumerate(problem.operands) if operand is not None]
 
@@ -187,12 +187,12 @@ def _program(function: Ufunc, problem: Problem, mesh: jax.sharding.Mesh) -> Prog
     own = _result_spec(result.shape, problem.operands, problem.in_specs)
     out_spec = required(problem.out_specs[0])
     plan = AllGatherPlan.of(result.shape, own, out_spec, problem.mesh)
-    # What only has to be cut is cut first: less is computed.
+    # Where no gather is needed the operands are sliced first, so that less is computed.
     here = own if plan.gathers else out_spec
     padded = padded_shape(result.shape, here, problem.mesh)
 
     def resharded(array: jax.Array, shape: Sequence[int], has: Spec, needs: Spec) -> jax.Array:
-        """The array of another padding, split otherwise; the compiler moves it bit for bit."""
+        """Returns the array with another padding and sharding; the compiler moves it bit for bit."""
         if has == needs:
             return fit(array, shape)
         return moved(lambda bits: fit(bits, shape), array, mesh=mesh, specs=(has, needs))
@@ -234,8 +234,8 @@ def _kernel(row: Ufunc) -> ElementwiseKernel:
         strategies = (
             Strategy(
                 "gspmd",
-                "Every device computes its own elements. Serves every layout; the compiler moves what is split "
-                "otherwise than the result, and a result split over fewer mesh axes is gathered.",
+                "Every device computes its own elements. Serves every layout; the compiler moves what is sharded "
+                "otherwise than the result, and a result sharded over fewer mesh axes is gathered.",
                 lambda _: None,
                 lambda problem, mesh: _program(row, problem, mesh),
             ),

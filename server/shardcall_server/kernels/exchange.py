@@ -1,8 +1,8 @@
-"""Rows that the blocks of an array split along an axis get of each other.
+"""Exchange of rows between the blocks of an array that is sharded along an axis.
 
-Rows are counted as the array's true ones are, 0 to R - 1; those before 0 and from R on are what a boundary makes
-of them. Which device needs which is known before anything runs, so a program holds one collective-permute for each
-distance between a block and one that needs rows of it, and no more rows travel than the widest of these needs.
+The array's valid rows are numbered 0 to R - 1; the boundary defines the rows before 0 and from R on. The rows that each
+device needs are known at compile time, so a program has one collective-permute for each distance between a block and
+one that needs rows of it, and moves no more rows than the widest of these needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shardcall_server.kernels.routes import (
 )
 
 MAX_SELECTS = 4
-"""The most rows that are put into a block's padding by a select each, which XLA fuses with what follows."""
+"""The most rows that are written into a block's padding by one select each, which XLA fuses with later operations."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class ShardedAxis:
     """An axis of an array as its blocks see it.
 
     Attributes:
-        axis: which.
-        axis_names: the mesh axes that split it.
-        mesh: the mesh.
+        axis: its index.
+        axis_names: the mesh axes that shard it.
+        mesh: all axes of the mesh.
         rows: rows R of the array, without padding.
         block: rows B of one block, padding included.
     """
@@ -52,30 +52,30 @@ class ShardedAxis:
 
     @staticmethod
     def of(array: ArrayType, spec: Spec, axis: int, mesh: MeshAxes) -> ShardedAxis:
-        """The axis of an array split as a spec tells."""
+        """Returns an axis of an array with this spec."""
         block = block_shape(array.shape, spec, mesh)[axis]
         return ShardedAxis(axis, spec[axis], mesh, array.shape[axis], block)
 
     @property
     def devices(self) -> int:
-        """The blocks D along the axis; 1 if it is not split."""
+        """The blocks D along the axis; 1 if it is not sharded."""
         return self.mesh.size(self.axis_names)
 
     @property
     def is_even(self) -> bool:
-        """Whether no block holds padding."""
+        """True if no block holds padding."""
         return self.block * self.devices == self.rows
 
     def held(self, device: int) -> int:
-        """How many true rows a block holds."""
+        """Returns the number of valid rows of a block."""
         return min(max(self.rows - device * self.block, 0), self.block)
 
     def index(self) -> jax.Array | int:
-        """Which block the running device has, counted along the axis."""
+        """Returns the index of the running device's block along the axis."""
         return lax.axis_index(self.axis_names) if self.devices > 1 else 0
 
     def pick(self, values: Sequence[int]) -> jax.Array | int:
-        """The running device's one of D values; a plain integer where all are the same."""
+        """Returns the running device's one of D values; a plain integer if all are equal."""
         if len(set(values)) == 1:
             return values[0]
         return jnp.asarray(np.array(values, index_type(max(map(abs, values)) + 1)))[self.index()]
@@ -83,14 +83,15 @@ class ShardedAxis:
 
 @dataclass(frozen=True)
 class Exchange:
-    """An exchange, planned: what every device sends, and how it puts together what it gets.
+    """A planned exchange: the rows that every device sends, and the assembly of the rows that it receives.
 
     Attributes:
-        along: the axis.
-        count: rows that a device ends up with.
-        hops: what travels, by growing distance.
-        runs: [D] what each device needs; what no run covers is zero, or of no account.
-        order: the order in which the hops' rows, put one after the other, are the answer; None if there is none.
+        along: the sharded axis.
+        count: the number of rows that each device receives.
+        permutes: the permute steps, by increasing distance.
+        ranges: [D] the row ranges that each device needs; rows outside them are zero or unspecified.
+        concatenation: the permutation of the permute steps whose concatenated rows are the result; None if there is
+            none.
     """
 
     along: ShardedAxis
@@ -104,9 +105,9 @@ class Exchange:
         """Plans an exchange.
 
         Args:
-            along: the axis.
-            windows: [D] the rows that each device needs, from and to; empty where it needs none.
-            boundary: what the rows outside the array are.
+            along: the sharded axis.
+            windows: [D] start and stop of the rows that each device needs; empty where it needs none.
+            boundary: the values of the rows outside the array.
         """
         count = max(max(0, stop - start) for start, stop in windows)
         ranges = tuple(tuple(ranges_between(along.rows, along.block, start, stop, boundary)) for start, stop in windows)
@@ -115,16 +116,16 @@ class Exchange:
 
     @property
     def is_direct(self) -> bool:
-        """Whether what one hop brings is the answer as it comes."""
+        """True if the rows of a single permute step are the result."""
         return self.concatenation is not None and len(self.concatenation) == 1
 
     @property
     def rows_moved(self) -> int:
-        """The most rows that a device sends to others."""
+        """The maximum number of rows that a device sends to others."""
         return sum(permute.length for permute in self.permutes if permute.distance)
 
     def __call__(self, block: jax.Array) -> jax.Array:
-        """The rows that the running device needs, given its block ``[B, …]``: ``[count, …]``."""
+        """Returns the rows ``[count, …]`` that the running device needs, from its block ``[B, …]``."""
         along, axis = self.along, self.along.axis
         sent = [rows(block, along.pick(permute.starts), permute.length, axis) for permute in self.permutes]
         parts = [_travel(part, permute, along) for part, permute in zip(sent, self.permutes, strict=True)]
@@ -142,7 +143,7 @@ class Exchange:
         return element_types.from_bits(joined, block.dtype)
 
     def _received_indices(self) -> jax.Array:
-        # [count]: where each row is among all received, one hop after the other; the row behind them is zero.
+        # [count] the index of each row among the concatenated rows of all steps; the row after them is zero.
         received = sum(permute.length for permute in self.permutes)
         kind = index_type(max(received, self.count) + 1)
         slot, index = jnp.arange(self.count, dtype=kind), jnp.full(self.count, received, kind)
@@ -155,7 +156,7 @@ class Exchange:
         return index
 
     def _segment(self, row_range: RowRange, target: int) -> tuple[int, int, int, int]:
-        # A run's slots, from and to; the place of its first row among all received, and the step to the next.
+        # Start and stop of a row range in the result, the index of its first row among those received, and its step.
         distance = (target - row_range.source) % self.along.devices
         offset = sum(permute.length for permute in self.permutes if permute.distance < distance)
         (start,) = (permute.starts[row_range.source] for permute in self.permutes if permute.distance == distance)
@@ -169,7 +170,7 @@ def rows_before(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
 
 
 def rows_after(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
-    """The exchange of the ``count`` rows after the last true row of each block that has one."""
+    """The exchange of the ``count`` rows after the last valid row of each block that has one."""
     ends = [device * along.block + along.held(device) for device in range(along.devices)]
     windows = [(end, end + count) if along.held(device) else (0, 0) for device, end in enumerate(ends)]
     return Exchange.of(along, windows, boundary)
@@ -178,13 +179,13 @@ def rows_after(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
 def continued(
     block: jax.Array, after: jax.Array, along: ShardedAxis, boundary: Boundary
 ) -> tuple[jax.Array, jax.Array]:
-    """Makes a block and the rows after it one run of rows, with no padding between them.
+    """Joins a block and the rows after it, with no padding between them.
 
     Args:
-        block: [B, …].
+        block: [B, …] the device's block.
         after: [count, …] of `rows_after`.
-        along: the axis.
-        boundary: that of ``after``.
+        along: the sharded axis.
+        boundary: the boundary of ``after``.
 
     Returns:
         The block with its padding filled, as far as ``after`` reaches, and the count rows behind it.
@@ -194,7 +195,7 @@ def continued(
 
 
 def fill(block: jax.Array, along: ShardedAxis, boundary: Boundary) -> jax.Array:
-    """Fills a block's padding as far as that takes no row of another block: with zeros, or its last row."""
+    """Fills a block's padding as far as that takes no row of another block: with zeros or its last row."""
     if along.is_even or boundary not in ("zero", "edge"):
         return block
     held = _held(along)
@@ -204,7 +205,7 @@ def fill(block: jax.Array, along: ShardedAxis, boundary: Boundary) -> jax.Array:
 
 
 def behind(after: jax.Array, along: ShardedAxis) -> jax.Array:
-    """The rows behind a block's last, padding or not, of those after its last true one: ``[count, …]``."""
+    """The rows behind a block's last, padding or not, from the rows after its last valid one: ``[count, …]``."""
     count = after.shape[along.axis]
     if along.is_even or not count:
         return after
@@ -213,7 +214,7 @@ def behind(after: jax.Array, along: ShardedAxis) -> jax.Array:
 
 
 def written(block: jax.Array, after: jax.Array, along: ShardedAxis) -> jax.Array:
-    """The block with ``after``, the rows after its last true one, in its padding, as far as there is any."""
+    """Writes ``after``, the rows after the block's last valid one, into the block's padding, if it has any."""
     count = after.shape[along.axis]
     if along.is_even or not count:
         return block
@@ -228,7 +229,7 @@ def written(block: jax.Array, after: jax.Array, along: ShardedAxis) -> jax.Array
 
 
 def _held(along: ShardedAxis) -> jax.Array | int:
-    # Of a block that holds nothing all rows are taken for true: they are of no account.
+    # All rows of an empty block count as valid: their values are never used.
     return along.pick([along.held(device) or along.block for device in range(along.devices)])
 
 

@@ -1,4 +1,4 @@
-"""Products whose result stays where it is made: `all_gather` and `summa` bring the operands' blocks there."""
+"""Products that move the operands and not the result: the strategies `all_gather` and `summa`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardcall_server.kernels.layout import Spec, format_spec
 
 
 def result_spec(problem: Problem, contraction: Contraction) -> Spec:
-    """The result's spec as the operands' axes have it, each mesh axis where it comes first."""
+    """Returns the result's spec from the sharding of the operands' axes; each mesh axis is used once."""
     sharding, used, spec = ContractionSharding.of(problem, contraction), set[str](), []
     for label in contraction.result:
         names = () if used & {*sharding.mesh_axes(label)} else sharding.mesh_axes(label)
@@ -74,13 +74,13 @@ def _summa_refusal(problem: Problem, of: ContractionOf) -> str | None:
     contraction = of(problem)
     sharding, summed = ContractionSharding.of(problem, contraction), contraction.summed
     if not any(names for label in summed for _, names in sharding.axes(label)):
-        return "the contracting axis is split in neither operand, and it broadcasts panels of one that is"
+        return "the contracting axis is sharded in neither operand, and it broadcasts panels of one that is"
     if why := sharding.refusal(gathered=summed):
         return why
     spec = problem.out_specs[0]
     if spec is not None and spec != sharding.result_spec:
         made = format_spec(sharding.result_spec)
-        return f"the result is to be split as {format_spec(spec)}, and it makes {made} of these operands"
+        return f"the result is to be {format_spec(spec)}, and it makes {made} of these operands"
     return _duplicate_work(sharding, sharding.result_spec)
 
 
@@ -88,18 +88,18 @@ def _duplicate_work(sharding: ContractionSharding, spec: Spec) -> str | None:
     kept = {name for names in spec for name in names}
     if unused := tuple(name for name in sharding.used if name not in kept):
         return (
-            f"the result is split as {format_spec(spec)} and the operands are over {over(unused)} too, "
-            "and it serves a result split over all of them, or devices would multiply the same blocks"
+            f"the result is sharded as {format_spec(spec)} and the operands are over {over(unused)} too, "
+            "and it serves a result sharded over all of them, or devices would multiply the same blocks"
         )
     return None
 
 
 @dataclass(frozen=True)
 class _Panels:
-    """The contracting axis in panels, each of which lies in one block of either operand, whatever the sizes.
+    """The contracting axis in panels, each of which is inside one block of either operand.
 
     Attributes:
-        edges: where they begin, and the axis's size.
+        edges: the start of each panel, and the size of the axis.
         blocks: the size of a block of each operand.
     """
 
@@ -113,22 +113,22 @@ class _Panels:
 
     @property
     def width(self) -> int:
-        """The size of the widest."""
+        """The size of the widest panel."""
         return max(end - start for start, end in pairwise(self.edges))
 
     @property
     def even(self) -> bool:
-        """Whether all are of one size."""
+        """True if all panels have the same size."""
         return len({end - start for start, end in pairwise(self.edges)}) == 1
 
     def extend(self, array: jax.Array, axis: int) -> jax.Array:
-        """A block that the widest panel can be cut from, wherever one begins."""
+        """Pads a block so that a slice of the widest panel is inside it, wherever it begins."""
         return array if self.even else pad_axis(array, axis, 0, self.width)
 
     def broadcast_panel(
         self, array: jax.Array, operand: int, axis: int, axis_names: tuple[str, ...], i: jax.Array | int
     ) -> jax.Array:
-        """The i-th panel of an operand, on all devices along the mesh axes that split it."""
+        """The i-th panel of an operand, on all devices along the mesh axes that shard it."""
         kind = index_type(max(self.edges[-1], max(self.blocks) + self.width))  # a block is extended by a panel
         starts, ends = (jnp.asarray(edges, kind) for edges in (self.edges[:-1], self.edges[1:]))
         block, start = self.blocks[operand], starts[i]
@@ -181,7 +181,7 @@ def _sharded(
         mesh=mesh,
         in_specs=tuple(partition_spec(spec) for spec in problem.in_specs if spec is not None),
         out_specs=partition_spec(_out_spec(problem, contraction)),
-        # What devices hold alike they hold because they gathered it; JAX cannot know it.
+        # Gathered blocks are equal on all devices, which JAX cannot infer.
         check_vma=False,
     )
     return lambda *arrays: (body(*arrays),)
@@ -192,7 +192,7 @@ def all_gather(of: ContractionOf) -> Strategy:
     return Strategy(
         "all_gather",
         "Every device gathers what its block of the result needs of the operands, and multiplies once. Serves a result "
-        "split over all mesh axes that split an operand.",
+        "sharded over all mesh axes that shard an operand.",
         partial(_all_gather_refusal, of=of),
         partial(_all_gather, of=of),
     )
@@ -203,8 +203,8 @@ def summa(of: ContractionOf) -> Strategy:
     return Strategy(
         "summa",
         "Panels of the contracting axis are broadcast along the rows and columns of the mesh one after the other, and "
-        "every device adds their product to its block: little memory. Serves a contracting axis that is split, and a "
-        "result split by the rows of lhs and the columns of rhs.",
+        "every device adds their product to its block: little memory. Serves a contracting axis that is sharded, and a "
+        "result sharded by the rows of lhs and the columns of rhs.",
         partial(_summa_refusal, of=of),
         partial(_summa, of=of),
     )

@@ -34,14 +34,14 @@ class GradientParameters:
 
 @dataclass(frozen=True)
 class _Slopes:
-    """How rows of a derivative are computed, in the working type.
+    """The computation of the rows of a derivative, in the working type.
 
     Attributes:
-        along: the axis.
+        along: the axis of the derivative.
         edge_order: e, 1 or 2.
-        dtype: of the result.
+        dtype: the element type of the result.
         step: between rows; 1 for coordinates.
-        weights: for coordinates.
+        weights: of the rows, if the spacing is coordinates.
     """
 
     along: ShardedAxis
@@ -52,7 +52,7 @@ class _Slopes:
 
     @staticmethod
     def of(along: ShardedAxis, spacing: jax.Array | None, edge_order: int, dtype: np.dtype) -> _Slopes:
-        """Those for a scalar, for coordinates [R], or for steps of 1."""
+        """Returns the computation for a scalar step, for coordinates [R], or for steps of 1."""
         one = jnp.ones((), element_types.working_type(dtype)).real
         if spacing is None or spacing.ndim:
             weights = None if spacing is None else Weights.of(spacing, edge_order)
@@ -60,7 +60,7 @@ class _Slopes:
         return _Slopes(along, edge_order, dtype, spacing.astype(one.dtype), None)
 
     def inner(self, earlier: jax.Array, here: jax.Array, later: jax.Array, row: int | jax.Array) -> jax.Array:
-        """Rows with rows on both sides; ``row`` is which of the block the first of ``here`` is."""
+        """Returns rows that have rows on both sides; ``row`` is the index in the block of the first of ``here``."""
         earlier, here, later = (self._wide(array) for array in (earlier, here, later))
         if self.weights is None:
             return arithmetic.divide(later - earlier, 2 * self.step)
@@ -110,7 +110,7 @@ def _bodies(
 
 
 def _body(block: jax.Array, slopes: _Slopes) -> jax.Array:
-    # One device's block of the derivative along one axis: the rows inside, and the first and last written in place.
+    # One device's block of the derivative along one axis: the rows inside, and the first and last updated in place.
     along, axis, size = slopes.along, slopes.along.axis, slopes.along.block
     held = [along.held(device) or size for device in range(along.devices)]
     # Where a block may hold fewer rows than an end needs it takes those of the next block.
@@ -145,7 +145,7 @@ def _first_row(block: jax.Array, left: jax.Array, right: jax.Array, slopes: _Slo
 def _last_row(
     block: jax.Array, left: jax.Array, right: jax.Array, last_index: int | jax.Array, slopes: _Slopes
 ) -> jax.Array:
-    # The derivative in a block's last true row, at `place`, which may be the array's.
+    # The derivative in a block's last valid row, which may be the array's.
     along, axis, edge_order = slopes.along, slopes.along.axis, slopes.edge_order
     start = last_index + left.shape[axis] - edge_order
     edge = rows(jnp.concatenate([left, block], axis), start, edge_order + 1, axis)
@@ -165,8 +165,9 @@ class Gradient(StencilKernel[GradientParameters]):
     with coordinates the second-order one of uneven steps. Floating-point and complex types stay, others become
     float64. The narrow types that NumPy does not know stay too, and are computed in float32.
 
-    Sharding: any axis may be split, over any mesh axes. Along one that is, ``halo`` sends one row each way, two where
-    ``edge_order`` is 2 and the last block holds less than three; ``gspmd`` is what the compiler makes of the whole.
+    Sharding: any axis may be sharded, over any mesh axes. Along one that is, ``halo`` sends one row in each direction,
+    two where ``edge_order`` is 2 and the last block holds less than three; ``gspmd`` leaves the partitioning to the
+    compiler.
 
     Source: numpy/lib/_function_base_impl.py.
     """
@@ -191,10 +192,10 @@ class Gradient(StencilKernel[GradientParameters]):
     strategies = stencils.strategies(lambda problem: problem.parameters.axis, _bound)
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[GradientParameters]:
-        """Checks a call and tells the results' types.
+        """Checks a call and determines the results' types.
 
         Raises:
-            CallError: for a scalar or a bool x, axes out of range or given twice, another edge order, an axis with too
+            CallError: for a scalar or a bool x, axes out of range or repeated, another edge order, an axis with too
                 few elements for it, and spacings that do not fit the axes.
         """
         x, *spacing = map(required, operands)
@@ -220,6 +221,6 @@ class Gradient(StencilKernel[GradientParameters]):
         return Signature(GradientParameters(named, edge_order), (result,) * len(named))
 
     def is_reproducible(self, problem: Problem[GradientParameters]) -> bool:
-        """Where no product is rounded: the compiler may fuse one with a sum in a block, and not at its edge."""
+        """Returns True if no product is rounded: the compiler fuses some with sums, but not at the edges of blocks."""
         has_coordinates = any(spacing is not None and spacing.ndim for spacing in problem.operands[1:])
         return not has_coordinates and problem.parameters.edge_order == 1

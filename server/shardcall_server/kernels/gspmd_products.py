@@ -1,4 +1,4 @@
-"""Products of whole arrays, partitioned by the compiler: `gspmd`."""
+"""Products partitioned by the compiler: the strategy `gspmd`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardcall_server.kernels.kernel import Problem, Program, Strategy
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape
 
 MIN_TERMS_TO_SHARD = 128
-"""The products that an element of the result is the sum of, from which on it pays to share out work and then gather."""
+"""The minimum number of terms of a sum for which sharding the work and gathering the result pays."""
 
 
 def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Program:
@@ -58,10 +58,10 @@ def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
 
 
 def _all_gather_plan(problem: Problem, contraction: Contraction) -> AllGatherPlan | None:
-    """How devices gather the result from a product that is made in smaller blocks; None where the compiler decides.
+    """Plans the gather of the result from a product in smaller blocks; None where the compiler decides.
 
-    It is made as the operands' axes are split, unless the compiler has partial sums to complete, and over the mesh axes
-    that nothing is split over, too: else their devices would all do the same work.
+    The product is sharded as the operands' axes, unless the compiler has partial sums to complete, and over unused mesh
+    axes too, whose devices would otherwise all do the same work.
     """
     (out_spec,), (result,) = problem.out_specs, problem.results
     if out_spec is None:
@@ -78,7 +78,7 @@ def _all_gather_plan(problem: Problem, contraction: Contraction) -> AllGatherPla
 
 
 def _shared(spec: Spec, idle: tuple[str, ...], shape: tuple[int, ...], mesh: MeshAxes) -> list[Spec]:
-    """The spec with an axis split over more mesh axes, for each that is long enough, with the least padding first."""
+    """The spec with an axis sharded over more mesh axes, for each that is long enough, with the least padding first."""
     devices = [mesh.size(names + idle) for names in spec]
     padded = {i: -(-n // d) * d / n for i, (n, d) in enumerate(zip(shape, devices, strict=True)) if n >= d}
     return [
@@ -108,7 +108,7 @@ def gspmd(of: ContractionOf) -> Strategy:
     """``gspmd`` for a kernel's problems."""
     return Strategy(
         "gspmd",
-        "The product of the whole arrays, partitioned by the compiler. Serves every layout.",
+        "The product of the unsharded arrays, partitioned by the compiler. Serves every layout.",
         lambda _: None,
         partial(_build, of=of),
     )

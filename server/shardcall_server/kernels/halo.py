@@ -1,4 +1,4 @@
-"""The blocks of a difference: what each needs of its neighbours, and the differences of that.
+"""The rows that the blocks of a difference need from their neighbours, and the differences of these rows.
 
 All counts are rows along the axis of the difference.
 """
@@ -46,9 +46,9 @@ class Geometry:
 
     Attributes:
         along: the axis of the difference, as x has it.
-        n: the order.
-        before: rows prepended.
-        after: rows appended.
+        n: the order of the difference.
+        before: the number of rows prepended.
+        after: the number of rows appended.
         result_block: rows of one block of the result, padding included.
     """
 
@@ -60,7 +60,7 @@ class Geometry:
 
     @staticmethod
     def of(problem: Problem[DiffParameters]) -> Geometry:
-        """The geometry of a call whose result is split as x is."""
+        """The geometry of a call whose result is sharded as x."""
         x, spec = required(problem.operands[0]), required(problem.in_specs[0])
         axis, n = problem.parameters.axis, problem.parameters.n
         before, after = (edge_rows(edge, axis) for edge in problem.operands[1:])
@@ -74,7 +74,7 @@ class Geometry:
 
     @property
     def devices(self) -> int:
-        """The blocks D along the axis; 1 if it is not split."""
+        """The blocks D along the axis; 1 if it is not sharded."""
         return self.along.devices
 
     @property
@@ -94,21 +94,21 @@ class Geometry:
 
     @property
     def left(self) -> int:
-        """Rows that some device needs of what lies before its block."""
+        """The maximum number of rows that a device needs from before its block."""
         return max(0, -self.shifts[0])
 
     @property
     def right(self) -> int:
-        """Rows that some device needs of what lies behind its block."""
+        """The maximum number of rows that a device needs from after its block."""
         return max(0, self.shifts[1] + self.result_block + self.n - self.block)
 
     @property
     def distance(self) -> int:
-        """How many blocks away the farthest row lies that a block needs."""
+        """The distance in blocks of the farthest row that a block needs."""
         return -(-max(self.left, self.right) // max(self.block, 1))
 
     def exchanges(self) -> tuple[Exchange, Exchange]:
-        """Those of the rows before each block and of the rows behind it; padding, where appended rows are, included."""
+        """Returns the exchanges of the rows before and after each block, with the padding that holds appended rows."""
         padded = replace(self.along, rows=self.block * self.devices)
         starts = [device * self.block for device in range(self.devices)]
         before = [(start - self.left, start) for start in starts]
@@ -130,10 +130,10 @@ def differences(
 
     Args:
         parts: [L₁, …], [L₂, …], …; at least one has a row.
-        start: the first row that counts.
-        count: how many differences; ``count + n`` rows count.
-        g: of the call.
-        dtype: of the result.
+        start: the first row that is used.
+        count: the number of differences; they need ``count + n`` rows.
+        g: the geometry of the call.
+        dtype: the element type of the result.
     """
     wide = [element_types.widen(part, dtype) for part in parts if part.shape[g.axis]]
     joined = jnp.concatenate(wide, g.axis) if len(wide) > 1 else wide[0]
@@ -161,7 +161,7 @@ def _looped_difference(array: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Ar
 
 
 def unsharded_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
-    """The differences along an axis that is not split."""
+    """The differences along an axis that is not sharded."""
     return _with_edges(_inside(block, g.shift(0), g, dtype), prepend, block, append, g.shift(0), g, dtype)
 
 
@@ -172,8 +172,8 @@ def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geome
         block: [B, …], the device's block of x.
         prepend: [before, …] of type ``dtype``.
         append: [after, …] of type ``dtype``.
-        g: of the call.
-        dtype: of the result.
+        g: the geometry of the call.
+        dtype: the element type of the result.
 
     Returns:
         [result_block, …].
@@ -220,13 +220,13 @@ def _with_edges(
 ) -> jax.Array:
     """The differences of the rows before a block, in it and behind it.
 
-    Those at the edges are written in place, into those inside. XLA makes one pass over memory of that up to order
-    4; of a concatenation it makes one for each order.
+    The differences at the edges are updated in place. Up to order 4 XLA makes one pass over memory of that; of a
+    concatenation it makes one for each order.
     """
     if inside is None:
         return differences([left, block, right], shift + g.left, g.result_block, g, dtype)
     lowest, highest = g.shifts
-    # The edges need the block's rows up to `head` and from `tail` on, wherever the shift lies.
+    # The edges need the block's rows up to `head` and from `tail` on, whatever the shift.
     head, tail = highest + g.left + g.n, lowest + g.result_block - g.right
     result = inside
     if g.left:
@@ -241,7 +241,7 @@ def _with_edges(
 
 
 def _overlay(block: jax.Array, over: jax.Array, start: jax.Array, axis: int) -> jax.Array:
-    """Puts the rows of ``over`` in place of a block's; ``start`` is where among them the block's first row lies."""
+    """Replaces rows of a block by those of ``over``; ``start`` is the index in ``over`` of the block's first row."""
     count = over.shape[axis]
     if not count:
         return block

@@ -1,10 +1,9 @@
-"""What a kernel is: the interface that every file of this package fills.
+"""The interface of a kernel.
 
 A kernel has three layers, each testable alone: *validate* (pure Python, before any tracing), *bodies*
-(per-block functions under ``jax.shard_map``) and *strategies*, named ways to do the work. Sizes that the
-mesh does not divide are the business of all: operands arrive padded with zeros at the end of each split
-axis, what the padding of a result holds is of no account, and a body must not let padding leak into
-elements that count.
+(per-block functions under ``jax.shard_map``) and *strategies*, named implementations. All three handle sizes that
+the mesh does not divide: operands arrive padded with zeros at the end of each sharded axis, the padding of a result is
+unspecified, and a body must not let padding affect elements that are returned.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True)
 class Problem(Generic[ParametersT]):
-    """All that a strategy has to solve; static, so it may decide the program.
+    """The static description of a call that a strategy compiles.
 
     Attributes:
         operands: the operands as the caller sees them, without padding; None for one left out.
-        parameters: as in `Signature`.
+        parameters: the validated parameters, as in `Signature`.
         results: the results as the caller sees them, without padding.
-        mesh: the mesh's axes.
-        in_specs: how each operand is split; None for one left out.
-        out_specs: how each result is to be split; None leaves it to the compiler.
-        checks: as in `Signature`.
+        mesh: the axes of the mesh.
+        in_specs: the spec of each operand; None for one left out.
+        out_specs: the spec of each result; None leaves it to the compiler.
+        checks: the checks of the operands' values, as in `Signature`.
     """
 
     operands: tuple[ArrayType | None, ...]
@@ -60,7 +59,7 @@ class Problem(Generic[ParametersT]):
     checks: tuple[ValueCheck, ...] = ()
 
     def padded_result(self, index: int = 0) -> tuple[int, ...]:
-        """The shape that a result must have on the mesh; its own where the compiler decides."""
+        """Returns the shape that a result must have on the mesh; its own where the compiler decides."""
         spec = self.out_specs[index]
         shape = self.results[index].shape
         return shape if spec is None else padded_shape(shape, spec, self.mesh)
@@ -71,8 +70,8 @@ Program = Callable[..., tuple[jax.Array, ...]]
 
 It returns one padded global array per result. Where the result's spec is set the shape must be
 `Problem.padded_result`; where it is None, any shape that holds the result in its leading corner. After the results it
-returns one bool [] for each of `Problem.checks`, the same on every device: whether the call is to be refused. Then it
-fails, and its results are not returned; `shardcall_server.kernels.value_checks` computes such flags.
+returns one bool [] for each of `Problem.checks`, the same on every device. A True refuses the call, and its results are
+not returned; `shardcall_server.kernels.value_checks` computes such flags.
 """
 
 
@@ -84,13 +83,13 @@ def required(value: ValueT | None) -> ValueT:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A named way to do a kernel's work.
+    """A named implementation of a kernel.
 
     Attributes:
-        name: as the caller names it.
-        documentation: how it works and which layouts it serves, in a sentence or two.
-        refusal: tells why it cannot serve a problem, as the end of the sentence "cannot serve this
-            layout: …", or returns None if it can.
+        name: the value of ``strategy`` in calls.
+        documentation: one or two sentences on the method and the layouts that it serves.
+        refusal: returns None if the strategy serves a problem, else the reason, as the end of the sentence "cannot
+            serve this layout: …".
         build: makes the program for a problem on a mesh. Called once per key, never inside a request.
     """
 
@@ -107,13 +106,13 @@ class Kernel(ABC, Generic[ParametersT]):
     without parameters derives from plain ``Kernel``.
 
     Attributes:
-        name: as the caller names it.
-        version: grows when the kernel's results or program change.
-        summary: one sentence.
-        operands: what it takes, by position.
-        parameters: what it takes by name.
-        strategies: the ways to do its work.
-        reproducibility: for which calls the results are the same bits on every mesh; by default for none.
+        name: the name in calls.
+        version: increases when the kernel's results or program change.
+        summary: one sentence for listings.
+        operands: the operands by position.
+        parameters: the static parameters, which calls set by name.
+        strategies: the implementations; the first is preferred.
+        reproducibility: the calls whose results are the same bits on every mesh; none by default.
     """
 
     name: ClassVar[str]
@@ -125,7 +124,7 @@ class Kernel(ABC, Generic[ParametersT]):
     reproducibility: ClassVar[Reproducibility] = Reproducibility.NOT_PROMISED
 
     def operand_infos(self, count: int) -> tuple[OperandInfo, ...]:
-        """The operands of a call that gives ``count``, a repeated one as often as it is due: ``layers[0]``, …."""
+        """Returns the operands of a call with ``count`` of them; a repeated one is numbered: ``layers[0]``, …."""
         if not self.operands or not self.operands[-1].repeated:
             return self.operands
         *once, repeated = self.operands
@@ -134,7 +133,7 @@ class Kernel(ABC, Generic[ParametersT]):
 
     @abstractmethod
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ParametersT]:
-        """Checks a call and tells its results' types.
+        """Checks a call and determines its results' types.
 
         Args:
             operands: one per `operand_infos`, None for an optional one left out. The number of operands and
@@ -143,7 +142,7 @@ class Kernel(ABC, Generic[ParametersT]):
                 kinds and ranges have not.
 
         Raises:
-            CallError: with the field at fault, what was given and what is allowed.
+            CallError: with the field at fault, its value and what is allowed.
         """
 
     def default_in_specs(
@@ -151,7 +150,7 @@ class Kernel(ABC, Generic[ParametersT]):
     ) -> Specs:
         """Fills in the operands' specs that the caller left unset.
 
-        The first axis is split over all mesh axes; a scalar is replicated.
+        The first axis is sharded over all mesh axes; a scalar is replicated.
         """
         return tuple(
             spec if spec is not None or operand is None else rows_over_all(operand.ndim, mesh)
@@ -163,26 +162,26 @@ class Kernel(ABC, Generic[ParametersT]):
         return problem.out_specs
 
     def is_quick(self, problem: Problem[ParametersT]) -> bool:
-        """Whether every strategy is over soon: only then are they timed, since no run can be interrupted.
+        """Returns True if every strategy finishes soon: only then are they timed, since no run can be interrupted.
 
-        As long as a kernel reads and writes its arrays a few times it is.
+        True for kernels that read and write their arrays a few times.
         """
         return True
 
     def is_reproducible(self, problem: Problem[ParametersT]) -> bool:
-        """Whether a call's results are the same bits on every mesh, in every layout and by every strategy.
+        """Returns True if a call's results are the same bits on every mesh, in every layout and by every strategy.
 
-        To be overridden where `reproducibility` is ``PER_CALL``.
+        Override it where `reproducibility` is ``PER_CALL``.
         """
         if self.reproducibility is Reproducibility.INTEGERS:
             return all_integers((*problem.operands, *problem.results))
         return self.reproducibility is Reproducibility.ALWAYS
 
     def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
-        """The strategy that ``auto`` stands for where nothing was measured, and why, as a clause.
+        """Returns the strategy that ``auto`` stands for before any timing, and the reason, as a clause.
 
-        It must be able to serve; the first that is, unless a kernel knows better. Called before `default_out_specs`:
-        ``problem.out_specs`` holds what the caller set.
+        The strategy must serve the problem; by default it is the first that does. Called before `default_out_specs`:
+        ``problem.out_specs`` holds the specs that the caller set.
         """
         if len(self.strategies) == 1:
             return self.strategies[0].name, "there is no other"

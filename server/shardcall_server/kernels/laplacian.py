@@ -62,13 +62,13 @@ def _bound(problem: Problem[LaplacianParameters]) -> stencils.Body:
 class Laplacian(StencilKernel[LaplacianParameters]):
     """The sum over axes of ``x[i - 1] - 2 x[i] + x[i + 1]``, as `scipy.ndimage.laplace` takes it.
 
-    What lies outside x is x again (``periodic``, `numpy.pad`'s wrap), zeros (``zero``) or the outermost row again
+    Outside x are its own elements (``periodic``, `numpy.pad`'s wrap), zeros (``zero``) or its outermost rows
     (``edge``). With ``spacing`` each axis's term is divided by the square of its step. The result is of x's element
     type; integers wrap, and become float64 where there is a spacing. Narrow floats are summed up in float32 and rounded
     once.
 
-    Sharding: any axes may be split, several at once, over any mesh axes. ``halo`` sends one row each way along each
-    split axis of ``axes``; ``gspmd`` is what the compiler makes of the whole.
+    Sharding: any axes may be sharded, several at once, over any mesh axes. ``halo`` sends one row in each direction
+    along each sharded axis of ``axes``; ``gspmd`` leaves the partitioning to the compiler.
 
     Source: the halo exchange of structured-grid solvers.
     """
@@ -85,15 +85,15 @@ class Laplacian(StencilKernel[LaplacianParameters]):
     )
     parameters = (
         ParameterInfo("axes", "The axis or axes; None for all. Negative ones count from the last.", None),
-        ParameterInfo("boundary", "What lies outside x: 'periodic', 'zero' or 'edge'.", "periodic"),
+        ParameterInfo("boundary", "The values outside x: 'periodic', 'zero' or 'edge'.", "periodic"),
     )
     strategies = stencils.strategies(lambda problem: problem.parameters.axes, _bound)
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[LaplacianParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
-            CallError: for a scalar or a bool x, axes out of range or given twice, another boundary, and steps that are
+            CallError: for a scalar or a bool x, axes out of range or repeated, another boundary, and steps that are
                 not one real scalar for all axes or for each.
         """
         x, *spacing = map(required, operands)

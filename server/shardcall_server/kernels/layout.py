@@ -19,7 +19,7 @@ MAX_RANK = 32
 """The most axes that an array may have."""
 
 Spec = tuple[tuple[str, ...], ...]
-"""A complete PartitionSpec: for every array axis the mesh axes it is split over, outermost first."""
+"""A complete PartitionSpec: for every array axis the mesh axes it is sharded over, outermost first."""
 
 
 Specs = tuple[Spec | None, ...]
@@ -73,7 +73,7 @@ class MeshAxes:
         return self.size(self.names)
 
     def size(self, axis_names: Sequence[str]) -> int:
-        """The number of blocks that an array axis split over these mesh axes has; 1 for none."""
+        """The number of blocks that an array axis sharded over these mesh axes has; 1 for none."""
         sizes = dict(self.axes)
         return math.prod(sizes[name] for name in axis_names)
 
@@ -82,17 +82,17 @@ class MeshAxes:
 
 
 def replicated(ndim: int) -> Spec:
-    """The spec that splits no axis."""
+    """Returns the spec that shards no axis."""
     return ((),) * ndim
 
 
 def sharded(ndim: int, axis: int, axis_names: Sequence[str]) -> Spec:
-    """The spec that splits one axis over the given mesh axes."""
+    """Returns the spec that shards one axis over these mesh axes."""
     return tuple(tuple(axis_names) if i == axis else () for i in range(ndim))
 
 
 def rows_over_all(ndim: int, mesh: MeshAxes) -> Spec:
-    """The spec of an array that nothing is said of: its first axis split over all mesh axes, a scalar replicated."""
+    """Returns the default spec of an array: its first axis sharded over all mesh axes, a scalar replicated."""
     return sharded(ndim, 0, mesh.names)
 
 

@@ -1,4 +1,4 @@
-"""What meshes and specs may be: refused in words, wherever they are first looked at; free of JAX."""
+"""Validation of meshes and specs, without JAX."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MAX_MESH_AXES = 16
 
 
 def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], existing_ids: Sequence[int]) -> tuple[int, ...]:
-    """The devices of a mesh, by id.
+    """Checks a mesh and returns the ids of its devices.
 
     Args:
-        mesh: its axes.
+        mesh: the axes and their sizes.
         device_ids: the devices in row-major order of the axes; empty for the first ones.
         existing_ids: the ids of all devices of the server.
 
@@ -82,14 +82,14 @@ def check_mesh(mesh: MeshAxes, device_ids: Sequence[int], existing_ids: Sequence
 
 
 def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAxes) -> Spec:
-    """A spec, completed to the array's rank.
+    """Checks a spec and returns it completed to the array's rank.
 
     Args:
-        field: what it is called in the contract.
-        name: what its array is called.
-        spec: as given.
-        array: what it splits.
-        mesh: over which axes.
+        field: the field of the request that the error names.
+        name: the name of the array, for the message.
+        spec: the entries of the request, of at most the array's rank.
+        array: the type of the array.
+        mesh: the axes that entries may name.
 
     Raises:
         CallError: SPEC_TOO_LONG, UNKNOWN_MESH_AXIS or MESH_AXIS_REUSED.
@@ -114,7 +114,7 @@ def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAx
         if axis_name in seen:
             raise CallError(
                 Reason.MESH_AXIS_REUSED,
-                f"{subject} names mesh axis {axis_name!r} twice; a mesh axis can split one array axis",
+                f"{subject} names mesh axis {axis_name!r} twice; a mesh axis can shard one array axis",
                 field=field,
             )
         seen.add(axis_name)
@@ -124,14 +124,14 @@ def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAx
 def check_put(
     array: ArrayType, spec: Spec | None, mesh: MeshAxes, device_ids: Sequence[int], existing_ids: Sequence[int]
 ) -> tuple[tuple[int, ...], Spec]:
-    """Where an array goes that is to stay: its devices, and its spec.
+    """Checks the placement of a resident array and returns its devices and its spec.
 
     Args:
-        array: what it is.
-        spec: as given; None for its rows over all of the mesh.
-        mesh: over which axes.
-        device_ids: as of `check_mesh`.
-        existing_ids: likewise.
+        array: the type of the array.
+        spec: the entries of the request; None shards the rows over all of the mesh.
+        mesh: the axes that entries may name.
+        device_ids: see `check_mesh`.
+        existing_ids: the ids of all devices of the server.
 
     Raises:
         CallError: as `check_mesh` and `check_spec`.

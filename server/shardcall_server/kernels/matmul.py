@@ -55,7 +55,7 @@ class MatMul(ContractionKernel[MatMulParameters]):
     in float32, integers wrap in the result's type, bool is an or of ands.
 
     Sharding: every layout is served. Split by rows of lhs and columns of rhs, or by batch axes, nothing moves. With the
-    contracting axis split alike in both over D devices, ``psum`` moves 2 (D - 1) / D and ``psum_scatter``
+    contracting axis sharded alike in both over D devices, ``psum`` moves 2 (D - 1) / D and ``psum_scatter``
     (D - 1) / D of a device's product, in the sum's type. With lhs and rhs ``P(a, b)``, ``all_gather`` moves
     (b - 1) / b of a device's rows of lhs and (a - 1) / a of its columns of rhs, ``summa`` up to twice that, a panel at
     a time. ``gspmd`` is what the compiler makes of it.
@@ -86,7 +86,7 @@ class MatMul(ContractionKernel[MatMulParameters]):
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[MatMulParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for scalars, vectors to be transposed, shapes that do not match, element types that do not meet,
@@ -105,8 +105,9 @@ class MatMul(ContractionKernel[MatMulParameters]):
     ) -> Specs:
         """Fills in unset specs: lhs by rows over the first mesh axis, rhs by columns over the second.
 
-        For ``psum`` and ``psum_scatter`` the contracting axis is split over all mesh axes, for ``all_gather`` and
-        ``summa`` both factors are, as ``P(a, b)``. Where one spec is set the other's axes are split as those they meet.
+        For ``psum`` and ``psum_scatter`` the contracting axis is sharded over all mesh axes, for ``all_gather`` and
+        ``summa`` both factors are, as ``P(a, b)``. Where one spec is set the other's axes are sharded as those they
+        meet.
         """
         lhs, rhs = map(required, operands)
         contraction = _contraction(lhs, rhs, parameters)

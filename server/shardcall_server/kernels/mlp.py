@@ -23,7 +23,7 @@ from shardcall_server.kernels.signature import OperandInfo, ParameterValues, Sig
 _X = OperandInfo("x", "The inputs, [B, N₀].")
 _TARGETS = OperandInfo("targets", "What is to be predicted, [B, N_L].")
 _RATE = OperandInfo("rate", "The size of the step, a real scalar.")
-_LAYERS = OperandInfo("layers", "W and b of each layer by turns, [Nᵢ, Nᵢ₊₁] and [Nᵢ₊₁].", repeated=True)
+_LAYERS = OperandInfo("layers", "W and b of each layer alternately, [Nᵢ, Nᵢ₊₁] and [Nᵢ₊₁].", repeated=True)
 _REAL = "bfloat16 or float16 to float64"
 
 _Arrays = Sequence[jax.Array]
@@ -50,7 +50,7 @@ def _step(before: _Arrays, layers: _Arrays) -> tuple[jax.Array, ...]:
 
 
 def _build(function: _Function, before: int, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    """The function on arrays without padding: XLA pads what it splits itself, and masks that."""
+    """The function on arrays without padding: XLA pads and masks the arrays that it partitions."""
     del mesh
     operands = [required(operand) for operand in problem.operands]
 
@@ -67,12 +67,12 @@ def _build(function: _Function, before: int, problem: Problem, mesh: jax.shardin
 
 
 class _Network(Kernel[None]):
-    """What the kernels of a network share: operands that fit each other, batches split, layers replicated."""
+    """The checks and default specs that the network kernels share."""
 
     version = 2
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[None]:
-        """Checks a call and tells the results' types.
+        """Checks a call and determines the results' types.
 
         Raises:
             CallError: for operands of other ranks or types, and sizes that do not meet.
@@ -83,7 +83,7 @@ class _Network(Kernel[None]):
         if len(layers) % 2:
             raise CallError(
                 Reason.INVALID_OPERAND,
-                f"{len(layers)} arrays are given for layers; give W and b of each layer by turns",
+                f"{len(layers)} arrays for layers; give W and b of each layer alternately",
                 field="layers",
             )
         for name, kind in named.items():
@@ -144,8 +144,8 @@ def _strategies(function: _Function, before: int) -> tuple[Strategy, ...]:
     return (
         Strategy(
             "gspmd",
-            "The whole network, partitioned by the compiler. Serves every layout: batches split (data parallel), "
-            "layers split by columns and then by rows (tensor parallel), or both.",
+            "The network, partitioned by the compiler. Serves every layout: batches sharded (data parallel), "
+            "layers sharded by columns and then by rows (tensor parallel), or both.",
             lambda _: None,
             partial(_build, function, before),
         ),
@@ -158,7 +158,7 @@ class MlpPredict(_Network):
     ``a₀ = x``, ``zᵢ = aᵢ Wᵢ + bᵢ``, ``aᵢ₊₁ = max(zᵢ, 0)``; the result is the last z, [B, N_L], of the operands' common
     type; types of 16 bits are computed in float32.
 
-    Sharding: batches split and layers replicated, nothing moves. A layer split by columns and the next by rows over
+    Sharding: batches sharded and layers replicated, nothing moves. A layer sharded by columns and the next by rows over
     the same mesh axis of D devices: one sum over them, 2 (D - 1) / D of a device's outputs.
 
     Source: the JAX tutorial "Distributed arrays and automatic parallelization", its examples of neural networks.
@@ -208,7 +208,7 @@ class MlpLoss(_Network):
 class MlpGradient(_Network):
     """The gradient of `MlpLoss` by the layers: one result for each W and b, of its shape.
 
-    Sharding: as `MlpLoss`; with batches split over D devices each gradient of a replicated layer is summed over them,
+    Sharding: as `MlpLoss`; with batches sharded over D devices each gradient of a replicated layer is summed over them,
     2 (D - 1) / D of its bytes.
     """
 
@@ -233,7 +233,7 @@ class MlpSgdStep(_Network):
 
     ``Wᵢ - rate · ∂loss/∂Wᵢ`` and likewise b, then ``loss(x, targets)`` before the step, as the last result.
 
-    Sharding: as `MlpGradient`; the layers stay split as they are.
+    Sharding: as `MlpGradient`; the layers stay sharded as they are.
     """
 
     name = "mlp_sgd_step"

@@ -44,7 +44,7 @@ def is_positive(x: jax.Array) -> jax.Array:
 
 
 def are_ordered(x: jax.Array, y: jax.Array) -> jax.Array:
-    """Whether neither of two real numbers is NaN."""
+    """Returns True where neither of two real numbers is NaN."""
     return (x == x) & (y == y)  # noqa: PLR0124  # one instruction of the processor's
 
 

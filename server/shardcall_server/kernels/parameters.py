@@ -1,4 +1,7 @@
-"""Checks of what parameters arrive as: of any kind and any size."""
+"""Checks of the static parameters of a call, which may have any kind and any size.
+
+Every check returns the value of a parameter, or raises `CallError` if it is not allowed.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,7 @@ OptionT = TypeVar("OptionT", bound=str)
 
 
 def integer(parameters: ParameterValues, name: str) -> int:
-    """A parameter that must be an integer; True and False are not.
-
-    Raises:
-        CallError: if it is anything else.
-    """
+    """A parameter that must be an integer; True and False are not."""
     value = parameters[name]
     if isinstance(value, bool) or not isinstance(value, int):
         raise _refusal(name, value, "an integer")
@@ -29,11 +28,7 @@ def integer(parameters: ParameterValues, name: str) -> int:
 
 
 def integers(parameters: ParameterValues, name: str) -> tuple[int, ...]:
-    """A parameter that must be one integer, or a sequence of them.
-
-    Raises:
-        CallError: if it is anything else.
-    """
+    """A parameter that must be one integer, or a sequence of them."""
     value = parameters[name]
     if isinstance(value, tuple):
         return value
@@ -43,11 +38,7 @@ def integers(parameters: ParameterValues, name: str) -> tuple[int, ...]:
 
 
 def number(parameters: ParameterValues, name: str) -> float:
-    """A parameter that must be a finite number; True and False are not. One that is whole is an integer.
-
-    Raises:
-        CallError: if it is anything else.
-    """
+    """A parameter that must be a finite number; True and False are not. Integral values become integers."""
     value = parameters[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refusal(name, value, "a number")
@@ -57,21 +48,13 @@ def number(parameters: ParameterValues, name: str) -> float:
 
 
 def flag(parameters: ParameterValues, name: str) -> bool:
-    """A parameter that NumPy takes for a flag: True, False or an integer.
-
-    Raises:
-        CallError: if it is anything else.
-    """
+    """A parameter that NumPy takes for a flag: True, False or an integer."""
     value = parameters[name]
     return bool(value) if isinstance(value, int) else boolean(parameters, name)
 
 
 def boolean(parameters: ParameterValues, name: str) -> bool:
-    """A parameter that must be True or False.
-
-    Raises:
-        CallError: if it is anything else.
-    """
+    """A parameter that must be True or False."""
     value = parameters[name]
     if not isinstance(value, bool):
         raise _refusal(name, value, "True or False")
@@ -79,11 +62,7 @@ def boolean(parameters: ParameterValues, name: str) -> bool:
 
 
 def text(parameters: ParameterValues, name: str) -> str:
-    """A parameter that must be a string.
-
-    Raises:
-        CallError: if it is anything else.
-    """
+    """A parameter that must be a string."""
     value = parameters[name]
     if not isinstance(value, str):
         raise _refusal(name, value, "a string")
@@ -91,11 +70,7 @@ def text(parameters: ParameterValues, name: str) -> str:
 
 
 def one_of(parameters: ParameterValues, name: str, allowed: Sequence[OptionT]) -> OptionT:
-    """A parameter that must be one of a few words.
-
-    Raises:
-        CallError: if it is anything else.
-    """
+    """A parameter that must be one of a few strings."""
     value = text(parameters, name)
     for option in allowed:
         if option == value:
@@ -105,11 +80,7 @@ def one_of(parameters: ParameterValues, name: str, allowed: Sequence[OptionT]) -
 
 
 def shape(parameters: ParameterValues, name: str) -> tuple[int, ...]:
-    """A parameter that must be a shape: sizes, or one size for one axis.
-
-    Raises:
-        CallError: if it is anything else, or a size is negative.
-    """
+    """A parameter that must be a shape: sizes of 0 or more, or one size for one axis."""
     value = parameters[name]
     sizes = value if isinstance(value, tuple) else (integer(parameters, name),)
     if len(sizes) > MAX_RANK or any(size < 0 for size in sizes):
@@ -122,11 +93,7 @@ def shape(parameters: ParameterValues, name: str) -> tuple[int, ...]:
 
 
 def element_type(parameters: ParameterValues, name: str) -> np.dtype:
-    """A parameter that must be the name of an element type.
-
-    Raises:
-        CallError: if it is anything else.
-    """
+    """A parameter that must be the name of an element type."""
     value = text(parameters, name)
     if value not in NAMED:
         raise CallError(

@@ -1,4 +1,4 @@
-"""Products of blocks that are only part of a sum, and the collectives that complete them: `psum` and `psum_scatter`."""
+"""Products that need a sum over devices: the strategies `psum` and `psum_scatter`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shardcall_server.kernels.layout import Spec, block_shape, format_spec
 
 @dataclass(frozen=True)
 class PartialSums:
-    """A contraction whose summed axes are split.
+    """A contraction whose summed axes are sharded.
 
     Attributes:
-        problem: to be solved.
-        contraction: how it is understood.
+        problem: the call.
+        contraction: its labels.
     """
 
     problem: Problem
@@ -29,7 +29,7 @@ class PartialSums:
 
     @property
     def sharding(self) -> ContractionSharding:
-        """How the operands are split."""
+        """The sharding of the operands."""
         return ContractionSharding.of(self.problem, self.contraction)
 
     def scattered(self, axis: int) -> Spec:
@@ -41,7 +41,7 @@ class PartialSums:
 
     @property
     def scatter_axis(self) -> int:
-        """The axis to scatter along: as the result asked for needs, else the longest of lhs alone that serves."""
+        """The axis to scatter along: as the requested spec needs, else the longest axis of lhs alone that serves."""
         result, out_spec = self.contraction.result, self.problem.out_specs[0]
         for axis in range(len(result)):
             if out_spec == self.scattered(axis):
@@ -52,18 +52,18 @@ class PartialSums:
         return max(of_lhs, key=lambda axis: self.contraction.shape[axis], default=0)
 
     def refusal(self) -> str | None:
-        """Why no device has a part of a sum that a collective can complete, or None."""
+        """Returns why the sums have no parts that a collective can complete, or None."""
         axes = [axis for label in self.contraction.summed for axis in self.sharding.axes(label)]
         if not any(names for _, names in axes):
-            return "no axis that is summed over is split, and it completes the sums of one that is"
+            return "no axis that is summed over is sharded, and it completes the sums of one that is"
         return self.sharding.refusal()
 
     def psum_refusal(self) -> str | None:
-        """Why ``psum`` cannot serve, or None."""
+        """Returns why ``psum`` cannot serve, or None."""
         return self.refusal() or self._out_refusal(self.sharding.result_spec)
 
     def psum_scatter_refusal(self) -> str | None:
-        """Why ``psum_scatter`` cannot serve, or None."""
+        """Returns why ``psum_scatter`` cannot serve, or None."""
         if why := self.refusal():
             return why
         if not self.contraction.result:
@@ -86,7 +86,7 @@ class PartialSums:
         spec = self.problem.out_specs[0]
         if spec is None or spec == served:
             return None
-        return f"the result is to be split as {format_spec(spec)}, and it makes {format_spec(served)} of these operands"
+        return f"the result is to be {format_spec(spec)}, and it makes {format_spec(served)} of these operands"
 
 
 def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf, *, scatter: bool) -> Program:
@@ -137,14 +137,14 @@ def strategies(of: ContractionOf) -> tuple[Strategy, ...]:
         Strategy(
             "psum",
             "Every device multiplies its blocks and an all-reduce completes the partial sums. Serves axes that meet "
-            "split alike, one that is summed over among them; the result is split as the operands' axes are.",
+            "sharded alike, one that is summed over among them; the result is sharded as the operands' axes are.",
             lambda problem: PartialSums(problem, of(problem)).psum_refusal(),
             partial(_build, of=of, scatter=False),
         ),
         Strategy(
             "psum_scatter",
             "As psum, but a reduce-scatter leaves each device only its block of the sums: half the bytes. One axis of "
-            "the result, its rows unless its spec says another, is split over the mesh axes summed over too.",
+            "the result, its rows unless its spec says another, is sharded over the mesh axes summed over too.",
             lambda problem: PartialSums(problem, of(problem)).psum_scatter_refusal(),
             partial(_build, of=of, scatter=True),
         ),
@@ -152,7 +152,7 @@ def strategies(of: ContractionOf) -> tuple[Strategy, ...]:
 
 
 def default_out_spec(problem: Problem, contraction: Contraction, strategy: str) -> Spec | None:
-    """What the strategies here make; None where they cannot serve."""
+    """Returns the result's spec of these strategies; None where they cannot serve."""
     sums = PartialSums(problem, contraction)
     if sums.refusal():
         return None
@@ -161,5 +161,5 @@ def default_out_spec(problem: Problem, contraction: Contraction, strategy: str) 
 
 
 def completed(names: tuple[str, ...], collective: str) -> str:
-    """Why partial sums are completed by a collective, as a clause."""
-    return f"an axis that is summed over is split over {over(names)}, and {collective} completes the partial sums"
+    """Returns the reason that a collective completes partial sums, as a clause."""
+    return f"an axis that is summed over is sharded over {over(names)}, and {collective} completes the partial sums"

@@ -1,4 +1,4 @@
-"""What the product kernels share: how lhs and rhs meet, and how blocks are multiplied and summed up.
+"""Types, multiplication and summation, for all kernels that compute products.
 
 A product is summed up in its *sum type*: float32 for floats of 16 bits and less, a float32 count of true
 products for bool (an or of ands is a count above zero), the result's own type for all others, in which
@@ -37,7 +37,7 @@ def product_type(
         lhs: [K] or [..., M, K]; [..., K, M] where it is to be transposed.
         rhs: [K] or [..., K, N]; [..., N, K] where it is to be transposed.
         transpose_lhs: swap the last two axes of lhs first.
-        transpose_rhs: likewise of rhs.
+        transpose_rhs: swap the last two axes of rhs first.
 
     Raises:
         CallError: for scalars, vectors to be transposed, contracting axes of two sizes, batch axes that do not
@@ -84,8 +84,8 @@ def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:
     """The program for a result without elements or sums without terms; None where there is work.
 
     Args:
-        problem: to be solved.
-        terms: how many terms a sum has; unless given, as many as rhs has rows.
+        problem: the call.
+        terms: the number of terms of a sum; by default the number of rows of rhs.
     """
     (result,), shape = problem.results, problem.padded_result()
     if 0 in result.shape or (required(problem.operands[1]).shape[0] if terms is None else terms) == 0:
@@ -108,9 +108,9 @@ def contract(arrays: Sequence[jax.Array], contraction: Contraction, wanted: Labe
 
     Args:
         arrays: one per operand; its axes of one label are of one size, stretched ones of size 1.
-        contraction: which axes meet, and which are summed over.
+        contraction: the labels that are matched, and those that are summed over.
         wanted: the labels of the result's axes, in order.
-        dtype: of the result.
+        dtype: the element type of the result.
     """
     factors, labels = zip(*map(_diagonals, arrays, contraction.labels), strict=True)
     if len(factors) == 1:
@@ -175,7 +175,7 @@ def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array
 def _dot(lhs: jax.Array, rhs: jax.Array, dimensions: lax.DotDimensionNumbers, dtype: np.dtype) -> jax.Array:
     """The sums of products of factors, in the sum type of ``dtype``.
 
-    Full precision is asked for: a GPU's default for float32 keeps 10 bits of the factors. Integers of up to 32
+    Full precision is requested: a GPU's default for float32 keeps 10 bits of the factors. Integers of up to 32
     bits are multiplied as int32, modulo 2³² all the same, for which XLA:CPU has a fast product.
     """
     preferred = total = sum_type(dtype)
@@ -195,7 +195,7 @@ def finish(total: jax.Array, dtype: np.dtype) -> jax.Array:
 def mask_label(
     arrays: Sequence[jax.Array], contraction: Contraction, label: str, length: jax.Array | int
 ) -> list[jax.Array]:
-    """Zeroes what all hold at ``length`` and beyond along the axes of a label."""
+    """Zeroes the elements of all arrays at ``length`` and beyond along the axes of a label."""
     masked = list(arrays)
     for i, labels in enumerate(contraction.labels):
         for axis in [axis for axis, other in enumerate(labels) if other == label]:
@@ -204,7 +204,7 @@ def mask_label(
 
 
 def rows_here(length: int, axis_names: tuple[str, ...], block: int) -> jax.Array:
-    """How many of ``length`` lie in this device's block and behind it; below 1 the block is all padding."""
+    """Returns how many of ``length`` rows are in this device's block or after it; below 1 the block is all padding."""
     return length - lax.axis_index(axis_names).astype(index_type(length + block)) * block
 
 
@@ -213,9 +213,9 @@ def scatter_sum(total: jax.Array, axis: int, axis_names: tuple[str, ...], device
 
     Args:
         total: a device's part of every sum.
-        axis: the axis to split, of size L.
+        axis: the axis to shard, of size L.
         axis_names: the mesh axes summed over.
-        devices: their size.
+        devices: the number of devices along them.
 
     Returns:
         As ``total``, with B = ceil(L / devices) along the axis.

@@ -1,7 +1,7 @@
-"""Random arrays, made in place: every device makes its own blocks, and the values do not depend on the mesh.
+"""Random arrays: every device generates its own blocks, and the values do not depend on the mesh.
 
 They are `jax.random`'s for the key of a seed, bit for bit: the counter-based generator Threefry-2x32 takes an
-element's place in the array for its counter (``jax_threefry_partitionable``), so nothing has to be sent.
+element's index in the array as its counter (``jax_threefry_partitionable``), so nothing has to be sent.
 
 Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; JAX's tutorial on
 distributed arrays, section "Generating random numbers".
@@ -75,7 +75,7 @@ class _Drawn(Kernel[DrawParameters]):
     scalar_kinds: ClassVar[tuple[str, str]]
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[DrawParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for operands that are no scalars, a shape that is none, and an element type that the
@@ -122,7 +122,7 @@ def _device_local(draw: _Draw) -> tuple[Strategy, ...]:
 def _build(draw: _Draw, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     del mesh
     (result,), padded = problem.results, problem.padded_result()
-    # Rows that are added behind the last change no element's place in the array; columns would.
+    # Rows appended to the array change no element's index; columns would.
     sizes = (*padded[:1], *result.shape[1:])
     present = [operand is not None for operand in problem.operands[1:]]
 
@@ -201,7 +201,7 @@ class Normal(_Drawn):
     reproducibility = Reproducibility.PER_CALL
 
     def is_reproducible(self, problem: Problem) -> bool:
-        """Where no operand or result is complex."""
+        """Returns True if no operand or result is complex."""
         return all_real((*problem.operands, *problem.results))
 
 
@@ -256,7 +256,7 @@ class Permutation(Kernel[PermutationParameters]):
 
     ``r[i] = x[p[i]]`` along the axis, with p of `jax.random.permutation` for the key of the seed.
 
-    Sharding: any; along a split axis rows go between devices as the compiler arranges it.
+    Sharding: any; along a sharded axis rows go between devices as the compiler arranges it.
     """
 
     name = "permutation"
@@ -266,11 +266,11 @@ class Permutation(Kernel[PermutationParameters]):
     operands = (_SEED, OperandInfo("x", "The array, of rank 1 or more and any element type."))
     parameters = (ParameterInfo("axis", "Along which axis; negative ones count from the last.", 0),)
     strategies = (
-        Strategy("gspmd", "A gather of the whole array, partitioned by the compiler.", lambda _: None, _permuted),
+        Strategy("gspmd", "A gather of the unsharded array, partitioned by the compiler.", lambda _: None, _permuted),
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[PermutationParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for a seed that is no integer, a scalar x, and an axis that it does not have.
@@ -283,7 +283,7 @@ class Permutation(Kernel[PermutationParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: PermutationParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """The seed is on every device; x is split by rows over all mesh axes."""
+        """The seed is on every device; x is sharded by rows over all mesh axes."""
         x = required(operands[1])
         return (), rows_over_all(x.ndim, mesh) if in_specs[1] is None else in_specs[1]
 

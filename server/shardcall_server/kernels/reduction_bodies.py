@@ -1,7 +1,6 @@
-"""What each reduction computes, by NumPy's name: one row a reduction.
+"""The bodies of the reductions, one row for each, by NumPy's name.
 
-A body is written once, for the whole array and for a device's block of it alike: `Over` keeps padding out and brings
-the devices' parts together.
+The same body serves an unsharded array and a device's block: `Over` masks padding and combines the devices' parts.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ class Size:
     """An axis that is reduced.
 
     Attributes:
-        axis: which.
+        axis: its index.
         size: its size, without padding.
-        block: the size of what is here of it.
-        axis_names: the mesh axes that the rest is spread over; empty where all of it is here.
-        padded: whether some of it is padding.
+        block: the size of the device's block along it.
+        axis_names: the mesh axes it is sharded over; empty if it is not.
+        padded: whether it is padded.
     """
 
     axis: int
@@ -46,11 +45,11 @@ class Size:
 
 @dataclass(frozen=True)
 class Over:
-    """Reduces over axes, and over the mesh axes that they are split over. The axes stay, of size 1.
+    """Reduces over axes, and over the mesh axes that they are sharded over. The axes stay, of size 1.
 
     Attributes:
-        sizes: the axes.
-        where: which elements count, of the shape of what is here; None where all do.
+        sizes: the axes that are reduced.
+        where: bool, of the block's shape: the elements that are reduced; None for all.
     """
 
     sizes: tuple[Size, ...]
@@ -63,11 +62,11 @@ class Over:
 
     @property
     def count(self) -> int:
-        """How many elements make one of the result."""
+        """The number of elements for each element of the result."""
         return math.prod(size.size for size in self.sizes)
 
     def counted(self) -> int | jax.Array:
-        """How many elements count for one of the result; with ``where`` an array of int64."""
+        """Returns the number of elements reduced to each one of the result; with ``where`` an array of int64."""
         return self.count if self.where is None else self.sum(jnp.ones(self.where.shape, np.int64))
 
     @property
@@ -94,15 +93,11 @@ class Over:
         return lax.pmax(part, self._axis_names) if self._axis_names else part
 
     def any(self, x: jax.Array) -> jax.Array:
-        """Whether one is true."""
+        """Returns True where an element is true."""
         return self.max(x.astype(np.int32)) > 0
 
     def index(self, shape: tuple[int, ...]) -> jax.Array:
-        """Where an element of what is here stands, in row-major order of the reduced axes.
-
-        Args:
-            shape: that of what is here.
-        """
+        """Returns the row-major index over the reduced axes of each element of a block of shape ``shape``."""
         dtype, stride = index_type(self.count + max(shape, default=1)), 1
         index = jnp.zeros(shape, dtype)
         for size in reversed(self.sizes):
@@ -134,14 +129,14 @@ class Reduction:
     """One reduction.
 
     Attributes:
-        name: NumPy's.
-        documentation: what it is.
-        body: computes it.
-        of_none: what it is of no elements; None where there is no such thing.
-        parameters: what it takes besides the axis.
-        index: whether it tells where something is.
-        averages: whether it divides, so that its result is of real numbers.
-        combine: of two results the one of both, where it may begin with an initial value.
+        name: the name of NumPy's function.
+        documentation: the result, as a noun phrase.
+        body: the computation.
+        of_none: the reduction of no elements; None if it is undefined.
+        parameters: the parameters other than ``axis`` and ``keepdims``.
+        index: whether the result is the index of an element.
+        averages: whether it divides, so that the result is not of integers.
+        combine: combines two results; None for reductions without an initial value.
         reproducibility: as `Kernel.reproducibility`, for reductions that do not average.
     """
 
@@ -159,8 +154,8 @@ class Reduction:
         """NumPy's element type of the result.
 
         Args:
-            x: the operand's.
-            dtype: the one asked for, if any.
+            x: the element type of the operand.
+            dtype: the requested type, if any.
 
         Raises:
             CallError: where NumPy refuses, and for averages of integers that would be integers.
@@ -210,7 +205,7 @@ def _std(x: jax.Array, over: Over, dtype: np.dtype, ddof: float) -> jax.Array:
 
 
 def truth(x: jax.Array) -> jax.Array:
-    """Which elements are true or not 0."""
+    """Returns True where an element is true or not 0."""
     return is_nonzero(widen(x, x.dtype))
 
 
@@ -236,7 +231,7 @@ def _key(x: jax.Array, *, zeros_alike: bool) -> jax.Array:
 
 
 def _from_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
-    """What `_key` made an integer of; a NaN of the least and of the greatest one."""
+    """Reverses `_key`; the least and the greatest integer become NaN."""
     if dtype.kind != "f":
         return key.astype(dtype)
     return lax.bitcast_convert_type(jnp.where(key < 0, key ^ np.iinfo(key.dtype).max, key), dtype)
@@ -259,7 +254,7 @@ def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tupl
 
 
 def _first(x: jax.Array, over: Over, *, largest: bool) -> tuple[jax.Array, jax.Array]:
-    """Where each element stands, and where the first NaN does, or else the first of the largest or smallest."""
+    """Returns the index of each element, and that of the first NaN, else of the first largest or smallest one."""
     _keys, candidates = _best(x, over, largest=largest, zeros_alike=True)
     index = over.index(x.shape)
     return index, ~over.max(jnp.where(candidates, ~index, np.iinfo(index.dtype).min))
@@ -268,7 +263,7 @@ def _first(x: jax.Array, over: Over, *, largest: bool) -> tuple[jax.Array, jax.A
 def _extreme(*, largest: bool) -> Body:
     def body(x: jax.Array, over: Over, *_: object) -> jax.Array:
         wide = widen(x, x.dtype)
-        if x.dtype.kind == "c":  # NaN has another part, which tells it from others
+        if x.dtype.kind == "c":  # a complex NaN has another part, which is kept
             index, first = _first(wide, over, largest=largest)
             return lax.complex(*(_chosen(part, index == first, over) for part in (lax.real(x), lax.imag(x))))
         (key,), _candidates = _best(wide, over, largest=largest, zeros_alike=False)
@@ -278,7 +273,7 @@ def _extreme(*, largest: bool) -> Body:
 
 
 def _chosen(x: jax.Array, selected: jax.Array, over: Over) -> jax.Array:
-    """The one element of floats that is chosen, bit for bit."""
+    """Returns the single selected element of floats, bit for bit."""
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
     return lax.bitcast_convert_type(over.max(jnp.where(selected, bits, np.iinfo(bits.dtype).min)), x.dtype)
 
@@ -307,4 +302,4 @@ REDUCTIONS = (
     Reduction("any", "Whether an element is true", _any, 0),
     Reduction("all", "Whether all elements are true", _all, 1),
 )
-"""All of them."""
+"""All reductions."""

@@ -57,17 +57,16 @@ class VarParameters(ReduceParameters):
 class ReduceKernel(Kernel[ReduceParameters]):
     """A reduction over some or all axes, as NumPy's function of that name, with its element type.
 
-    Where a call gives ``where``, the elements that it leaves out count for nothing; ``initial`` is combined with the
-    reduction of the others.
+    Elements that ``where`` excludes are left out; ``initial`` is combined with the reduction of the others.
 
     ``sum``, ``prod``, ``mean``, ``var`` and ``std`` of floats of 16 bits and less are accumulated in float32 and
     rounded once. NaN, of complex numbers the first, is the ``max`` and ``min`` of all that holds one; ``argmax`` and
-    ``argmin`` tell the first NaN, else the first of equals.
+    ``argmin`` return the index of the first NaN, else of the first of equals.
 
-    Sharding: every layout is served. Over axes that are not split nothing moves. Over axes that are,
+    Sharding: every layout is served. Over axes that are not sharded nothing moves. Over axes that are,
     ``all_reduce`` has every device reduce its block, and one all-reduce of a device's part of the result finishes it: a
     psum or pmax (``prod``: an all-gather of the parts; ``var`` and ``argmax``: two all-reduces; of complex numbers
-    three for ``argmax`` and five for ``max``). ``gspmd`` is what the compiler makes of the whole.
+    three for ``argmax`` and five for ``max``). ``gspmd`` leaves the partitioning to the compiler.
 
     Source: the NumPy reference, Mathematical functions and Statistics; the JAX notebook shard_map, section "psum".
     """
@@ -76,7 +75,7 @@ class ReduceKernel(Kernel[ReduceParameters]):
     version = 7
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ReduceParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for an axis out of range or named twice, an element type that cannot be reduced so, and where
@@ -126,13 +125,13 @@ class ReduceKernel(Kernel[ReduceParameters]):
         return (problem.out_specs[0] or _reduced_spec(problem),)
 
     def choose(self, problem: Problem[ReduceParameters]) -> tuple[str, str]:
-        """``all_reduce`` where an axis that is reduced is split, else ``gspmd``."""
+        """``all_reduce`` where an axis that is reduced is sharded, else ``gspmd``."""
         names = _names(problem)
         if problem.mesh.size(names) == 1:
-            return "gspmd", "no axis that is reduced is split, so nothing moves"
+            return "gspmd", "no axis that is reduced is sharded, so nothing moves"
         if why := _all_reduce_refusal(problem):
             return "gspmd", f"all_reduce cannot: {why}"
-        return "all_reduce", f"what is reduced is split over {', '.join(names)}; only the devices' parts move"
+        return "all_reduce", f"what is reduced is sharded over {', '.join(names)}; only the devices' parts move"
 
 
 def _present(operands: OperandTypes) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
@@ -183,7 +182,7 @@ def _check_initial(initial: ArrayType | None, result: np.dtype) -> None:
 
 
 def _beside(operand: ArrayType, x: ArrayType, spec: Spec) -> Spec:
-    """How an operand lies that is broadcast to x: split as x where it is of x's size."""
+    """Returns the spec of an operand that is broadcast to x: sharded as x along the axes of x's size."""
     behind = x.ndim - operand.ndim
     return tuple(spec[behind + i] if n == x.shape[behind + i] else () for i, n in enumerate(operand.shape))
 
@@ -206,13 +205,13 @@ def _reduced_spec(problem: Problem[ReduceParameters]) -> Spec:
 def _reduce(
     row: Reduction, problem: Problem[ReduceParameters], over: Over, x: jax.Array, *others: jax.Array
 ) -> jax.Array:
-    """What `over` covers of x, reduced; the axes stay, of size 1, if the call keeps them.
+    """Reduces x over axes, which stay with size 1 if the call keeps them.
 
     Args:
-        row: how.
-        problem: of which call.
-        over: which axes.
-        x: all of it, or a block.
+        row: the reduction.
+        problem: the call.
+        over: the axes, and the mesh axes they are sharded over.
+        x: the array, or a block of it.
         others: ``where``, which broadcasts to x, and ``initial``, those that are present.
     """
     (result,), (_, where, initial) = problem.results, _present(problem.operands)
@@ -229,7 +228,7 @@ def _reduce(
 
 
 def _begun(row: Reduction, over: Over, reduced: jax.Array, initial: jax.Array) -> jax.Array:
-    """A result and the value that it begins with, combined."""
+    """Combines a result and the initial value."""
     assert row.combine is not None
     initial = jnp.broadcast_to(initial, reduced.shape)
     combined = row.combine(reduced, initial)
@@ -279,7 +278,7 @@ def _all_reduce(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sh
         mesh=mesh,
         in_specs=tuple(partition_spec(own) for own in problem.in_specs if own is not None),
         out_specs=partition_spec(_reduced_spec(problem)),
-        check_vma=False,  # what an all-gather makes, as for prod, is not known to be alike on all devices
+        check_vma=False,  # JAX cannot infer that gathered arrays, as of prod, are equal on all devices
     )
     return lambda *arrays: (body(*arrays),)
 
@@ -290,10 +289,10 @@ def _all_reduce_refusal(problem: Problem[ReduceParameters]) -> str | None:
         return "x has no elements"
     for operand, own in zip(problem.operands[1:], problem.in_specs[1:], strict=True):
         if operand is not None and own != (wanted := _beside(operand, x, spec)):
-            return f"where is split as {format_spec(own or ())}, and beside this x it takes {format_spec(wanted)}"
+            return f"where is sharded as {format_spec(own or ())}, and with this x it serves {format_spec(wanted)}"
     served, asked = _reduced_spec(problem), problem.out_specs[0]
     if asked is not None and asked != served:
-        return f"the result is to be split as {format_spec(asked)}, and of this x it makes {format_spec(served)}"
+        return f"the result is to be {format_spec(asked)}, and of this x it makes {format_spec(served)}"
     return None
 
 
@@ -329,14 +328,14 @@ def _kernel(row: Reduction) -> ReduceKernel:
         strategies = (
             Strategy(
                 "gspmd",
-                "The reduction of the whole array, partitioned by the compiler. Serves every layout.",
+                "The reduction of the unsharded array, partitioned by the compiler. Serves every layout.",
                 lambda _: None,
                 lambda problem, _: _gspmd(row, problem),
             ),
             Strategy(
                 "all_reduce",
-                "Every device reduces its block, and the parts are reduced over the devices. Serves a result split as "
-                "x is, without the reduced axes.",
+                "Every device reduces its block, and the parts are reduced over the devices. Serves a result "
+                "sharded as x, without the reduced axes.",
                 _all_reduce_refusal,
                 lambda problem, mesh: _all_reduce(row, problem, mesh),
             ),

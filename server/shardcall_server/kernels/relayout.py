@@ -31,7 +31,7 @@ class TransposeParameters:
 
 
 def _permutation(problem: Problem[TransposeParameters | None]) -> tuple[int, ...]:
-    """Which axis of x each axis of the result is."""
+    """Returns the axis of x that becomes each axis of the result."""
     return problem.parameters.axes if problem.parameters else tuple(range(problem.results[0].ndim))
 
 
@@ -46,8 +46,8 @@ def _relaid(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
 
 _GSPMD = Strategy(
     "gspmd",
-    "The compiler moves what each device needs: nothing where the blocks stay where they are, an all-gather, an "
-    "all-to-all or a collective-permute else.",
+    "The compiler moves what each device needs: nothing where the blocks stay, else by an all-gather, an "
+    "all-to-all or a collective-permute.",
     lambda _: None,
     _relaid,
 )
@@ -64,12 +64,12 @@ def _all_gather_plan(problem: Problem) -> AllGatherPlan:
 def _all_gather_refusal(problem: Problem) -> str | None:
     plan = _all_gather_plan(problem)
     if not plan.gathers:
-        return "every device has what its block of the result is made of, and it gathers what a device lacks"
+        return "every device has all elements of its block of the result, and it gathers elements that a device lacks"
     if plan.cuts:
         return (
-            f"x is split as {format_spec(required(problem.in_specs[0]))} and the result as "
+            f"x is sharded as {format_spec(required(problem.in_specs[0]))} and the result as "
             f"{format_spec(required(problem.out_specs[0]))}, so devices would gather more than their blocks, and it "
-            "serves a result whose axes are split over those mesh axes that come first for the axes of x, or over "
+            "serves a result whose axes are sharded over those mesh axes that come first for the axes of x, or over "
             "none, where the edges of its blocks are edges of x's"
         )
     return None
@@ -77,13 +77,13 @@ def _all_gather_refusal(problem: Problem) -> str | None:
 
 def _gathered(problem: Problem, mesh: jax.sharding.Mesh) -> Program:
     gather, permutation = _all_gather_plan(problem).of_arrays(mesh), _permutation(problem)
-    # Blocks are turned before they are gathered: along its first axis what is gathered lies where it belongs.
+    # Blocks are transposed before the gather, which is cheapest along the first axis.
     return lambda x: (gather(lax.transpose(x, permutation)),)
 
 
 _ALL_GATHER = Strategy(
     "all_gather",
-    "Every device gathers the blocks that it lacks, and puts all in their places in one pass. Serves a result split "
+    "Every device gathers the blocks that it lacks and arranges all in one pass. Serves a result sharded "
     "over fewer mesh axes than x, where the edges of its blocks are edges of x's.",
     _all_gather_refusal,
     _gathered,
@@ -102,7 +102,7 @@ class Copy(_Relayout):
 
     ``r[i, …] = x[i, …]``
 
-    Sharding: any; the result is split as x is unless told.
+    Sharding: any; the result is sharded as x by default.
     """
 
     name = "copy"
@@ -118,18 +118,18 @@ class Copy(_Relayout):
 
 
 class Reshard(Copy):
-    """The array split another way, bit for bit as `copy` is, as `jax.lax.with_sharding_constraint`.
+    """The array with another sharding, bit for bit as `copy` is, as `jax.lax.with_sharding_constraint`.
 
     ``r[i, …] = x[i, …]``
 
-    Sharding: from any spec to any other; the result's, ``P()`` for replicated, says to which. From split to replicated
-    every device gets (D - 1) / D of the array, from one split axis to another (D - 1) / D of its block.
+    Sharding: from any spec to any other; the result's, ``P()`` for replicated, names the target. From sharded to
+    replicated every device gets (D - 1) / D of the array, from one sharded axis to another (D - 1) / D of its block.
 
     Source: the JAX documentation, Distributed arrays and automatic parallelization.
     """
 
     name = "reshard"
-    summary = "The array split another way, as jax.lax.with_sharding_constraint."
+    summary = "The array with another sharding, as jax.lax.with_sharding_constraint."
 
 
 class Transpose(_Relayout):
@@ -137,17 +137,15 @@ class Transpose(_Relayout):
 
     ``r[i₀, i₁, …] = x[…]`` with ``r.shape[k] = x.shape[axes[k]]``.
 
-    Sharding: any. Nothing moves where the result's spec is x's in the new order, as it is unless told.
+    Sharding: any. Nothing moves where the result's spec is x's in the new order, the default.
     """
 
     name = "transpose"
     summary = "The array with its axes in another order, as numpy.transpose."
-    parameters = (
-        ParameterInfo("axes", "For each axis of the result, which of x's it is; None turns their order round.", None),
-    )
+    parameters = (ParameterInfo("axes", "For each axis of the result, the axis of x; None reverses them.", None),)
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[TransposeParameters | None]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: unless ``axes`` names each axis of x once.

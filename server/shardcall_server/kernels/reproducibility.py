@@ -1,4 +1,4 @@
-"""Whether results are the same bits on every mesh.
+"""Reproducibility of results, bit by bit, on every mesh.
 
 The promise is for one server: its version, its compiler and its kind of devices. It holds for every mesh, spec and
 strategy that a call may have. A NaN is any NaN: which of its bits come out of arithmetic the processors leave open.
@@ -19,10 +19,10 @@ class Reproducibility(enum.Enum):
     """For which calls of a kernel the results are the same bits on every mesh.
 
     Attributes:
-        ALWAYS: for all.
+        ALWAYS: all calls.
         INTEGERS: for those whose operands and results are integers or bool, which add and multiply exactly.
         PER_CALL: for some calls, as `Kernel.is_reproducible` decides; the plan reports it.
-        NOT_PROMISED: for none.
+        NOT_PROMISED: no call.
     """
 
     ALWAYS = "always"
@@ -32,12 +32,12 @@ class Reproducibility(enum.Enum):
 
 
 def all_integers(arrays: Iterable[ArrayType | None]) -> bool:
-    """Whether all arrays are of integers or bool, those left out not counted."""
+    """Returns True if all arrays that are present are of integers or bool."""
     return all(_is_integer(array.dtype) for array in arrays if array is not None)
 
 
 def all_real(arrays: Iterable[ArrayType | None]) -> bool:
-    """Whether no array is complex: the compiler fuses products of complex parts with sums, not everywhere alike."""
+    """Returns True if no array is complex: the compiler does not fuse products of complex parts alike everywhere."""
     return all(array.dtype.kind != "c" for array in arrays if array is not None)
 
 

@@ -63,7 +63,7 @@ class Roll(StencilKernel[ShiftParameters]):
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ShiftParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for axes out of range, and shifts that are not one for all axes or one for each.

@@ -1,4 +1,4 @@
-"""Which rows of an array split along an axis travel from which block to which; free of JAX.
+"""Planning of row exchanges between the blocks of an array, without JAX.
 
 Letters as in `shardcall_server.kernels.layout`; R is the number of rows of the array.
 """
@@ -13,19 +13,19 @@ from itertools import accumulate, product
 from typing import Literal
 
 Boundary = Literal["none", "zero", "periodic", "edge"]
-"""What lies outside an array: nothing that is asked for, zeros, the array again, its first and last row again."""
+"""The values outside an array: unspecified, zeros, the array repeated, or its first and last row repeated."""
 
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows of one block that lie one after the other where they are needed.
+    """Rows of one block that are consecutive among the rows that a device needs.
 
     Attributes:
-        slot: the place of the first among the rows needed.
-        length: how many.
-        source: whose block.
-        row: the first, as the block counts.
-        step: 1, or 0 where the one row is repeated.
+        slot: the index of the first among the rows needed.
+        length: the number of rows.
+        source: the index of the block.
+        row: the index of the first in the block.
+        step: 1, or 0 if the one row is repeated.
     """
 
     slot: int
@@ -36,13 +36,13 @@ class RowRange:
 
     @property
     def stop(self) -> int:
-        """The row behind the last."""
+        """The row after the last."""
         return self.row + (self.length - 1) * self.step + 1
 
 
 @dataclass(frozen=True)
 class PermuteStep:
-    """What travels one distance: ``length`` rows from ``starts[s]`` on, of every sender s of ``pairs``."""
+    """The transfer over one distance: ``length`` rows from ``starts[s]`` on, of every sender s of ``pairs``."""
 
     distance: int
     length: int
@@ -51,7 +51,7 @@ class PermuteStep:
 
 
 def ranges_between(count: int, block: int, start: int, stop: int, boundary: Boundary) -> Iterator[RowRange]:
-    """The rows from ``start`` to ``stop``, as far as they are true ones of ``count`` in blocks of ``block`` rows."""
+    """Yields the ranges of valid rows from ``start`` to ``stop``, of ``count`` in blocks of ``block`` rows."""
     row = start
     while row < stop:
         valid, length, step = _valid_row(row, count, boundary)
@@ -64,7 +64,7 @@ def ranges_between(count: int, block: int, start: int, stop: int, boundary: Boun
 
 
 def _valid_row(row: int, count: int, boundary: Boundary) -> tuple[int | None, int, int]:
-    # The true row that a row is, if any; how many rows go on so; and how many true rows each is further on.
+    # The valid row that a row stands for, if any; the number of rows that continue so; and the step between them.
     if 0 <= row < count:
         return row, count - row, 1
     if count and boundary == "periodic":
@@ -76,9 +76,9 @@ def _valid_row(row: int, count: int, boundary: Boundary) -> tuple[int | None, in
 
 
 def permutes_of(ranges: Sequence[Sequence[RowRange]], block: int) -> tuple[PermuteStep, ...]:
-    """What must travel for every device to get its runs.
+    """Returns the permute steps that bring every device its row ranges.
 
-    Pairs of one distance, counted round, are a permutation: each sends to one and receives of one.
+    The pairs of one distance, modulo the number of devices, are a permutation: each device sends to one other.
     """
     spans: dict[int, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
     for target, of_target in enumerate(ranges):
@@ -89,7 +89,7 @@ def permutes_of(ranges: Sequence[Sequence[RowRange]], block: int) -> tuple[Permu
     permutes = []
     for distance, pairs in sorted(spans.items()):
         length = max(stop - start for start, stop in pairs.values())
-        # A device that sends nothing slices as the others do, so that where they agree nothing is looked up.
+        # A device that sends nothing slices as the others do, so that equal starts need no table.
         starts = [min(*(start for start, _ in pairs.values()), block - length)] * len(ranges)
         for (source, _), (start, _) in pairs.items():
             starts[source] = min(start, block - length)
@@ -103,7 +103,7 @@ def concatenation_of(
     windows: Sequence[tuple[int, int]],
     boundary: Boundary,
 ) -> tuple[int, ...] | None:
-    """The hops in the order of their rows, if these are for every device, one hop after the other, what it needs."""
+    """Returns the permutation of the steps whose concatenated rows are the result on every device; None if none is."""
     permute_of = {permute.distance: permute for permute in permutes}
     slots: dict[int, int] = {}
     received: Counter[tuple[int, int]] = Counter()  # rows by distance and target
@@ -118,7 +118,7 @@ def concatenation_of(
     ends = [0, *accumulate(permutes[i].length for i in concatenation)]
     if permutes and [slots[permutes[i].distance] for i in concatenation] + [max(b - a for a, b in windows)] != ends:
         return None
-    if boundary == "zero":  # a device gets zeros where nothing arrives, and nowhere else
+    if boundary == "zero":  # a device that receives nothing in a step receives zeros
         for permute, (target, (start, stop)) in product(permutes, enumerate(windows)):
             arrives = not permute.distance or received[permute.distance, target]
             due = min(permute.length, stop - start - slots[permute.distance])

@@ -1,8 +1,8 @@
-"""Running sums of what one device holds.
+"""Running sums of an array on one device.
 
 The form is chosen for XLA:CPU, whose own running sum, a tree of reduce-windows, takes as long as 4 to 14 copies of
-the array. A loop that adds each row to the next, in place, takes little longer than one copy, if a turn adds enough
-for what it costs; `_rows_per_iteration` and `_folds` see to that. On other platforms XLA's own is used.
+the array. A loop that adds each row to the next, in place, takes little longer than one copy, if an iteration adds
+enough elements; `_rows_per_iteration` and `_folds` see to that. On other platforms XLA's own is used.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ SMALL = 1 << 14
 """The elements up to which an array is left to XLA: a loop would not pay."""
 
 WIDE = 1 << 9
-"""The elements that a turn of the loop should add at least; a turn costs about as much as they do."""
+"""The minimum number of elements for an iteration of the loop, whose overhead costs about as much."""
 
 CHUNK = 16
-"""The rows that a turn takes where rows are short: elements that lie side by side should be used together."""
+"""The rows of an iteration where rows are short, so that adjacent elements are used together."""
 
 
 def running_sum(array: jax.Array, axis: int, initial: jax.Array, *, looped: bool) -> jax.Array:
     """The running sum along an axis, in the array's own type.
 
     Args:
-        array: [..., n, ...].
-        axis: that of n.
-        initial: [..., 1, ...] what comes before the first row.
+        array: [..., n, ...] the summands.
+        axis: the axis of n.
+        initial: [..., 1, ...] the sum before the first row.
         looped: whether large arrays are summed by a loop, as is best on CPU.
 
     Returns:
@@ -56,8 +56,8 @@ def running_sum(array: jax.Array, axis: int, initial: jax.Array, *, looped: bool
 def tree_sum(array: jax.Array, axis: int) -> jax.Array:
     """The running sum along an axis as a tree of sums, which the compiler can partition.
 
-    Of `lax.cumsum` along a split axis it makes one reduce-window over all that was gathered first: 34 s for 2048 × 2048
-    float64 on 8 CPU devices, where this takes 0.04 (jax 0.10.2; 0.10.1 does the same).
+    From `lax.cumsum` along a sharded axis the compiler makes one reduce-window over the gathered array: 34 s for 2048 ×
+    2048 float64 on 8 CPU devices, where this takes 0.04 (jax 0.10.2; 0.10.1 does the same).
     """
     summed: jax.Array = (
         lax.cumsum(array, axis) if array.size <= SMALL else lax.associative_scan(jnp.add, array, axis=axis)
@@ -80,12 +80,12 @@ def total(array: jax.Array, axis: int) -> jax.Array:
 
 
 def exclusive(sums: jax.Array, axis: int) -> jax.Array:
-    """A running sum of what comes before each row instead of up to it."""
+    """Returns the exclusive running sum of an inclusive one."""
     return pad_axis(sums, axis, 1, -1)
 
 
 def _folds(outer: int, n: int, inner: int) -> int:
-    # Into how many parts, summed side by side, the axis is cut: so many that a turn adds WIDE elements.
+    # The number of parts of the axis that are summed side by side, so that an iteration adds WIDE elements.
     lanes, longest = outer * inner, max(1, n // (4 * CHUNK))
     return min(-(-WIDE // lanes), longest)
 
@@ -95,7 +95,7 @@ def _rows_per_iteration(inner: int) -> int:
 
 
 def _loop(lanes: jax.Array, before: jax.Array) -> jax.Array:
-    # [outer, n, inner], [outer, 1, inner] → [outer, n, inner]. The array is its own carry: what lies behind is summed.
+    # [outer, n, inner], [outer, 1, inner] → [outer, n, inner]. The array is its own carry.
     n = lanes.shape[1]
     step = min(_rows_per_iteration(lanes.shape[2]), n)
 

@@ -114,9 +114,9 @@ class Shift(StencilKernel[ShiftParameters]):
     With mode ``fill`` rows that nothing moves to hold ``fill``, as `scipy.ndimage.shift` with ``order=0, cval=fill``;
     with ``periodic`` what leaves at one end comes in at the other: `numpy.roll`. The result is of x's element type.
 
-    Sharding: any axis may be split, over any mesh axes. Along one that is, ``halo`` sends |shift| rows one way, or the
-    whole block in two parts where blocks are narrower than that, straight to where they belong. ``gspmd`` is what the
-    compiler makes of the whole.
+    Sharding: any axis may be sharded, over any mesh axes. Along one that is, ``halo`` sends |shift| rows in one
+    direction, or the complete block in two parts where blocks are narrower than that, directly to their targets.
+    ``gspmd`` leaves the partitioning to the compiler.
     """
 
     name = "shift"
@@ -135,24 +135,24 @@ class Shift(StencilKernel[ShiftParameters]):
     strategies = (
         Strategy(
             "halo",
-            "Every device sends its rows to where they belong. Serves a result split as x is.",
+            "Every device sends its rows to where they belong. Serves a result sharded as x.",
             stencils.refusal,
             _halo,
         ),
         Strategy(
             "gspmd",
-            "The whole array's, partitioned by the compiler. Serves every layout.",
+            "The unsharded computation, partitioned by the compiler. Serves every layout.",
             lambda _: None,
             _gspmd,
         ),
     )
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[ShiftParameters]:
-        """Checks a call and tells the result's type.
+        """Checks a call and determines the result's type.
 
         Raises:
             CallError: for a scalar x, axes out of range, more shifts than axes, another mode, and a fill that is no
-                scalar, of a kind that x cannot hold, or given where nothing is filled.
+                scalar, of a kind that x cannot hold, or present where nothing is filled.
         """
         x, fill = required(operands[0]), operands[1]
         if not x.ndim:
@@ -183,7 +183,7 @@ def moves_of(parameters: ParameterValues, ndim: int) -> list[tuple[int, int]]:
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise CallError(
             Reason.INVALID_PARAMETER,
-            f"{len(shifts)} shifts are given for {len(axes)} axes; give one for all, or one for each",
+            f"{len(shifts)} shifts for {len(axes)} axes; give one for all, or one for each",
             field="shift",
         )
     count = 0 if not axes or not shifts else max(len(axes), len(shifts))
@@ -191,7 +191,7 @@ def moves_of(parameters: ParameterValues, ndim: int) -> list[tuple[int, int]]:
 
 
 def periodic(moves: Sequence[tuple[int, int]], x: ArrayType) -> ShiftParameters:
-    """The parameters of a periodic shift: each axis once, and by the shorter way round."""
+    """Returns the parameters of a periodic shift: each axis once, in the shorter direction."""
     shifts: dict[int, int] = {}
     for axis, shift in sorted(moves):
         size = x.shape[axis]
@@ -202,9 +202,7 @@ def periodic(moves: Sequence[tuple[int, int]], x: ArrayType) -> ShiftParameters:
 
 def _check_fill(fill: ArrayType, x: ArrayType, mode: str) -> None:
     if mode == "periodic":
-        raise CallError(
-            Reason.INVALID_OPERAND, "fill is given and mode='periodic' fills nothing; leave one out", field="fill"
-        )
+        raise CallError(Reason.INVALID_OPERAND, "mode='periodic' takes no fill; leave out one of them", field="fill")
     if fill.ndim:
         raise CallError(Reason.INVALID_OPERAND, f"fill is {fill}; give a scalar", field="fill")
     if _kind(fill.dtype) > _kind(x.dtype):

@@ -27,7 +27,7 @@ ParameterValues = Mapping[str, ParameterValue]
 """Static parameters by name, as a call sets them."""
 
 REQUIRED = object()
-"""The default of a parameter that must be given."""
+"""The default of a required parameter."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class OperandInfo:
     """An operand as a kernel describes it; operands go by position.
 
     Attributes:
-        name: what it is called.
-        documentation: what it is.
-        optional: whether it may be left out.
-        repeated: whether it may come any number of times; only the last one may, at least once unless it is optional.
-            None of its times may be left out before another.
+        name: the name in calls and messages.
+        documentation: one sentence: meaning, shape, element types.
+        optional: whether calls may leave it out.
+        repeated: whether it may occur any number of times, at least once unless it is optional. Only the last operand
+            may be repeated, and no occurrence may be left out before another.
     """
 
     name: str
@@ -59,11 +59,11 @@ class ParameterInfo:
 
 @dataclass(frozen=True)
 class ValueCheck:
-    """A refusal that depends on the values of an operand, found out while the program runs.
+    """A refusal that depends on the values of an operand, detected while the program runs.
 
     Attributes:
         operand: the name of the operand at fault.
-        message: what was found, what is allowed and what to do.
+        message: the fault, what is allowed and what to do.
     """
 
     operand: str
@@ -79,7 +79,7 @@ class Signature(Generic[ParametersT]):
             Its values are part of the program's key, so they are normalised (``axis=-1`` becomes ``ndim - 1``):
             equal calls have equal parameters.
         results: the results' types, exactly NumPy's.
-        checks: what the program checks the operands' values for.
+        checks: the checks of the operands' values that the program makes.
     """
 
     parameters: ParametersT

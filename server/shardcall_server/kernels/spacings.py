@@ -1,4 +1,4 @@
-"""How far apart the elements of an array are: one step along an axis, or a coordinate for each row."""
+"""Distances between the elements of an array: one step along an axis, or a coordinate for each row."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def check_spacing(
     """Checks that there is no spacing, one scalar for all axes, or one scalar or row of coordinates for each.
 
     Raises:
-        CallError: if not.
+        CallError: if the spacing has another form.
     """
     one_for_all = len(spacing) == 1 and not spacing[0].ndim
     if spacing and len(spacing) != len(named) and not one_for_all:
         raise CallError(
             Reason.OPERAND_COUNT,
-            f"{len(spacing)} spacing{'s are' if len(spacing) > 1 else ' is'} given for {len(named)} axes; give none, "
+            f"{len(spacing)} spacing{'s' if len(spacing) > 1 else ''} for {len(named)} axes; give none, "
             "one scalar, or one for each axis",
             field="spacing",
         )
@@ -69,7 +69,7 @@ def check_spacing(
 
 @dataclass(frozen=True)
 class Weights:
-    """What the rows of a derivative are made of, for edge order e.
+    """The weights of the rows of a derivative, for edge order e.
 
     Row i is ``inner[0, i] x[i - 1] + inner[1, i] x[i] + inner[2, i] x[i + 1]``. For e = 2 the first one is the sum of
     ``first[j] x[j]`` and the last one that of ``last[j] x[R - 1 - e + j]``, j from 0 to e; for e = 1 they are the
@@ -90,7 +90,7 @@ class Weights:
 
     @staticmethod
     def of(coordinates: jax.Array, edge_order: int) -> Weights:
-        """Those of `np.gradient` for coordinates [R], in float64."""
+        """Returns the weights of `np.gradient` for coordinates [R], in float64."""
         steps = jnp.diff(coordinates.astype(np.float64))
         before, after = steps[:-1], steps[1:]
         inner = jnp.stack(
@@ -115,7 +115,7 @@ def _three_points(near: jax.Array, far: jax.Array) -> jax.Array:
 
 
 def even_edges(step: jax.Array, edge_order: int) -> tuple[jax.Array, jax.Array]:
-    """What the first and the last row are made of for even steps, as `Weights` has it, in the step's type."""
+    """Returns the weights of the first and the last row for even steps, as in `Weights`, in the step's type."""
     if edge_order == 1:
         return step[None], step[None]
     first = jnp.asarray([-1.5, 2.0, -0.5], step.dtype)

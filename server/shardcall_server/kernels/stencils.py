@@ -1,6 +1,6 @@
-"""Kernels whose every element depends on those near it: blocks, the rows around them, and one pass over both.
+"""Stencil kernels, whose elements depend on their neighbours: blocks, their halos, and one pass over both.
 
-What needs no other block is computed first and as one; the *faces*, the outermost rows, are then written in
+Elements that need no other block are computed first, at once; the *faces*, the outermost rows, are then updated in
 place. XLA makes one pass over memory of that, and so the elements of a face may be computed twice.
 """
 
@@ -25,23 +25,23 @@ Region = tuple[tuple[int, int], ...]
 """Part of a block: from and to along each axis."""
 
 Body = Callable[..., tuple[jax.Array, ...]]
-"""From a block of x, the whole other operands and ``alongs`` to a block of each result."""
+"""Maps a block of x, the unsharded other operands and ``alongs`` to a block of each result."""
 
 
 @dataclass(frozen=True)
 class HaloExtendedBlock:
-    """A block and rows of what lies around it.
+    """A block with its halo.
 
     Attributes:
-        block: the block.
-        sides: by axis, the rows before the block and those behind it.
+        block: the device's own rows.
+        sides: by axis, the rows before the block and those after it.
     """
 
     block: jax.Array
     sides: Mapping[int, tuple[jax.Array, jax.Array]]
 
     def at(self, region: Region, axis: int, offset: int) -> jax.Array:
-        """What lies ``offset`` rows further along an axis than a region of the block."""
+        """Returns the region that is ``offset`` rows further along an axis than a region of the block."""
         start, stop = (edge + offset for edge in region[axis])
         size = self.block.shape[axis]
         parts = []
@@ -74,11 +74,11 @@ def stencil(
         block: the device's block of x.
         alongs: the axes along which elements depend on others.
         width: along each of these, how many rows before a row and how many after it its elements depend on.
-        boundary: what lies outside x.
+        boundary: the values outside x.
         value: the result in a region of the block, in the result's element type.
     """
     before, after = width
-    # Rows that are wrapped round into padding come from other blocks; all else that fills it is at hand.
+    # Rows that wrap round into padding come from other blocks; other fill values are local.
     needs_all = boundary == "periodic" and after > 0 and not all(along.is_even for along in alongs)
     filled = block
     for along in alongs if after else ():
@@ -126,7 +126,7 @@ def _replaced(region: Region, spans: Mapping[int, tuple[int, int]]) -> Region:
 
 
 def on_blocks(problem: Problem, mesh: jax.sharding.Mesh, axes: Sequence[int], body: Body) -> Program:
-    """The program that runs a body on every device's block of x; the other operands each device has whole."""
+    """Returns the program that runs a body on every device's block of x; the other operands are replicated."""
     x, spec = required(problem.operands[0]), required(problem.in_specs[0])
     alongs = [ShardedAxis.of(x, spec, axis, problem.mesh) for axis in axes]
     others = [operand for operand in problem.operands[1:] if operand is not None]
@@ -145,7 +145,7 @@ def on_blocks(problem: Problem, mesh: jax.sharding.Mesh, axes: Sequence[int], bo
 
 
 def on_unsharded(problem: Problem, axes: Sequence[int], body: Body) -> Program:
-    """The program that runs a body on the whole of x, which the compiler partitions."""
+    """Returns the program that runs a body on the unsharded x, which the compiler partitions."""
     present = [operand for operand in problem.operands if operand is not None]
     x = present[0]
     alongs = [ShardedAxis(axis, (), problem.mesh, x.shape[axis], x.shape[axis]) for axis in axes]
@@ -199,12 +199,12 @@ def strategies(axes: Callable[[Problem], Sequence[int]], bound: Callable[[Proble
 
 
 def refusal(problem: Problem) -> str | None:
-    """Tells why `on_blocks` cannot serve a problem: a result is split otherwise than x."""
+    """Returns why `on_blocks` cannot serve a problem: a result is not sharded as x."""
     spec = required(problem.in_specs[0])
     for out_spec in problem.out_specs:
         if out_spec is not None and out_spec != spec:
             return (
-                f"x is split as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
-                "and it serves a result split as x is"
+                f"x is sharded as {format_spec(spec)} and the result as {format_spec(out_spec)}, "
+                "and it serves a result sharded as x"
             )
     return None

@@ -20,7 +20,7 @@ def parse(subscripts: str, operands: Sequence[ArrayType]) -> tuple[tuple[Labels,
 
     Args:
         subscripts: such as ``"ij,jk->ik"``, ``"...ii->...i"`` or, with the result left to the rules, ``"ij,jk"``.
-        operands: one or more.
+        operands: the types of one operand or more.
 
     Raises:
         CallError: for all that ``np.einsum`` refuses.
@@ -40,7 +40,7 @@ def parse(subscripts: str, operands: Sequence[ArrayType]) -> tuple[tuple[Labels,
 
 
 def canonical(labels: Sequence[Labels], result: Labels) -> str:
-    """The subscripts with labels renamed in the order of their first axes, ``...`` written out and the result told."""
+    """The subscripts with labels renamed in the order of their first axes, ``...`` and the result written out."""
     symbols = map(_symbol, count())
     names: dict[str, str] = {}
     for label in (label for axes in labels for label in axes):

@@ -1,7 +1,7 @@
-"""What each elementwise function computes, by NumPy's name: one row a function.
+"""The elementwise functions, one row for each, by NumPy's name.
 
 A row's body works on arrays of working type (`element_types.working_type`): float32 for narrower floats, int8 and
-uint8 for the four-bit integers. Which types a function takes and gives is asked of NumPy's function of that name.
+uint8 for the four-bit integers. The types that a function takes and returns are those of NumPy's function of that name.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Refusal:
     """Values of an operand that a function refuses.
 
     Attributes:
-        check: which operand, and what its sender is answered.
-        applies: whether a loop can meet such values.
-        refused: which elements are such, of the operand in its working type: bool, or integers, negative for those.
+        check: the operand and the message.
+        applies: returns True for a loop in which such values can occur.
+        refused: returns, for the operand in its working type, bool, or integers that are negative for refused elements.
     """
 
     check: ValueCheck
@@ -40,11 +40,11 @@ class Ufunc:
     """One elementwise function.
 
     Attributes:
-        name: NumPy's.
-        body: computes it of arrays of the loop's working types; None for an operand left out.
-        operands: what it takes.
-        refusals: values that it does not take.
-        tells_scalars: whether the body is given operands without axes as they are; others are broadcast before.
+        name: the name of NumPy's function.
+        body: computes the function of arrays of the loop's working types; None stands for an operand left out.
+        operands: the descriptions of its operands.
+        refusals: the values that it refuses.
+        keeps_scalars: whether operands without axes are passed to the body unchanged; others are broadcast first.
     """
 
     name: str
@@ -192,4 +192,4 @@ _OTHERS = (
 )
 
 FUNCTIONS: Mapping[str, Ufunc] = MappingProxyType({row.name: row for row in (*_UNARY, *_BINARY, *_OTHERS)})
-"""All of them, by name."""
+"""All functions, by name."""

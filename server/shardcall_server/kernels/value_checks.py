@@ -1,4 +1,4 @@
-"""Flags of refusals that depend on an operand's values, computed beside the results of the same program."""
+"""Flags of refusals that depend on an operand's values, computed with the results in one program."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def any_element(
     mesh: jax.sharding.Mesh,
     spec: Spec,
 ) -> jax.Array:
-    """Whether a condition holds for an element of an operand: bool [], the same on every device.
+    """Returns True if a condition holds for an element of an operand: bool [], the same on every device.
 
-    Every device looks at its own block; between devices one flag is added up.
+    Every device checks its own block; the flags are summed over the devices.
 
     Args:
         refused: the condition, element by element: bool, or signed integers that are negative where it holds.
-        array: the operand, padded.
-        shape: the operand's, without padding.
-        mesh: the devices.
-        spec: how the operand is split.
+        array: the padded operand.
+        shape: the shape of the operand, without padding.
+        mesh: the devices of the call.
+        spec: the spec of the operand.
     """
     names = tuple(name for entry in spec for name in entry)
 

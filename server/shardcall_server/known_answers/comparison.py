@@ -1,7 +1,7 @@
 """Comparison of results with known answers.
 
-The tolerances are generous: they have to tell what is compiled wrongly, whose elements are far off, from what is
-rounded otherwise. `docs/accuracy.md` has the errors of correct programs.
+The tolerances are generous: they distinguish wrongly compiled programs, whose elements are far off, from
+different rounding. `docs/accuracy.md` has the errors of correct programs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def wide_type(dtype: np.dtype) -> np.dtype:
 
 
 def are_wrong(got: np.ndarray, wanted: np.ndarray, largest: np.ndarray, *, signed_zeros: bool = True) -> np.ndarray:
-    """Tells of each element whether it is wrong.
+    """Returns True for each element that is wrong.
 
     Args:
         got: a kernel's result [n].
         wanted: the same in a wider type [n].
         largest: the largest size of an operand of each element [n], NaN where one is: where terms of that size cancel,
             the error is measured by it rather than by the result.
-        signed_zeros: whether a zero of the other sign is wrong.
+        signed_zeros: count a zero of the other sign as wrong.
     """
     if got.dtype.kind == "b":
         return np.asarray(got != wanted)
@@ -54,6 +54,6 @@ def _relative_tolerance(dtype: np.dtype) -> float:
 
 
 def _absolute_tolerance(dtype: np.dtype) -> float:
-    """What arithmetic that flushes subnormals, or rounds to them, may lose."""
+    """Returns the error of arithmetic that flushes subnormals, or rounds to them."""
     info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return float(info.smallest_subnormal if is_narrow_float(dtype) else info.smallest_normal)

@@ -36,7 +36,7 @@ TYPES = tuple(
         *(ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2),
     )
 )
-"""The floating-point types, those first that are asked for most."""
+"""The floating-point types, the most used ones first."""
 
 _IN_ONE_PROGRAM = 17
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
@@ -65,7 +65,7 @@ def known_answers(kernels: Sequence[Kernel], device_id: int) -> Iterator[KnownAn
 
 
 def prefix(dtype: np.dtype) -> str:
-    """How the names of the tests of one type begin."""
+    """Returns the prefix of the names of one type's tests."""
     return f"elementwise {dtype.name} "
 
 
@@ -114,7 +114,7 @@ def _compile(kernels: Sequence[ElementwiseKernel], dtype: np.dtype, device_id: i
     on_device = [jax.device_put(operand, device) for operand in on_host]
     try:
         programs = [(list(group), _compile_together(group, on_device))]
-    except Exception as error:  # whatever the compiler says: a platform may lack a function, or the whole type
+    except Exception as error:  # whatever the compiler says: a platform may lack a function, or an element type
         if is_out_of_memory(error):
             raise
         programs = list(_compile_apart(group, on_device))
@@ -174,7 +174,7 @@ def _finish(
 
 
 def wrong_elements(kernel: ElementwiseKernel, got: np.ndarray, operands: Sequence[np.ndarray]) -> np.ndarray:
-    """Tells of each element of a function's result whether it is wrong."""
+    """Returns True for each element of a function's result that is wrong."""
     wide = [operand.astype(wide_type(operand.dtype)) for operand in operands[: len(kernel.operands)]]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

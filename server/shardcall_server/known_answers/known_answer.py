@@ -11,7 +11,7 @@ class Outcome:
     """The outcome of a test.
 
     Attributes:
-        failures: what is wrong, by kernel: "3584 of 4096 elements are wrong".
+        failures: the fault of each kernel: "3584 of 4096 elements are wrong".
         untested: the kernels whose results were not compared, since their programs could not be compiled.
     """
 
@@ -31,9 +31,9 @@ class KnownAnswer:
     """A program with known results.
 
     Attributes:
-        name: what it checks, in words: "elementwise float64 1/5", "halo exchange".
+        name: the subject of the test: "elementwise float64 1/5", "halo exchange".
         kernels: the kernels that are refused where it fails.
-        is_collective: whether it runs on the whole mesh: the processes of a mesh launch it in the same order as all
+        is_collective: whether it runs on all devices: the processes of a mesh launch it in the same order as all
             other programs.
         compile: makes it ready to be launched. The operands are placed here, so that a launch takes no time.
     """

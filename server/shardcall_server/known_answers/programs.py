@@ -1,7 +1,7 @@
-"""Known-answer tests of products, sums, scans and halo exchanges, on the whole mesh; and of known faults of compilers.
+"""Known-answer tests of products, sums, scans and halo exchanges, on the full mesh, and of known compiler faults.
 
 All values are integers, and small enough that every order of additions and every precision of a platform's products
-gives the same result: what differs at all is wrong.
+gives the same result: any difference is an error.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ROWS = 16_385  # the fewest at which jax-ml/jax#39103 shows in float64
 
 @dataclass(frozen=True)
 class _TestCall:
-    """A call of one of our kernels over the whole mesh, and its result by NumPy.
+    """A call of one of our kernels over the full mesh, and its result by NumPy.
 
     Attributes:
-        name: of the known answer.
-        kernel: the one that is called.
-        operands: what it is called with.
-        wanted: its result.
-        parameters: what else it is called with.
-        in_specs: how the operands are split; unset ones are the kernel's default, rows over all devices.
-        out_specs: how the result is; likewise.
+        name: the name of the known answer.
+        kernel: the name of the kernel.
+        operands: the values of the operands.
+        wanted: the expected result.
+        parameters: the static parameters.
+        in_specs: the specs of the operands; unset ones are the kernel's defaults.
+        out_specs: the spec of the result; likewise.
     """
 
     name: str
@@ -56,7 +56,7 @@ def known_answers(kernels: Mapping[str, Kernel], device_count: int, device: jax.
 
     Args:
         kernels: all kernels, by name.
-        device_count: the devices of the whole mesh.
+        device_count: the number of devices of the full mesh.
         device: one of this process, for what runs on one.
     """
     for name, (covered, call) in _ON_THE_MESH.items():
@@ -73,7 +73,7 @@ def _there(names: Sequence[str], kernels: Mapping[str, Kernel]) -> tuple[str, ..
 
 
 def _product(device_count: int) -> _TestCall:
-    """A product whose contracting axis is split, and not evenly."""
+    """A product whose contracting axis is sharded, and not evenly."""
     contracted = 32 * device_count - 1
     lhs, rhs = _integers((65, contracted)), _integers((contracted, 63))
     return _TestCall(
@@ -88,7 +88,7 @@ def _product(device_count: int) -> _TestCall:
 
 
 def _along_rows(name: str, kernel: str, function: Callable[..., np.ndarray], device_count: int) -> _TestCall:
-    """A function along an axis that is split, and not evenly."""
+    """A function along an axis that is sharded, and not evenly."""
     x = _integers((512 * device_count - 1, 9))
     return _TestCall(name, kernel, (x.astype(np.float64),), function(x, axis=0).astype(np.float64), {"axis": 0})
 
@@ -103,7 +103,7 @@ _ON_THE_MESH: Mapping[str, tuple[tuple[str, ...], Callable[[int], _TestCall]]] =
     "scan": (("cumsum",), lambda count: _along_rows("scan", "cumsum", np.cumsum, count)),
     "halo exchange": (_HALOS, lambda count: _along_rows("halo exchange", "diff", np.diff, count)),
 }
-"""The tests of the whole mesh: what they vouch for, and the call for a number of devices."""
+"""The tests of the full mesh: the kernels they vouch for, and the call for a number of devices."""
 
 
 def _compile(
@@ -138,7 +138,7 @@ def _finish(call: _TestCall, result: jax.Array, kernels: Sequence[str]) -> Outco
     """Compares the blocks that this process has."""
     wrong = total = 0
     for shard in result.addressable_shards:
-        wanted = call.wanted[shard.index]  # less its padding, which is of no account
+        wanted = call.wanted[shard.index]  # without padding, which is unspecified
         actual = np.asarray(shard.data)[tuple(map(slice, wanted.shape))]
         wrong += int((actual != wanted).sum())
         total += wanted.size

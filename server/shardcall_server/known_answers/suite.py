@@ -15,7 +15,7 @@ from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.known_answers import elementwise, programs
 from shardcall_server.known_answers.known_answer import KnownAnswer
 
-_VERSION = 2  # raised where a test is changed: what it found before says nothing
+_VERSION = 2  # increased when a test changes: earlier verdicts are void
 
 
 class Suite:
@@ -23,7 +23,7 @@ class Suite:
 
     Args:
         kernels: all kernels, by name.
-        platform: what of this process decides what is compiled.
+        platform: the properties of this process that decide the compiled programs.
     """
 
     def __init__(self, kernels: Mapping[str, Kernel], platform: Platform) -> None:
@@ -51,7 +51,7 @@ class Suite:
         ]
 
     def digest(self, name: str) -> bytes:
-        """What a test's verdict is kept by: all that decides it."""
+        """Returns the key of a test's verdict: a digest of everything that decides it."""
         known_answer = self.known_answers[name]
         parts = [
             *(str(_VERSION), name, *(f"{kernel} {self._kernels[kernel].version}" for kernel in known_answer.kernels)),
