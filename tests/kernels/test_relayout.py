@@ -215,6 +215,6 @@ def test_refusals_say_what_to_do(refused):
     x = ArrayType((3, 4), np.dtype("float32"))
     error = refused(Transpose(), x, axes=(0,))
     assert (error.reason, error.field) == (Reason.INVALID_PARAMETER, "axes")
-    assert "names 1 axes and x has 2" in error.message
+    assert "names 1 of 2 axes" in error.message
     assert "twice" in refused(Transpose(), x, axes=(0, -2)).message
     assert refused(Transpose(), x, axes=(0, 2)).reason == Reason.AXIS_OUT_OF_RANGE

@@ -130,7 +130,7 @@ def test_equal_shifts_are_one_problem(run):
         ([MATRIX], {"shift": 1.5}, Reason.PARAMETER_TYPE, "shift", "an integer"),
         ([MATRIX], {"mode": "wrap"}, Reason.INVALID_PARAMETER, "mode", "give 'fill' or 'periodic'"),
         ([MATRIX, ArrayType((2,), F32)], {}, Reason.INVALID_OPERAND, "fill", "give a scalar"),
-        ([MATRIX, ArrayType((), F32)], {"mode": "periodic"}, Reason.INVALID_OPERAND, "fill", "leave one out"),
+        ([MATRIX, ArrayType((), F32)], {"mode": "periodic"}, Reason.INVALID_OPERAND, "fill", "leave out one of them"),
         (
             [ArrayType((8,), np.dtype("uint8")), ArrayType((), F32)],
             {},
