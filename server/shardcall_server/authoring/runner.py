@@ -70,7 +70,7 @@ class KernelCase:
     parameters: tuple[tuple[str, ParameterValue], ...]
 
     def resolve(self) -> Resolved:
-        """The call with all that was left open filled in."""
+        """Resolves the case: everything left unset is filled in."""
         request = Request(
             parameters=dict(self.parameters),
             operands=self.operands,
@@ -92,7 +92,7 @@ def kernel_case(
     strategy: str = AUTO,
     parameters: Mapping[str, ParameterValue] = {},
 ) -> KernelCase:
-    """A call of operands, or of their types."""
+    """Returns the case of a kernel with these operands, or operands of these types."""
     types = tuple(ArrayType(o.shape, o.dtype) if isinstance(o, np.ndarray | np.generic) else o for o in operands)
     specs = tuple(in_specs), tuple(out_specs)
     return KernelCase(kernel, types, tuple(mesh.items()), *specs, strategy, tuple(sorted(parameters.items())))
@@ -106,7 +106,7 @@ class Runner:
     copier: ParallelCopier = field(default_factory=ParallelCopier)
 
     def program(self, case: KernelCase) -> Program:
-        """The compiled program of a call."""
+        """Returns the compiled program of a call."""
         if case not in self.programs:
             own: BaseException | None = None
             try:
@@ -120,7 +120,7 @@ class Runner:
     def run(
         self, case: KernelCase, operands: Sequence[np.ndarray | None], padding: float = 0
     ) -> tuple[np.ndarray, ...]:
-        """The results of a call.
+        """Returns the results of a call.
 
         Args:
             case: a kernel and the types and layout of its operands.

@@ -18,7 +18,7 @@ PREFERRED = ParameterInfo(
 
 
 def preferred_type(parameters: ParameterValues, common: np.dtype) -> np.dtype:
-    """The element type of a product whose factors meet in ``common``.
+    """Returns the element type of a product whose factors meet in ``common``.
 
     Raises:
         CallError: for a name that is no element type, and a type that does not hold the values of ``common``.
@@ -38,7 +38,7 @@ def preferred_type(parameters: ParameterValues, common: np.dtype) -> np.dtype:
 
 
 def normalised(preferred: np.dtype, common: np.dtype) -> str | None:
-    """The parameter in the one form that equal calls share."""
+    """Returns the parameter in the one form that equal calls share."""
     return None if preferred == common else preferred.name
 
 

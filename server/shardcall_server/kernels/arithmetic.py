@@ -56,7 +56,7 @@ def _is_integer(x: jax.Array) -> bool:
 
 
 def on_floats(function: Callable[..., jax.Array]) -> Callable[[jax.Array], jax.Array]:
-    """The function on floats, and what rounds to itself as it is."""
+    """Returns the function for floats that leaves integers unchanged."""
 
     def on_numbers(x: jax.Array) -> jax.Array:
         return x if x.dtype.kind in "iub" else function(x)
@@ -243,7 +243,7 @@ def cosh(x: jax.Array) -> jax.Array:
 
 
 def _times(function: Callable[[jax.Array], jax.Array], x: jax.Array, factor: jax.Array) -> jax.Array:
-    """``function(x) * factor`` for sinh or cosh, finite also where the function itself is not."""
+    """Returns ``function(x) * factor`` for sinh or cosh, finite also where the function itself is not."""
     root = jnp.exp(jnp.abs(x) / 2)
     large = root / 2 * factor * root
     if function is sinh:
@@ -252,7 +252,7 @@ def _times(function: Callable[[jax.Array], jax.Array], x: jax.Array, factor: jax
 
 
 def of_finite(exact: jax.Array, limit: jax.Array) -> jax.Array:
-    """Each part of a complex number where it is finite, else that of another."""
+    """Returns each part of a complex number where it is finite, else that of another."""
     parts = [(part(exact), part(limit)) for part in (lax.real, lax.imag)]
     return lax.complex(*(jnp.where(jnp.isfinite(one), one, other) for one, other in parts))
 

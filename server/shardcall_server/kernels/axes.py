@@ -9,7 +9,7 @@ from shardcall_server.kernels.signature import ParameterValues
 
 
 def axis(name: str, value: int, ndim: int, operand: str = "x") -> int:
-    """An axis counted from the first.
+    """Returns an axis counted from the first.
 
     Raises:
         CallError: if there is no such axis.
@@ -26,7 +26,7 @@ def axis(name: str, value: int, ndim: int, operand: str = "x") -> int:
 
 
 def axis_of(x: ArrayType, value: int, kernel: str) -> int:
-    """The axis along which a kernel works, counted from the first.
+    """Returns the axis along which a kernel works, counted from the first.
 
     Raises:
         CallError: x is a scalar, or has no such axis.
@@ -39,7 +39,7 @@ def axis_of(x: ArrayType, value: int, kernel: str) -> int:
 
 
 def axes(parameters: ParameterValues, name: str, ndim: int) -> tuple[int, ...]:
-    """The axes that a parameter names, counted from the first, in their order; all of them for None.
+    """Returns the axes that a parameter names, counted from the first, in their order; all of them for None.
 
     Raises:
         CallError: for anything but None, an integer and a tuple, an axis that there is not, and one named twice.

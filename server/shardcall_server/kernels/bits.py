@@ -23,7 +23,7 @@ _NIBBLES = ("int4", "uint4")
 
 
 def as_integers(array: jax.Array) -> jax.Array:
-    """A real array as integers of a byte or more: the bits of floating-point numbers; a bool array as it is."""
+    """Returns a real array as integers of a byte or more: floating-point numbers as their bits, bool unchanged."""
     dtype = np.dtype(array.dtype)
     if jnp.issubdtype(dtype, jnp.floating):
         return lax.bitcast_convert_type(array, np.dtype(f"uint{dtype.itemsize * 8}"))

@@ -14,12 +14,12 @@ from shardcall_server.kernels.layout import MeshAxes, Spec
 
 
 def partition_spec(spec: Spec) -> PartitionSpec:
-    """JAX's form of one of our specs."""
+    """Returns JAX's form of a spec."""
     return PartitionSpec(*(names or None for names in spec))
 
 
 def rows(array: jax.Array, start: int | jax.Array, count: int, axis: int) -> jax.Array:
-    """``count`` rows from ``start`` on along an axis."""
+    """Returns ``count`` rows from ``start`` on along an axis."""
     if isinstance(start, int):
         return lax.slice_in_dim(array, start, start + count, axis=axis)
     return lax.dynamic_slice_in_dim(array, start, count, axis)
@@ -33,7 +33,7 @@ def fit(array: jax.Array, shape: Sequence[int]) -> jax.Array:
 
 
 def zeros(shape: Sequence[int], dtype: np.dtype) -> jax.Array:
-    """An array of zeros.
+    """Returns an array of zeros.
 
     Of a complex type it is made of its parts: jaxlib 0.10.2 dies of a complex constant, broadcast, in a sum of slices
     that it partitions ("Check failed: buffer != nullptr" in ``AlgebraicSimplifierVisitor::HandleBroadcast``).
@@ -51,7 +51,7 @@ def pad_axis(array: jax.Array, axis: int, before: int, after: int) -> jax.Array:
 def ppermute(
     array: jax.Array, axis_names: tuple[str, ...], mesh: MeshAxes, pairs: Sequence[tuple[int, int]]
 ) -> jax.Array:
-    """`lax.ppermute`, its devices counted as those of a spec are: the first of ``axis_names`` outermost.
+    """Returns `lax.ppermute` with devices counted as those of a spec are: the first of ``axis_names`` outermost.
 
     `lax.ppermute` itself counts them in the mesh's order, whatever that of the names (jax 0.10.1; `lax.axis_index`
     and the other collectives keep to the names').
@@ -76,7 +76,7 @@ def gather(array: jax.Array, axis_names: Sequence[str], axis: int) -> jax.Array:
 
 
 def index_type(count: int) -> np.dtype:
-    """The type in which indices below ``count`` can be counted."""
+    """Returns the type in which indices below ``count`` can be counted."""
     return np.dtype(np.int32 if count < 2**31 else np.int64)
 
 

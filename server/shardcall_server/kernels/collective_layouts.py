@@ -55,7 +55,7 @@ class Layout:
         return self.travels is not None and self.axis != self.travels
 
     def padded(self, rows: int, contracting: int, columns: int, mesh: MeshAxes) -> tuple[int, int, int]:
-        """The least sizes [M, K, N] that every operand's and the result's specs divide."""
+        """Returns the least sizes [M, K, N] that every operand's and the result's specs divide."""
         axes = (
             (rows, self.lhs[0], self.result[0]),
             (contracting, self.lhs[1], self.rhs[0]),
@@ -92,7 +92,7 @@ def misfit(problem: Problem[CollectiveMatMulParameters], *, gather: bool) -> str
 
 
 def served_by(axis_name: str, *, gather: bool) -> str:
-    """The layouts served, as a caller writes them."""
+    """Returns the layouts served, as a caller writes them."""
     first, second = format_spec(sharded(2, 0, (axis_name,))), format_spec(sharded(2, 1, (axis_name,)))
     if not gather:
         return f"lhs {second} with rhs {first}"
@@ -143,5 +143,5 @@ def _scattered_layouts(lhs: Spec, rhs: Spec, axis_name: str) -> Iterator[Layout]
 
 
 def without(names: tuple[str, ...], axis_name: str) -> tuple[str, ...]:
-    """The mesh axes but for one."""
+    """Returns the mesh axes but for one."""
     return tuple(name for name in names if name != axis_name)

@@ -192,12 +192,12 @@ class CollectiveMatMul(Kernel[CollectiveMatMulParameters]):
         return (problem.out_specs[0] or (made[0] if made else None),)
 
     def is_quick(self, problem: Problem[CollectiveMatMulParameters]) -> bool:
-        """Up to some 10¹¹ operations, a second or so of one processor."""
+        """Returns True up to some 10¹¹ operations, a second or so of one processor."""
         (rows, contracting), (_, columns) = (required(operand).shape for operand in problem.operands)
         return 2 * rows * contracting * columns <= products.QUICK_FLOPS
 
     def choose(self, problem: Problem[CollectiveMatMulParameters]) -> tuple[str, str]:
-        """``psum_scatter`` where the contracting axis is sharded over ``axis_name`` in both, else ``all_gather``.
+        """Returns ``psum_scatter`` where ``axis_name`` shards the contracting axis of both, else ``all_gather``.
 
         Raises:
             CallError: for layouts that neither serves.

@@ -37,7 +37,7 @@ class Product:
     dtype: np.dtype
 
     def multiply(self, travelling: jax.Array, still: jax.Array) -> jax.Array:
-        """The product in its sum type, lhs by rhs whichever of them travels."""
+        """Returns the product in its sum type, lhs by rhs whichever of them travels."""
         lhs, rhs = (still, travelling) if self.layout.travels == 1 else (travelling, still)
         return products.multiply(lhs, rhs, self.dtype)
 

@@ -33,7 +33,7 @@ def _flipped(x: jax.Array, by: jax.Array) -> jax.Array:
 
 
 def _on_upper_half(function: _OfParts) -> _Function:
-    """A function for which ``f(conj(z)) = conj(f(z))``, of one for imaginary parts that are not negative."""
+    """Returns a function for which ``f(conj(z)) = conj(f(z))``, of one for imaginary parts that are not negative."""
 
     def on_plane(x: jax.Array) -> jax.Array:
         a, b = _parts(x)
@@ -44,7 +44,7 @@ def _on_upper_half(function: _OfParts) -> _Function:
 
 
 def _on_quadrant(function: _OfParts) -> _Function:
-    """An odd function of that kind, of one for parts that are not negative."""
+    """Returns an odd function of that kind, of one for parts that are not negative."""
 
     def on_half(a: jax.Array, b: jax.Array) -> _Parts:
         real, imaginary = function(_flipped(a, a), b)
@@ -54,7 +54,7 @@ def _on_quadrant(function: _OfParts) -> _Function:
 
 
 def _swapped(function: _Function) -> _Function:
-    """``-1j * f(1j * z)`` of an odd function of that kind: of ``sinh`` it is ``sin``."""
+    """Returns ``-1j * f(1j * z)`` of an odd function of that kind: of ``sinh`` it is ``sin``."""
 
     def swapped(x: jax.Array) -> jax.Array:
         a, b = _parts(x)
@@ -69,7 +69,7 @@ def _by(function: _Function, a: jax.Array, b: jax.Array) -> _Parts:
 
 
 def _or(function: _Function, otherwise: _Function) -> _Function:
-    """A function where parts of its result are finite, another elsewhere: XLA's sine and cosine overflow too early."""
+    """Combines a function with another where its result is not finite: XLA's sine and cosine overflow too early."""
     return lambda x: arithmetic.of_finite(function(x), otherwise(x))
 
 

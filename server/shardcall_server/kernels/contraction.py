@@ -66,7 +66,7 @@ class Contraction:
         return math.prod(self.sizes[label] for label in self.summed)
 
     def pairs(self) -> list[Contraction]:
-        """The contractions of pairs that lead to this one: of the first two operands, of that and the third, and so on.
+        """Returns the pairwise contractions that lead to this one: of the first two operands, of that and the third, ….
 
         A label is summed over as soon as neither the result nor a later operand has it.
         """
@@ -130,7 +130,7 @@ class ContractionSharding:
         ]
 
     def mesh_axes(self, label: str) -> tuple[str, ...]:
-        """The mesh axes that a label's first axis is sharded over."""
+        """Returns the mesh axes that a label's first axis is sharded over."""
         return self.axes(label)[0][1]
 
     @property

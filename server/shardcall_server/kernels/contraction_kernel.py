@@ -32,11 +32,11 @@ class ContractionKernel(Kernel[ParametersT]):
         return (partial_sums.default_out_spec(problem, contraction, strategy),)
 
     def is_quick(self, problem: Problem[ParametersT]) -> bool:
-        """Up to some 10¹¹ operations, a second or so of one processor."""
+        """Returns True up to some 10¹¹ operations, a second or so of one processor."""
         return 2 * math.prod(self.contraction_of(problem).sizes.values()) <= products.QUICK_FLOPS
 
     def choose(self, problem: Problem[ParametersT]) -> tuple[str, str]:
-        """``psum_scatter`` or ``psum`` where they serve, else ``all_gather``, else ``gspmd``."""
+        """Returns ``psum_scatter`` or ``psum`` where they serve, else ``all_gather``, else ``gspmd``."""
         contraction = self.contraction_of(problem)
         sharding = ContractionSharding.of(problem, contraction)
         strategies = {strategy.name: strategy for strategy in self.strategies}

@@ -63,7 +63,7 @@ class Window:
 
     @staticmethod
     def of(rows: int, length: int, mode: str, axis: int) -> Window:
-        """The window of a call; NumPy's, in which the longer of x and v counts as the array."""
+        """Returns the window of a call; NumPy's, in which the longer of x and v counts as the array."""
         short, long = min(rows, length), max(rows, length)
         start, count = {
             "full": (0, rows + length - 1),
@@ -74,7 +74,7 @@ class Window:
 
     @staticmethod
     def of_problem(problem: Problem[ConvolveParameters]) -> Window:
-        """The window of a problem."""
+        """Returns the window of a problem."""
         x, v = map(required, problem.operands)
         axis = problem.parameters.axis
         return Window.of(x.shape[axis], v.shape[0], problem.parameters.mode, axis)
@@ -86,7 +86,7 @@ MAX_QUICK_BYTES = 1 << 32
 
 
 def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Window, dtype: np.dtype) -> jax.Array:
-    """Rows of the full convolution.
+    """Returns rows of the full convolution.
 
     Args:
         needed: [count + L - 1, …] the rows of x from ``start - (L - 1)`` on; zeros where x has none.
@@ -124,7 +124,7 @@ def windowed(needed: jax.Array, v: jax.Array, start: int | jax.Array, window: Wi
 
 
 def _unsharded(x: jax.Array, v: jax.Array, window: Window, dtype: np.dtype) -> jax.Array:
-    """All rows of the result; ``x`` holds all of its rows along the axis."""
+    """Returns all rows of the result; ``x`` holds all of its rows along the axis."""
     before, after = window.length - 1 - window.start, window.start + window.count - window.rows
     return windowed(pad_axis(x, window.axis, before, after), v, window.start, window, dtype)
 
@@ -159,7 +159,7 @@ class Halo:
 
     @staticmethod
     def of(problem: Problem[ConvolveParameters], window: Window) -> Halo:
-        """The halo of a problem whose result is sharded as x."""
+        """Returns the halo of a problem whose result is sharded as x."""
         x, spec, mesh = required(problem.operands[0]), required(problem.in_specs[0]), problem.mesh
         along = ShardedAxis.of(x, spec, window.axis, mesh)
         block = block_shape(problem.results[0].shape, spec, mesh)[window.axis]
@@ -298,7 +298,7 @@ class Convolve(StencilKernel[ConvolveParameters]):
         return weights <= MAX_QUICK and problem.results[0].nbytes * weights <= MAX_QUICK_BYTES
 
     def choose(self, problem: Problem[ConvolveParameters]) -> tuple[str, str]:
-        """``halo`` where the result is sharded as x, else ``gspmd``."""
+        """Returns ``halo`` where the result is sharded as x, else ``gspmd``."""
         if why := _halo_refusal(problem):
             return "gspmd", f"halo cannot: {why}"
         axis = problem.parameters.axis

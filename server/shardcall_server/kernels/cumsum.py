@@ -35,7 +35,7 @@ class CumSumParameters:
 
 
 def _widen(x: jax.Array, dtype: np.dtype) -> jax.Array:
-    """The array as the result's type has it, in the type in which it is summed up; a bool's trues are counted."""
+    """Converts an array to the result's type, in the type of the sums; bools become counts."""
     if dtype == np.bool_:
         return is_nonzero(element_types.widen(x, x.dtype)).astype(np.int64)
     return element_types.widen(x, dtype)
@@ -81,7 +81,7 @@ def _block_scan(problem: Problem[CumSumParameters], mesh: jax.sharding.Mesh) -> 
 def _scan_block(
     block: jax.Array, axis: int | None, axis_names: tuple[str, ...], dtype: np.dtype, *, looped: bool
 ) -> jax.Array:
-    """One device's block of the result.
+    """Returns one device's block of the result.
 
     Args:
         block: [B, …], the device's block of x.
@@ -106,7 +106,7 @@ def _scan_block(
 
 
 def _sum_before(totals: jax.Array, device: jax.Array) -> jax.Array:
-    """The sum of the totals, ``[D, …]``, of the devices before one.
+    """Returns the sum of the totals, ``[D, …]``, of the devices before one.
 
     Written out as far as compile time allows: XLA:CPU (jax 0.10.2) fuses a reduction with the first chunk of the
     running sum into one call of its YNN library, in which the chunk takes ten times as long.
@@ -217,7 +217,7 @@ class CumSum(Kernel[CumSumParameters]):
         return (spec,)
 
     def choose(self, problem: Problem[CumSumParameters]) -> tuple[str, str]:
-        """``block_scan`` where it serves, else ``gspmd``."""
+        """Returns ``block_scan`` where it serves, else ``gspmd``."""
         if why := _block_scan_refusal(problem):
             return "gspmd", f"block_scan cannot: {why}"
         names = required(problem.in_specs[0])[problem.parameters.axis or 0]

@@ -45,7 +45,7 @@ MAX_DISTANCE = 4
 
 
 def _edges(problem: Problem[DiffParameters], arrays: Sequence[jax.Array]) -> list[jax.Array]:
-    """Prepend and append as arrays of the result's type and x's padded shape across the axis."""
+    """Returns prepend and append as arrays of the result's type and x's padded shape across the axis."""
     axis, dtype = problem.parameters.axis, problem.results[0].dtype
     x, *edges = problem.operands
     shape = padded_shape(required(x).shape, required(problem.in_specs[0]), problem.mesh)
@@ -223,7 +223,7 @@ class Diff(StencilKernel[DiffParameters]):
         return problem.parameters.n <= MAX_UNROLLED
 
     def choose(self, problem: Problem[DiffParameters]) -> tuple[str, str]:
-        """``halo`` where the axis is sharded and it serves, else ``gspmd``."""
+        """Returns ``halo`` where the axis is sharded and it serves, else ``gspmd``."""
         if _is_trivial(problem):
             return "gspmd", "there is no difference to take"
         g = Geometry.of(problem)

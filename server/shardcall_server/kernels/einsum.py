@@ -34,7 +34,7 @@ def _of(problem: Problem[EinsumParameters]) -> Contraction:
 
 
 def _of_pairs(strategy: Strategy) -> Strategy:
-    """A strategy for no more than two arrays."""
+    """Returns a strategy for no more than two arrays."""
 
     def refusal(problem: Problem) -> str | None:
         if len(_of(problem).labels) > 2:

@@ -28,7 +28,7 @@ _WORKING_TYPE = {_INT4: np.dtype(np.int8), _UINT4: np.dtype(np.uint8)} | {
 
 
 def common_type(names: Sequence[str], operands: Sequence[ArrayType], field: str | None = None) -> np.dtype:
-    """The type in which operands meet: NumPy's ``np.result_type``, which depends on their order.
+    """Returns the common type of operands: NumPy's ``np.result_type``, which depends on their order.
 
     Args:
         names: of the operands, in NumPy's order.
@@ -51,7 +51,7 @@ def common_type(names: Sequence[str], operands: Sequence[ArrayType], field: str 
 
 
 def held_type(dtype: np.dtype) -> np.dtype:
-    """The type of which an array is on the devices: int8 and uint8 for the four-bit types, else its own.
+    """Returns the type that an array has on the devices: int8 and uint8 for the four-bit types, else its own.
 
     A byte per value, as on the wire. A program compiled ahead of time cannot take arrays of the four-bit types
     themselves: jax 0.10.1 compares the layout it compiled for (4 bits an element) with the one that arrays
@@ -71,12 +71,12 @@ def is_real_float(dtype: np.dtype) -> bool:
 
 
 def working_type(dtype: np.dtype) -> np.dtype:
-    """The type in which arithmetic on a type is done."""
+    """Returns the type in which arithmetic on a type is done."""
     return _WORKING_TYPE.get(dtype, dtype)
 
 
 def widen(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """The array as ``dtype`` has it, in the working type of ``dtype``.
+    """Returns the array as ``dtype`` has it, in the working type of ``dtype``.
 
     Of a bool the bits set are counted: XLA makes a select of a product with a converted bool, in which False times NaN
     is 0.
@@ -91,7 +91,7 @@ def widen(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def narrow(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """An array of working type, brought back to ``dtype``: integers wrap, floats are rounded once."""
+    """Returns an array of working type, brought back to ``dtype``: integers wrap, floats are rounded once."""
     if dtype == _INT4:
         array = lax.shift_right_arithmetic(lax.shift_left(array, np.int8(4)), np.int8(4))
     elif dtype == _UINT4:
@@ -100,12 +100,12 @@ def narrow(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def convert(array: jax.Array, dtype: np.dtype) -> jax.Array:
-    """The array as ``dtype`` has it."""
+    """Returns the array as ``dtype`` has it."""
     return array if array.dtype == dtype else narrow(widen(array, dtype), dtype)
 
 
 def as_bits(array: jax.Array) -> jax.Array:
-    """A float8 array as uint8, another as it is: XLA:CPU converts float8 to float16 and back to move it."""
+    """Returns a float8 array as uint8, another as it is: XLA:CPU converts float8 to float16 and back to move it."""
     bits = array.dtype in _NARROW_FLOATS and array.dtype.itemsize == 1
     return lax.bitcast_convert_type(array, np.uint8) if bits else array
 
@@ -116,7 +116,7 @@ def from_bits(array: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def subtract(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> jax.Array:
-    """``lhs - rhs`` in the working type, rounded as ``dtype`` rounds; ``lhs != rhs`` for bool, as `np.diff`."""
+    """Returns ``lhs - rhs`` in the working type, rounded as ``dtype`` rounds; ``lhs != rhs`` for bool, as `np.diff`."""
     if dtype == np.bool_:
         return lhs != rhs
     difference = lhs - rhs

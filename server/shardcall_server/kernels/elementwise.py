@@ -82,7 +82,7 @@ class ElementwiseKernel(Kernel[None]):
         return shape
 
     def computed_type(self, operands: OperandTypes) -> np.dtype:
-        """The type in which the function is computed.
+        """Returns the type in which the function is computed.
 
         Raises:
             CallError: NumPy takes no operands of these types.
@@ -115,13 +115,13 @@ class ElementwiseKernel(Kernel[None]):
 
 
 def _followed(operand: ArrayType, shape: tuple[int, ...], guide: Spec) -> Spec:
-    """The guide's entries where the operand has the result's size, none where it is broadcast."""
+    """Returns the guide's entries where the operand has the result's size, none where it is broadcast."""
     behind = len(shape) - operand.ndim
     return tuple(guide[behind + i] if n == shape[behind + i] else () for i, n in enumerate(operand.shape))
 
 
 def _result_spec(shape: tuple[int, ...], operands: OperandTypes, in_specs: Sequence[Spec | None]) -> Spec:
-    """The spec of the first operand of the result's shape; where none has both, each axis as the first that has it."""
+    """Returns the spec of the first operand of the result's shape, else of each axis as the first that has it."""
     pairs = [(o, s) for o, s in zip(operands, in_specs, strict=True) if o is not None and s is not None]
     for operand, spec in pairs:
         if operand.shape == shape:
@@ -245,5 +245,5 @@ def _kernel(row: Ufunc) -> ElementwiseKernel:
 
 
 def elementwise() -> tuple[ElementwiseKernel, ...]:
-    """One kernel for each function."""
+    """Returns one kernel for each function."""
     return tuple(map(_kernel, FUNCTIONS.values()))

@@ -164,13 +164,13 @@ class Exchange:
 
 
 def rows_before(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
-    """The exchange of the ``count`` rows before each block."""
+    """Returns the exchange of the ``count`` rows before each block."""
     starts = [device * along.block for device in range(along.devices)]
     return Exchange.of(along, [(s - count, s) if s < along.rows else (0, 0) for s in starts], boundary)
 
 
 def rows_after(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
-    """The exchange of the ``count`` rows after the last valid row of each block that has one."""
+    """Returns the exchange of the ``count`` rows after the last valid row of each block that has one."""
     ends = [device * along.block + along.held(device) for device in range(along.devices)]
     windows = [(end, end + count) if along.held(device) else (0, 0) for device, end in enumerate(ends)]
     return Exchange.of(along, windows, boundary)
@@ -205,7 +205,7 @@ def fill(block: jax.Array, along: ShardedAxis, boundary: Boundary) -> jax.Array:
 
 
 def behind(after: jax.Array, along: ShardedAxis) -> jax.Array:
-    """The rows behind a block's last, padding or not, from the rows after its last valid one: ``[count, …]``."""
+    """Returns the rows after a block and its padding, ``[count, …]``, from the rows after its last valid one."""
     count = after.shape[along.axis]
     if along.is_even or not count:
         return after

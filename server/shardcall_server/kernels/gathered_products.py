@@ -128,7 +128,7 @@ class _Panels:
     def broadcast_panel(
         self, array: jax.Array, operand: int, axis: int, axis_names: tuple[str, ...], i: jax.Array | int
     ) -> jax.Array:
-        """The i-th panel of an operand, on all devices along the mesh axes that shard it."""
+        """Returns the i-th panel of an operand, on all devices along the mesh axes that shard it."""
         kind = index_type(max(self.edges[-1], max(self.blocks) + self.width))  # a block is extended by a panel
         starts, ends = (jnp.asarray(edges, kind) for edges in (self.edges[:-1], self.edges[1:]))
         block, start = self.blocks[operand], starts[i]
@@ -188,7 +188,7 @@ def _sharded(
 
 
 def all_gather(of: ContractionOf) -> Strategy:
-    """``all_gather`` for a kernel's problems."""
+    """Returns ``all_gather`` for a kernel's problems."""
     return Strategy(
         "all_gather",
         "Every device gathers what its block of the result needs of the operands, and multiplies once. Serves a result "
@@ -199,7 +199,7 @@ def all_gather(of: ContractionOf) -> Strategy:
 
 
 def summa(of: ContractionOf) -> Strategy:
-    """``summa`` for a kernel's problems."""
+    """Returns ``summa`` for a kernel's problems."""
     return Strategy(
         "summa",
         "Panels of the contracting axis are broadcast along the rows and columns of the mesh one after the other, and "

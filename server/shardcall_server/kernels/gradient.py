@@ -73,15 +73,15 @@ class _Slopes:
         return a * earlier + b * jnp.where(self.weights.even, -jnp.ones_like(here), here) + c * later
 
     def first(self, edge: jax.Array) -> jax.Array:
-        """The array's first row, of its first e + 1."""
+        """Returns the array's first row, of its first e + 1."""
         return self._edge_row(edge, self.weights.first if self.weights else even_edges(self.step, self.edge_order)[0])
 
     def last(self, edge: jax.Array) -> jax.Array:
-        """The array's last row, of its last e + 1."""
+        """Returns the array's last row, of its last e + 1."""
         return self._edge_row(edge, self.weights.last if self.weights else even_edges(self.step, self.edge_order)[1])
 
     def finished(self, array: jax.Array) -> jax.Array:
-        """The bits of the result's type."""
+        """Returns the bits of the result's type."""
         return element_types.as_bits(element_types.narrow(array, self.dtype))
 
     def _edge_row(self, edge: jax.Array, factors: jax.Array) -> jax.Array:

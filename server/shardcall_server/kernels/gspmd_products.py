@@ -40,7 +40,7 @@ def _build(problem: Problem, mesh: jax.sharding.Mesh, of: ContractionOf) -> Prog
 
 
 def _by_pairs(problem: Problem, contraction: Contraction) -> Program:
-    """The product of more than two arrays, two by two from the left, in the sum type of the result all along."""
+    """Returns the product of more than two arrays, in pairs from the left, all in the sum type of the result."""
     (result,) = problem.results
     total = products.sum_type(result.dtype)
 
@@ -78,7 +78,7 @@ def _all_gather_plan(problem: Problem, contraction: Contraction) -> AllGatherPla
 
 
 def _shared(spec: Spec, idle: tuple[str, ...], shape: tuple[int, ...], mesh: MeshAxes) -> list[Spec]:
-    """The spec with an axis sharded over more mesh axes, for each that is long enough, with the least padding first."""
+    """Returns the spec with each long enough axis sharded over more mesh axes, the least padding first."""
     devices = [mesh.size(names + idle) for names in spec]
     padded = {i: -(-n // d) * d / n for i, (n, d) in enumerate(zip(shape, devices, strict=True)) if n >= d}
     return [
@@ -105,7 +105,7 @@ def _align(arrays: tuple[jax.Array, ...], contraction: Contraction) -> list[jax.
 
 
 def gspmd(of: ContractionOf) -> Strategy:
-    """``gspmd`` for a kernel's problems."""
+    """Returns ``gspmd`` for a kernel's problems."""
     return Strategy(
         "gspmd",
         "The product of the unsharded arrays, partitioned by the compiler. Serves every layout.",

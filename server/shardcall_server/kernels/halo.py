@@ -60,7 +60,7 @@ class Geometry:
 
     @staticmethod
     def of(problem: Problem[DiffParameters]) -> Geometry:
-        """The geometry of a call whose result is sharded as x."""
+        """Returns the geometry of a call whose result is sharded as x."""
         x, spec = required(problem.operands[0]), required(problem.in_specs[0])
         axis, n = problem.parameters.axis, problem.parameters.n
         before, after = (edge_rows(edge, axis) for edge in problem.operands[1:])
@@ -83,7 +83,7 @@ class Geometry:
         return self.along.block
 
     def shift(self, device: _Index) -> _Index:
-        """The first row of its block of x that a device needs; negative for its neighbour's."""
+        """Returns the first row of its block of x that a device needs; negative for its neighbour's."""
         return device * (self.result_block - self.block) - self.before
 
     @property
@@ -117,7 +117,7 @@ class Geometry:
 
 
 def edge_rows(edge: ArrayType | None, axis: int) -> int:
-    """Rows that an edge, prepended or appended, has along the axis; a scalar is one row."""
+    """Returns the rows that an edge, prepended or appended, has along the axis; a scalar is one row."""
     if edge is None:
         return 0
     return edge.shape[axis] if edge.ndim else 1
@@ -126,7 +126,7 @@ def edge_rows(edge: ArrayType | None, axis: int) -> int:
 def differences(
     parts: Sequence[jax.Array], start: int | jax.Array, count: int, g: Geometry, dtype: np.dtype
 ) -> jax.Array:
-    """Differences of some parts, one after the other, in the element type of the result.
+    """Returns the differences of concatenated parts, in the element type of the result.
 
     Args:
         parts: [L₁, …], [L₂, …], …; at least one has a row.
@@ -161,12 +161,12 @@ def _looped_difference(array: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Ar
 
 
 def unsharded_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
-    """The differences along an axis that is not sharded."""
+    """Returns the differences along an axis that is not sharded."""
     return _with_edges(_inside(block, g.shift(0), g, dtype), prepend, block, append, g.shift(0), g, dtype)
 
 
 def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array:
-    """One device's block of the result: its neighbours' edge rows, and the differences of all.
+    """Returns one device's block of the result: its neighbours' edge rows, and the differences of all.
 
     Args:
         block: [B, …], the device's block of x.
@@ -200,7 +200,7 @@ def halo_block(block: jax.Array, prepend: jax.Array, append: jax.Array, g: Geome
 
 
 def _inside(block: jax.Array, shift: int | jax.Array, g: Geometry, dtype: np.dtype) -> jax.Array | None:
-    """The differences that a block makes by itself, as bits, padded to the result's size; None if there are none."""
+    """Returns the differences inside a block, as bits, padded to the result's size; None if there are none."""
     lowest, highest = g.shifts
     inner = g.result_block - g.left - g.right
     if inner < 1 or highest + g.left + g.n > g.block or lowest + g.result_block < g.right:
@@ -218,7 +218,7 @@ def _with_edges(
     g: Geometry,
     dtype: np.dtype,
 ) -> jax.Array:
-    """The differences of the rows before a block, in it and behind it.
+    """Returns the differences of the rows before a block, in it and behind it.
 
     The differences at the edges are updated in place. Up to order 4 XLA makes one pass over memory of that; of a
     concatenation it makes one for each order.

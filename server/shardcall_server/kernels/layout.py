@@ -73,7 +73,7 @@ class MeshAxes:
         return self.size(self.names)
 
     def size(self, axis_names: Sequence[str]) -> int:
-        """The number of blocks that an array axis sharded over these mesh axes has; 1 for none."""
+        """Returns the number of blocks that an array axis sharded over these mesh axes has; 1 for none."""
         sizes = dict(self.axes)
         return math.prod(sizes[name] for name in axis_names)
 
@@ -97,16 +97,16 @@ def rows_over_all(ndim: int, mesh: MeshAxes) -> Spec:
 
 
 def block_shape(shape: Sequence[int], spec: Spec, mesh: MeshAxes) -> tuple[int, ...]:
-    """The shape of one device's block: every axis divided by its devices, rounded up."""
+    """Returns the shape of one device's block: every axis divided by its devices, rounded up."""
     return tuple(-(-n // mesh.size(names)) for n, names in zip(shape, spec, strict=True))
 
 
 def padded_shape(shape: Sequence[int], spec: Spec, mesh: MeshAxes) -> tuple[int, ...]:
-    """The smallest shape that the spec divides evenly and that holds ``shape``."""
+    """Returns the smallest shape that the spec divides evenly and that holds ``shape``."""
     return tuple(-(-n // (d := mesh.size(names))) * d for n, names in zip(shape, spec, strict=True))
 
 
 def format_spec(spec: Spec) -> str:
-    """The spec as a user writes it: ``P('x', None)``, ``P(('a', 'b'), None)``."""
+    """Returns the spec as a user writes it: ``P('x', None)``, ``P(('a', 'b'), None)``."""
     entries = [repr(names[0]) if len(names) == 1 else repr(names) if names else "None" for names in spec]
     return f"P({', '.join(entries)})"

@@ -21,7 +21,7 @@ from shardcall_server.kernels.shift import Shift
 
 
 def kernels() -> tuple[Kernel, ...]:
-    """One of each."""
+    """Returns one kernel of each class."""
     return (
         Diff(),
         Shift(),

@@ -27,7 +27,7 @@ class MatMulParameters:
 
 
 def _labels(operand: ArrayType, matrix: Labels, vector: Labels, *, transposed: bool) -> Labels:
-    """The labels of a factor; batch axes are counted from the right."""
+    """Returns the labels of a factor; batch axes are counted from the right."""
     if operand.ndim == 1:
         return vector
     return (*(f"batch {i}" for i in range(operand.ndim - 2, 0, -1)), *(matrix[::-1] if transposed else matrix))

@@ -50,7 +50,7 @@ def _step(before: _Arrays, layers: _Arrays) -> tuple[jax.Array, ...]:
 
 
 def _build(function: _Function, before: int, problem: Problem, mesh: jax.sharding.Mesh) -> Program:
-    """The function on arrays without padding: XLA pads and masks the arrays that it partitions."""
+    """Returns the function on arrays without padding: XLA pads and masks the arrays that it partitions."""
     del mesh
     operands = [required(operand) for operand in problem.operands]
 
@@ -111,7 +111,7 @@ class _Network(Kernel[None]):
     def results(
         self, prediction: tuple[int, ...], layers: Sequence[tuple[int, ...]], dtype: np.dtype
     ) -> tuple[ArrayType, ...]:
-        """The results' types, from the shapes of a prediction and of the layers."""
+        """Returns the results' types, from the shapes of a prediction and of the layers."""
         raise NotImplementedError
 
     def default_in_specs(
@@ -172,11 +172,11 @@ class MlpPredict(_Network):
     def results(
         self, prediction: tuple[int, ...], layers: Sequence[tuple[int, ...]], dtype: np.dtype
     ) -> tuple[ArrayType, ...]:
-        """The prediction."""
+        """Returns the type of the prediction."""
         return (ArrayType(prediction, dtype),)
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
-        """By rows as x is."""
+        """Shards the result by rows as x."""
         rows = required(problem.in_specs[0])[0]
         return (sharded(2, 0, rows) if problem.out_specs[0] is None else problem.out_specs[0],)
 
@@ -197,11 +197,11 @@ class MlpLoss(_Network):
     def results(
         self, prediction: tuple[int, ...], layers: Sequence[tuple[int, ...]], dtype: np.dtype
     ) -> tuple[ArrayType, ...]:
-        """A scalar."""
+        """Returns the type of a scalar."""
         return (ArrayType((), dtype),)
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
-        """Replicated."""
+        """Replicates the result."""
         return ((),)
 
 
@@ -220,11 +220,11 @@ class MlpGradient(_Network):
     def results(
         self, prediction: tuple[int, ...], layers: Sequence[tuple[int, ...]], dtype: np.dtype
     ) -> tuple[ArrayType, ...]:
-        """One for each W and b."""
+        """Returns the type of each W and b."""
         return tuple(ArrayType(shape, dtype) for shape in layers)
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
-        """Each as its layer."""
+        """Shards each result as its layer."""
         return _as_layers(problem, len(problem.results))
 
 
@@ -244,11 +244,11 @@ class MlpSgdStep(_Network):
     def results(
         self, prediction: tuple[int, ...], layers: Sequence[tuple[int, ...]], dtype: np.dtype
     ) -> tuple[ArrayType, ...]:
-        """One for each W and b, and a scalar."""
+        """Returns the type of each W and b, and of a scalar."""
         return (*(ArrayType(shape, dtype) for shape in layers), ArrayType((), dtype))
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
-        """Each as its layer; the loss is replicated."""
+        """Shards each result as its layer; the loss is replicated."""
         return (*_as_layers(problem, len(problem.results) - 1), ())
 
 

@@ -12,7 +12,7 @@ from jax import lax
 
 
 def order_key(x: jax.Array) -> jax.Array:
-    """Signed integers in the order of real floating-point numbers; 0 for both zeros.
+    """Returns signed integers in the order of real floating-point numbers; 0 for both zeros.
 
     The key of a NaN is beyond those of the infinities. An array of another type is its own key.
     """
@@ -24,7 +24,7 @@ def order_key(x: jax.Array) -> jax.Array:
 
 
 def is_nonzero(x: jax.Array) -> jax.Array:
-    """``x != 0``: True for NaN, and for complex numbers one part of which is not zero."""
+    """Returns ``x != 0``: True for NaN, and for complex numbers one part of which is not zero."""
     if x.dtype.kind == "c":
         return is_nonzero(lax.real(x)) | is_nonzero(lax.imag(x))
     if x.dtype.kind != "f":
@@ -34,12 +34,12 @@ def is_nonzero(x: jax.Array) -> jax.Array:
 
 
 def is_negative(x: jax.Array) -> jax.Array:
-    """``x < 0`` of real numbers: False for -0.0 and NaN."""
+    """Returns ``x < 0`` of real numbers: False for -0.0 and NaN."""
     return (order_key(x) < 0) & ~jnp.isnan(x)
 
 
 def is_positive(x: jax.Array) -> jax.Array:
-    """``x > 0`` of real numbers: False for NaN."""
+    """Returns ``x > 0`` of real numbers: False for NaN."""
     return (order_key(x) > 0) & ~jnp.isnan(x)
 
 
@@ -49,7 +49,7 @@ def are_ordered(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def normalized(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Real floating-point numbers, subnormal ones divided by the smallest normal one; and which ones are subnormal."""
+    """Returns floats with subnormal ones divided by the smallest normal one, and a mask of the subnormal ones."""
     bits = _bits(x)
     magnitude = bits & np.iinfo(bits.dtype).max
     subnormal = (magnitude != 0) & (magnitude < np.finfo(x.dtype).smallest_normal.view(bits.dtype))
@@ -60,12 +60,12 @@ def normalized(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def least_exponent(dtype: np.dtype) -> int:
-    """The smallest normal number of a type is two to this power, which is even."""
+    """Returns the smallest normal number of a type is two to this power, which is even."""
     return int(np.finfo(dtype).minexp)
 
 
 def to_double(x: jax.Array) -> jax.Array:
-    """float32 as float64, which has a subnormal float32 as a normal number; XLA:CPU's conversion makes it zero."""
+    """Returns float32 as float64, where a subnormal float32 is normal; XLA:CPU's conversion makes it zero."""
     number, subnormal = normalized(x)
     return number.astype(np.float64) * jnp.where(subnormal, 2.0 ** least_exponent(x.dtype), 1.0)
 

@@ -20,7 +20,7 @@ OptionT = TypeVar("OptionT", bound=str)
 
 
 def integer(parameters: ParameterValues, name: str) -> int:
-    """A parameter that must be an integer; True and False are not."""
+    """Returns a parameter that must be an integer; True and False are not."""
     value = parameters[name]
     if isinstance(value, bool) or not isinstance(value, int):
         raise _refusal(name, value, "an integer")
@@ -28,7 +28,7 @@ def integer(parameters: ParameterValues, name: str) -> int:
 
 
 def integers(parameters: ParameterValues, name: str) -> tuple[int, ...]:
-    """A parameter that must be one integer, or a sequence of them."""
+    """Returns a parameter that must be one integer, or a sequence of them."""
     value = parameters[name]
     if isinstance(value, tuple):
         return value
@@ -38,7 +38,7 @@ def integers(parameters: ParameterValues, name: str) -> tuple[int, ...]:
 
 
 def number(parameters: ParameterValues, name: str) -> float:
-    """A parameter that must be a finite number; True and False are not. Integral values become integers."""
+    """Returns a parameter that must be a finite number; True and False are not. Integral values become integers."""
     value = parameters[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refusal(name, value, "a number")
@@ -48,13 +48,13 @@ def number(parameters: ParameterValues, name: str) -> float:
 
 
 def flag(parameters: ParameterValues, name: str) -> bool:
-    """A parameter that NumPy takes for a flag: True, False or an integer."""
+    """Returns a parameter that NumPy takes for a flag: True, False or an integer."""
     value = parameters[name]
     return bool(value) if isinstance(value, int) else boolean(parameters, name)
 
 
 def boolean(parameters: ParameterValues, name: str) -> bool:
-    """A parameter that must be True or False."""
+    """Returns a parameter that must be True or False."""
     value = parameters[name]
     if not isinstance(value, bool):
         raise _refusal(name, value, "True or False")
@@ -62,7 +62,7 @@ def boolean(parameters: ParameterValues, name: str) -> bool:
 
 
 def text(parameters: ParameterValues, name: str) -> str:
-    """A parameter that must be a string."""
+    """Returns a parameter that must be a string."""
     value = parameters[name]
     if not isinstance(value, str):
         raise _refusal(name, value, "a string")
@@ -70,7 +70,7 @@ def text(parameters: ParameterValues, name: str) -> str:
 
 
 def one_of(parameters: ParameterValues, name: str, allowed: Sequence[OptionT]) -> OptionT:
-    """A parameter that must be one of a few strings."""
+    """Returns a parameter that must be one of a few strings."""
     value = text(parameters, name)
     for option in allowed:
         if option == value:
@@ -80,7 +80,7 @@ def one_of(parameters: ParameterValues, name: str, allowed: Sequence[OptionT]) -
 
 
 def shape(parameters: ParameterValues, name: str) -> tuple[int, ...]:
-    """A parameter that must be a shape: sizes of 0 or more, or one size for one axis."""
+    """Returns a parameter that must be a shape: sizes of 0 or more, or one size for one axis."""
     value = parameters[name]
     sizes = value if isinstance(value, tuple) else (integer(parameters, name),)
     if len(sizes) > MAX_RANK or any(size < 0 for size in sizes):
@@ -93,7 +93,7 @@ def shape(parameters: ParameterValues, name: str) -> tuple[int, ...]:
 
 
 def element_type(parameters: ParameterValues, name: str) -> np.dtype:
-    """A parameter that must be the name of an element type."""
+    """Returns a parameter that must be the name of an element type."""
     value = text(parameters, name)
     if value not in NAMED:
         raise CallError(

@@ -33,7 +33,7 @@ class PartialSums:
         return ContractionSharding.of(self.problem, self.contraction)
 
     def scattered(self, axis: int) -> Spec:
-        """The result's spec where the sums are scattered along an axis of theirs."""
+        """Returns the result's spec where the sums are scattered along an axis of theirs."""
         sharding = self.sharding
         return tuple(
             names + sharding.summed_over if i == axis else names for i, names in enumerate(sharding.result_spec)
@@ -132,7 +132,7 @@ def _mask(arrays: list[jax.Array], sums: PartialSums) -> list[jax.Array]:
 
 
 def strategies(of: ContractionOf) -> tuple[Strategy, ...]:
-    """``psum`` and ``psum_scatter`` for a kernel's problems."""
+    """Returns ``psum`` and ``psum_scatter`` for a kernel's problems."""
     return (
         Strategy(
             "psum",

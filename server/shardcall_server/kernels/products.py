@@ -31,7 +31,7 @@ QUICK_FLOPS = 1e11
 def product_type(
     lhs: ArrayType, rhs: ArrayType, *, transpose_lhs: bool = False, transpose_rhs: bool = False
 ) -> ArrayType:
-    """The result of ``lhs @ rhs``: `np.matmul`'s shape, `np.result_type`'s element type.
+    """Returns the result of ``lhs @ rhs``: `np.matmul`'s shape, `np.result_type`'s element type.
 
     Args:
         lhs: [K] or [..., M, K]; [..., K, M] where it is to be transposed.
@@ -81,7 +81,7 @@ def product_type(
 
 
 def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:
-    """The program for a result without elements or sums without terms; None where there is work.
+    """Returns the program for a result without elements or sums without terms; None where there is work.
 
     Args:
         problem: the call.
@@ -94,17 +94,17 @@ def empty_sum(problem: Problem, terms: int | None = None) -> Program | None:
 
 
 def sum_type(dtype: np.dtype) -> np.dtype:
-    """The type in which products of a result type are summed up."""
+    """Returns the type in which products of a result type are summed up."""
     return np.dtype(np.float32) if dtype == np.bool_ else element_types.working_type(dtype)
 
 
 def multiply(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> jax.Array:
-    """``lhs @ rhs`` of arrays of rank 1 or 2 for a result of type ``dtype``, in its sum type."""
+    """Returns ``lhs @ rhs`` of arrays of rank 1 or 2 for a result of type ``dtype``, in its sum type."""
     return _dot(*_factors(lhs, rhs, dtype), (((lhs.ndim - 1,), (0,)), ((), ())), dtype)
 
 
 def contract(arrays: Sequence[jax.Array], contraction: Contraction, wanted: Labels, dtype: np.dtype) -> jax.Array:
-    """The contraction of arrays, or of blocks that meet, for a result of type ``dtype``, in its sum type.
+    """Returns the contraction of arrays, or of blocks that meet, for a result of type ``dtype``, in its sum type.
 
     Args:
         arrays: one per operand; its axes of one label are of one size, stretched ones of size 1.
@@ -136,7 +136,7 @@ def contract(arrays: Sequence[jax.Array], contraction: Contraction, wanted: Labe
 
 
 def _diagonals(array: jax.Array, labels: Labels) -> tuple[jax.Array, Labels]:
-    """The array without stretched axes, and with the diagonal where it has a label more than once."""
+    """Returns the array without stretched axes, and with the diagonal where it has a label more than once."""
     kept = [i for i, label in enumerate(labels) if label != STRETCHED]
     array = lax.squeeze(array, [i for i in range(array.ndim) if i not in kept])
     labels = tuple(labels[i] for i in kept)
@@ -163,7 +163,7 @@ def _transpose(array: jax.Array, labels: Labels, wanted: Labels) -> jax.Array:
 
 
 def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array, jax.Array]:
-    """The factors as they are multiplied; products of two floats of 16 bits are exact in float32."""
+    """Returns the factors as they are multiplied; products of two floats of 16 bits are exact in float32."""
     total = sum_type(dtype)
     if dtype == np.bool_:
         return lhs.astype(total), rhs.astype(total)
@@ -173,7 +173,7 @@ def _factors(lhs: jax.Array, rhs: jax.Array, dtype: np.dtype) -> tuple[jax.Array
 
 
 def _dot(lhs: jax.Array, rhs: jax.Array, dimensions: lax.DotDimensionNumbers, dtype: np.dtype) -> jax.Array:
-    """The sums of products of factors, in the sum type of ``dtype``.
+    """Returns the sums of products of factors, in the sum type of ``dtype``.
 
     Full precision is requested: a GPU's default for float32 keeps 10 bits of the factors. Integers of up to 32
     bits are multiplied as int32, modulo 2³² all the same, for which XLA:CPU has a fast product.
@@ -188,7 +188,7 @@ def _dot(lhs: jax.Array, rhs: jax.Array, dimensions: lax.DotDimensionNumbers, dt
 
 
 def finish(total: jax.Array, dtype: np.dtype) -> jax.Array:
-    """Sums of sum type as elements of the result."""
+    """Converts sums of sum type to elements of the result."""
     return total > 0 if dtype == np.bool_ else element_types.narrow(total, dtype)
 
 

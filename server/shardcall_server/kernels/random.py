@@ -36,7 +36,7 @@ _SEED = OperandInfo("seed", "An integer; equal seeds give equal values, on every
 
 
 def key_of(seed: jax.Array) -> jax.Array:
-    """The key of a seed; equal seeds of any integer type have one key."""
+    """Returns the key of a seed; equal seeds of any integer type have one key."""
     return jax.random.key(seed.astype(np.int64))
 
 
@@ -100,11 +100,11 @@ class _Drawn(Kernel[DrawParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: DrawParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """All operands are scalars, and every device has them."""
+        """Replicates all operands, which are scalars."""
         return tuple(None if operand is None else () for operand in operands)
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
-        """By rows over all mesh axes."""
+        """Shards the result by rows over all mesh axes."""
         (spec,), (result,) = problem.out_specs, problem.results
         return (rows_over_all(result.ndim, problem.mesh) if spec is None else spec,)
 
@@ -283,10 +283,10 @@ class Permutation(Kernel[PermutationParameters]):
     def default_in_specs(
         self, operands: OperandTypes, parameters: PermutationParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
     ) -> Specs:
-        """The seed is on every device; x is sharded by rows over all mesh axes."""
+        """Replicates the seed and shards x by rows over all mesh axes."""
         x = required(operands[1])
         return (), rows_over_all(x.ndim, mesh) if in_specs[1] is None else in_specs[1]
 
     def default_out_specs(self, problem: Problem, strategy: str) -> Specs:
-        """As x."""
+        """Shards the result as x."""
         return (problem.in_specs[1] if problem.out_specs[0] is None else problem.out_specs[0],)

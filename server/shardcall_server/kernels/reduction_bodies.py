@@ -74,21 +74,21 @@ class Over:
         return tuple(name for size in self.sizes for name in size.axis_names)
 
     def sum(self, x: jax.Array) -> jax.Array:
-        """The sum, in x's type."""
+        """Returns the sum, in x's type."""
         return self.sums(x)[0]
 
     def sums(self, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-        """The sums of arrays of one shape, each in its type, by one all-reduce."""
+        """Returns the sums of arrays of one shape, each in its type, by one all-reduce."""
         parts = tuple(jnp.sum(self._masked(x, 0), self.axes, x.dtype, keepdims=True) for x in arrays)
         return lax.psum(parts, self._axis_names) if self._axis_names else parts
 
     def prod(self, x: jax.Array) -> jax.Array:
-        """The product, in x's type."""
+        """Returns the product, in x's type."""
         part = jnp.prod(self._masked(x, 1), self.axes, x.dtype, keepdims=True)
         return jnp.prod(lax.all_gather(part, self._axis_names), 0, x.dtype) if self._axis_names else part
 
     def max(self, x: jax.Array) -> jax.Array:
-        """The largest of integers. Of floats XLA:CPU's own drops NaN (jax 0.10.1)."""
+        """Returns the largest of integers. Of floats XLA:CPU's own drops NaN (jax 0.10.1)."""
         part = jnp.max(self._masked(x, np.iinfo(x.dtype).min), self.axes, keepdims=True)
         return lax.pmax(part, self._axis_names) if self._axis_names else part
 
@@ -151,7 +151,7 @@ class Reduction:
     reproducibility: Reproducibility = Reproducibility.ALWAYS
 
     def result_type(self, x: np.dtype, dtype: np.dtype | None) -> np.dtype:
-        """NumPy's element type of the result.
+        """Returns NumPy's element type of the result.
 
         Args:
             x: the element type of the operand.
@@ -238,7 +238,7 @@ def _from_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def _best(x: jax.Array, over: Over, *, largest: bool, zeros_alike: bool) -> tuple[list[jax.Array], jax.Array]:
-    """The keys of the largest or smallest element, and which elements have them; complex ones have two keys."""
+    """Returns the keys of the largest or smallest element, and which elements have them; complex ones have two keys."""
     parts = [jnp.real(x), jnp.imag(x)] if x.dtype.kind == "c" else [x]
     candidates, nan, keys = jnp.ones(x.shape, bool), jnp.zeros(x.shape, bool), []
     for part in parts:

@@ -125,7 +125,7 @@ class ReduceKernel(Kernel[ReduceParameters]):
         return (problem.out_specs[0] or _reduced_spec(problem),)
 
     def choose(self, problem: Problem[ReduceParameters]) -> tuple[str, str]:
-        """``all_reduce`` where an axis that is reduced is sharded, else ``gspmd``."""
+        """Returns ``all_reduce`` where an axis that is reduced is sharded, else ``gspmd``."""
         names = _names(problem)
         if problem.mesh.size(names) == 1:
             return "gspmd", "no axis that is reduced is sharded, so nothing moves"
@@ -135,7 +135,7 @@ class ReduceKernel(Kernel[ReduceParameters]):
 
 
 def _present(operands: OperandTypes) -> tuple[ArrayType, ArrayType | None, ArrayType | None]:
-    """x, ``where`` and ``initial``; None for those that a reduction does not take, too."""
+    """Returns x, ``where`` and ``initial``; None for those that a reduction does not take, too."""
     x, where, initial = (*operands, None, None)[:3]
     return required(x), where, initial
 
@@ -345,5 +345,5 @@ def _kernel(row: Reduction) -> ReduceKernel:
 
 
 def reductions() -> tuple[ReduceKernel, ...]:
-    """One kernel for each reduction."""
+    """Returns one kernel for each reduction."""
     return tuple(map(_kernel, REDUCTIONS))

@@ -54,7 +54,7 @@ _GSPMD = Strategy(
 
 
 def _all_gather_plan(problem: Problem) -> AllGatherPlan:
-    """The moves from blocks of x, their axes in the result's order, to those of the result."""
+    """Returns the moves from blocks of x, their axes in the result's order, to those of the result."""
     spec, out_spec = required(problem.in_specs[0]), required(problem.out_specs[0])
     return AllGatherPlan.of(
         problem.results[0].shape, tuple(spec[i] for i in _permutation(problem)), out_spec, problem.mesh

@@ -46,7 +46,7 @@ def _is_integer(dtype: np.dtype) -> bool:
 
 
 def differing_bits(one: np.ndarray, other: np.ndarray) -> int:
-    """The number of elements, or of parts of complex ones, whose bits differ in two arrays of one type and shape."""
+    """Counts the elements, or parts of complex ones, whose bits differ in two arrays of one type and shape."""
     if one.dtype.kind == "c":
         one, other = (array.reshape(-1).view(one.real.dtype) for array in (one, other))
     bits = np.dtype(f"u{one.dtype.itemsize}")

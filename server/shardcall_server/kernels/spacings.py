@@ -19,13 +19,13 @@ _INEXACT = "fc"
 
 
 def inexact_type(dtype: np.dtype) -> np.dtype:
-    """The type of a derivative: floating-point and complex types stay, others become float64, as in `np.gradient`."""
+    """Returns the type of a derivative, as `np.gradient`: inexact types stay, others become float64."""
     stays = dtype.kind in _INEXACT or element_types.is_narrow_float(dtype)
     return dtype if stays else np.dtype(np.float64)
 
 
 def named_axes(parameters: ParameterValues, name: str, x: ArrayType) -> tuple[int, ...]:
-    """The axes of x that a parameter names; all for None.
+    """Returns the axes of x that a parameter names; all for None.
 
     Raises:
         CallError: if there is none, or as `shardcall_server.kernels.axes.axes`.

@@ -68,7 +68,7 @@ def stencil(
     boundary: Boundary,
     value: Callable[[HaloExtendedBlock, Region], jax.Array],
 ) -> jax.Array:
-    """One device's block of a result.
+    """Returns one device's block of a result.
 
     Args:
         block: the device's block of x.
@@ -175,7 +175,7 @@ class StencilKernel(Kernel[ParametersT]):
 
 
 def strategies(axes: Callable[[Problem], Sequence[int]], bound: Callable[[Problem], Body]) -> tuple[Strategy, ...]:
-    """``halo`` and ``gspmd`` for a kernel.
+    """Returns ``halo`` and ``gspmd`` for a kernel.
 
     Args:
         axes: the axes along which the elements of a problem's results depend on others.

@@ -16,7 +16,7 @@ _TERM = re.compile(r"([A-Za-z]*)(?:(\.\.\.)([A-Za-z]*))?")
 
 
 def parse(subscripts: str, operands: Sequence[ArrayType]) -> tuple[tuple[Labels, ...], Labels]:
-    """The labels of operands and result, ``...`` written out, as ``np.einsum`` understands them.
+    """Returns the labels of operands and result, ``...`` written out, as ``np.einsum`` understands them.
 
     Args:
         subscripts: such as ``"ij,jk->ik"``, ``"...ii->...i"`` or, with the result left to the rules, ``"ij,jk"``.
@@ -40,7 +40,7 @@ def parse(subscripts: str, operands: Sequence[ArrayType]) -> tuple[tuple[Labels,
 
 
 def canonical(labels: Sequence[Labels], result: Labels) -> str:
-    """The subscripts with labels renamed in the order of their first axes, ``...`` and the result written out."""
+    """Returns the subscripts with labels renamed in order of occurrence, and ``...`` and the result written out."""
     symbols = map(_symbol, count())
     names: dict[str, str] = {}
     for label in (label for axes in labels for label in axes):
@@ -54,7 +54,7 @@ def canonical(labels: Sequence[Labels], result: Labels) -> str:
 
 
 def read(subscripts: str) -> tuple[tuple[Labels, ...], Labels]:
-    """The labels of a canonical form."""
+    """Returns the labels of a canonical form."""
     operands, _, result = subscripts.partition("->")
     return tuple(map(tuple, operands.split(","))), tuple(result)
 
@@ -140,5 +140,5 @@ def _count(n: int, what: str) -> str:
 
 
 def _symbol(i: int) -> str:
-    """A character for each label; two arrays of most axes have more labels than there are letters."""
+    """Returns a character for each label; two arrays of most axes have more labels than there are letters."""
     return string.ascii_letters[i] if i < len(string.ascii_letters) else chr(ord("À") + i - len(string.ascii_letters))

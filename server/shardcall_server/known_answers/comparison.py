@@ -15,7 +15,7 @@ _ULPS = 512.0  # of the type in which a function is computed
 
 
 def wide_type(dtype: np.dtype) -> np.dtype:
-    """The type in which the known answers for ``dtype`` are computed: wider wherever the platform has one."""
+    """Returns the type in which the known answers for ``dtype`` are computed: wider wherever the platform has one."""
     if dtype.kind == "b":
         return dtype
     if dtype.kind == "c":

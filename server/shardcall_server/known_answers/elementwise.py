@@ -70,7 +70,7 @@ def prefix(dtype: np.dtype) -> str:
 
 
 def _resolve(kernel: ElementwiseKernel, dtype: np.dtype, device_id: int) -> Resolved | None:
-    """The call of a function with operands of one type; None where it does not compute in that type."""
+    """Returns the call of a function with operands of one type; None where it does not compute in that type."""
     operands = (ArrayType((SIZE,), dtype),) * len(kernel.operands)
     try:
         if kernel.computed_type(operands) != dtype:
@@ -81,7 +81,7 @@ def _resolve(kernel: ElementwiseKernel, dtype: np.dtype, device_id: int) -> Reso
 
 
 def operands_of(dtype: np.dtype) -> list[np.ndarray]:
-    """Three operands [SIZE]: ordinary numbers of both signs, and every pair of special ones among them."""
+    """Returns three operands [SIZE]: ordinary numbers of both signs, and every pair of special ones among them."""
     values = np.random.default_rng(39352)
     operands = []
     for i in range(3):

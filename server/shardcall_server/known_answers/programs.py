@@ -73,7 +73,7 @@ def _there(names: Sequence[str], kernels: Mapping[str, Kernel]) -> tuple[str, ..
 
 
 def _product(device_count: int) -> _TestCall:
-    """A product whose contracting axis is sharded, and not evenly."""
+    """Returns a product whose contracting axis is sharded, and not evenly."""
     contracted = 32 * device_count - 1
     lhs, rhs = _integers((65, contracted)), _integers((contracted, 63))
     return _TestCall(
@@ -88,7 +88,7 @@ def _product(device_count: int) -> _TestCall:
 
 
 def _along_rows(name: str, kernel: str, function: Callable[..., np.ndarray], device_count: int) -> _TestCall:
-    """A function along an axis that is sharded, and not evenly."""
+    """Returns a function along an axis that is sharded, and not evenly."""
     x = _integers((512 * device_count - 1, 9))
     return _TestCall(name, kernel, (x.astype(np.float64),), function(x, axis=0).astype(np.float64), {"axis": 0})
 
@@ -146,7 +146,7 @@ def _finish(call: _TestCall, result: jax.Array, kernels: Sequence[str]) -> Outco
 
 
 def _compile_product_and_sum(device: jax.Device, kernels: Sequence[str]) -> Launch:
-    """A batched matrix-vector product followed by a sum: https://github.com/jax-ml/jax/issues/39103."""
+    """Compiles a batched matrix-vector product followed by a sum: https://github.com/jax-ml/jax/issues/39103."""
     rows = np.zeros((_ROWS, 3))
     rows[:, 0] = np.arange(_ROWS)
     operands = [jax.device_put(array, device) for array in (rows, np.eye(3))]

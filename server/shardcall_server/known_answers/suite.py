@@ -40,7 +40,7 @@ class Suite:
         }
 
     def vouching_for(self, resolved: Resolved) -> list[str]:
-        """The names of the tests that must have passed before a program's results are believed."""
+        """Returns the names of the tests that must have passed before a program's results are believed."""
         name, computed = resolved.kernel.name, ""
         if isinstance(resolved.kernel, ElementwiseKernel):
             computed = elementwise.prefix(resolved.kernel.computed_type(resolved.problem.operands))
