@@ -1,4 +1,4 @@
-"""Where settings are given: the command's flags, the environment, a file."""
+"""Reads the settings from the command's flags, the environment and a file."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
     """Reads the settings.
 
     Args:
-        flags: those given on the command line, by setting name.
+        flags: the flags of the command line, by setting name.
         config: a TOML file; None for none.
 
     Raises:
-        SettingsError: an unknown key, with the nearest known; or a value that is not allowed.
+        SettingsError: a key is unknown, or a value is not allowed.
     """
-    known = Settings.model_fields
     values = _read_toml(config) if config else {}
     for name in values:
         if name in ENVIRONMENT_ONLY:
             raise SettingsError(
-                f"{config}: {name} is given by the environment alone, as {ENVIRONMENT_PREFIX}{name.upper()}; or name a "
+                f"{config}: {name} can only be set in the environment, as {ENVIRONMENT_PREFIX}{name.upper()}; or set "
                 "token_file"
             )
-        if name not in known:
-            raise SettingsError(f"{config}: {name!r} is no setting; {did_you_mean(name, known)}")
+        if name not in Settings.model_fields:
+            raise SettingsError(f"{config}: {name!r} is not a setting; {did_you_mean(name, Settings.model_fields)}")
 
     class FromFile(Settings):
         model_config = SettingsConfigDict(toml_file=config)
@@ -44,18 +43,17 @@ def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Setti
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        value = "not told here" if name == "token" else repr(first["input"])
-        given = f"setting {name}{_source(name, flags, config)} is {value}: " if name else ""
-        raise SettingsError(given + first["msg"].removeprefix("Value error, ")) from None
+        value = "not shown" if name == "token" else repr(first["input"])
+        prefix = f"setting {name}{_source(name, flags, config)} is {value}: " if name else ""
+        raise SettingsError(prefix + first["msg"].removeprefix("Value error, ")) from None
 
 
 def _source(name: str, flags: Mapping[str, Any], config: Path | None) -> str:
-    """Where a setting was given; of a flag it need not be said."""
-    variable = ENVIRONMENT_PREFIX + name.upper()
+    """Returns the source of a setting for a message; empty for a flag."""
     if name in flags:
         return ""
-    given = next((key for key in os.environ if key.upper() == variable), "")
-    return f" (environment variable {given})" if given else f" (file {config})" if config else ""
+    variable = next((key for key in os.environ if key.upper() == ENVIRONMENT_PREFIX + name.upper()), "")
+    return f" (environment variable {variable})" if variable else f" (file {config})" if config else ""
 
 
 def _read_toml(config: Path) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def test_a_server_does_not_start_with_a_file_that_cannot_be_used(path, text, mod
     [
         (["--no-auth", "--host", "0.0.0.0"], "", "insecure-allow-remote"),
         (["--token", "0123456789abcdef"], "", "No such option"),
-        ([], "no token", "is not told here"),
+        ([], "no token", "is not shown"),
     ],
 )
 def test_settings_that_would_give_a_token_away_are_refused(words, variable, says):

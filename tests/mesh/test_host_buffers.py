@@ -11,7 +11,7 @@ from shardcall_server.compilation.program import Placement, build_mesh, named_sh
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, padded_shape
 from shardcall_server.link.process_blocks import device_blocks, lay_out
 from shardcall_server.mesh.executor import Executor
-from shardcall_server.mesh.memory import SharedMemory
+from shardcall_server.mesh.memory import MemoryFiles
 from shardcall_server.mesh.resident_arrays import ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
@@ -25,7 +25,7 @@ def test_blocks_are_placed_as_blocks_on_a_mesh_of_one_process_too(copier, device
     padded = padded_shape(kind.shape, spec, axes)
     placement = Placement(padded, named_sharding(build_mesh(axes, range(devices)), spec))
     source = np.random.default_rng(rows).standard_normal(kind.shape)
-    memory = SharedMemory()
+    memory = MemoryFiles()
     size = 1 << 20
     with os.fdopen(os.memfd_create("blocks"), "w+b") as file:
         file.truncate(size)

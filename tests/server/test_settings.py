@@ -52,7 +52,7 @@ def test_a_value_that_cannot_be_is_named(flags, says):
 def test_an_unknown_key_of_the_file_is_refused_with_the_nearest(tmp_path):
     config = tmp_path / "server.toml"
     config.write_text("devcies = 8\n")
-    with pytest.raises(SettingsError, match="'devcies' is no setting; did you mean 'devices'"):
+    with pytest.raises(SettingsError, match="'devcies' is not a setting; did you mean 'devices'"):
         load_settings({}, config)
 
 

@@ -37,7 +37,7 @@ _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
+class Snapshot:
     """The state of a server at one moment; ``info`` is None while its mesh is not ready."""
 
     usage: Usage
@@ -64,11 +64,11 @@ def status(
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
         token = find_token(where, None, encrypted=encryption is not None or tls is False, admin=True)
         transport = Transport(partial(open_channel, where, tls=encryption), where.target, Meters(False), token)
-        look = _looker(transport, where, encryption, timeout)
+        snapshot = _snapshots(transport, where, encryption, timeout)
         show = _show_json if as_json else Console(highlight=False).print
         try:
-            _watch(look, address, interval, as_json=as_json) if watch else show(
-                _report(address, look(), as_json=as_json)
+            _watch(snapshot, address, interval, as_json=as_json) if watch else show(
+                _report(address, snapshot(), as_json=as_json)
             )
         finally:
             transport.close()
@@ -79,24 +79,24 @@ def status(
         raise typer.Exit(1) from None
 
 
-def _looker(transport: Transport, where: Address, encryption: Tls | None, timeout_s: float) -> Callable[[], Look]:
-    def look() -> Look:
+def _snapshots(transport: Transport, where: Address, encryption: Tls | None, timeout_s: float) -> Callable[[], Snapshot]:
+    def snapshot() -> Snapshot:
         until, request = deadline(timeout_s, 0), server_info_service_pb2.GetUsageRequest()
         try:
             held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, retryable=False))
-            return Look(held, ask_server_info(transport, until) if held.mesh.ready else None)
+            return Snapshot(held, ask_server_info(transport, until) if held.mesh.ready else None)
         except ShardcallError as error:
             raise explained(error, where, encryption, timeout_s) from None
 
-    return look
+    return snapshot
 
 
-def _watch(look: Callable[[], Look], address: str, interval_s: float, *, as_json: bool) -> None:
+def _watch(snapshot: Callable[[], Snapshot], address: str, interval_s: float, *, as_json: bool) -> None:
     """Queries until Ctrl-C; a server that does not answer may come back."""
 
     def report() -> Any:
         try:
-            return _report(address, look(), as_json=as_json)
+            return _report(address, snapshot(), as_json=as_json)
         except AccessDeniedError:
             raise
         except ShardcallError as error:
@@ -116,11 +116,11 @@ def _watch(look: Callable[[], Look], address: str, interval_s: float, *, as_json
             live.update(report(), refresh=True)
 
 
-def _report(address: str, look: Look, *, as_json: bool) -> Any:
+def _report(address: str, snapshot: Snapshot, *, as_json: bool) -> Any:
     if not as_json:
-        return _table(address, look)
-    info = look.info
-    report = {"address": address, "usage": dataclasses.asdict(look.usage)}
+        return _table(address, snapshot)
+    info = snapshot.info
+    report = {"address": address, "usage": dataclasses.asdict(snapshot.usage)}
     if info is not None:
         report["server"] = {
             "devices": len(info.devices),
@@ -136,15 +136,15 @@ def _show_json(report: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(report))
 
 
-def _table(address: str, look: Look) -> Table:
+def _table(address: str, snapshot: Snapshot) -> Table:
     table = Table(title=address, title_justify="left", show_header=False)
-    for label, text in {**_mesh_rows(look), **_held_rows(look)}.items():
+    for label, text in {**_mesh_rows(snapshot), **_held_rows(snapshot)}.items():
         table.add_row(label, text)
     return table
 
 
-def _mesh_rows(look: Look) -> dict[str, str]:
-    mesh, info = look.usage.mesh, look.info
+def _mesh_rows(snapshot: Snapshot) -> dict[str, str]:
+    mesh, info = snapshot.usage.mesh, snapshot.info
     rows = {"mesh": f"ready, for {_for_people(mesh.ready_seconds)}" if mesh.ready else "NOT READY"}
     if info is not None:
         rows |= {"devices": info.summary["devices"], "versions": info.summary["versions"]}
@@ -156,13 +156,13 @@ def _mesh_rows(look: Look) -> dict[str, str]:
         rows["hosts"] = ", ".join(map(str, mesh.hosts))
     if mesh.missing:
         rows["missing"] = mesh.missing
-    rows["known answers"] = str(look.usage.known_answers)
+    rows["known answers"] = str(snapshot.usage.known_answers)
     rows["spare worker"] = "stands by" if mesh.spare_ready else "none ready"
     return rows
 
 
-def _held_rows(look: Look) -> dict[str, str]:
-    held, limits = look.usage, look.info.limits if look.info else None
+def _held_rows(snapshot: Snapshot) -> dict[str, str]:
+    held, limits = snapshot.usage, snapshot.info.limits if snapshot.info else None
     at_once = f" of {limits.max_concurrent_calls}" if limits else ""
     programs = f" of {limits.max_cached_programs}" if limits else ""
     return {

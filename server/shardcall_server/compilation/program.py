@@ -212,8 +212,8 @@ def _on_held_types(program: KernelProgram, problem: Problem) -> Callable[..., tu
 
 def build_mesh(axes: MeshAxes, device_ids: Sequence[int]) -> jax.sharding.Mesh:
     """Returns the mesh of the given devices, in their order."""
-    known = jax.devices()  # their own ids have gaps between processes
-    devices = np.array([known[i] for i in device_ids]).reshape([size for _, size in axes.axes])
+    existing = jax.devices()  # their own ids have gaps between processes
+    devices = np.array([existing[i] for i in device_ids]).reshape([size for _, size in axes.axes])
     return jax.sharding.Mesh(devices, axes.names, axis_types=(jax.sharding.AxisType.Auto,) * devices.ndim)
 
 

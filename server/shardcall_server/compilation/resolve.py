@@ -69,18 +69,18 @@ class Resolved:
         return replace(self, strategy=strategy, reason=reason)
 
 
-def resolve(kernel: Kernel, request: Request, known_devices: Sequence[int]) -> Resolved:
+def resolve(kernel: Kernel, request: Request, existing_devices: Sequence[int]) -> Resolved:
     """Checks a call and fills in what it left open.
 
     Args:
         kernel: the kernel called.
         request: the call.
-        known_devices: the ids of the devices that exist, in their own order.
+        existing_devices: the ids of the devices that exist, in their own order.
 
     Raises:
         CallError: for every mistake that a caller can make.
     """
-    device_ids = check_mesh(request.mesh, request.device_ids, known_devices)
+    device_ids = check_mesh(request.mesh, request.device_ids, existing_devices)
     operands = _check_operands(kernel, request.operands)
     signature = kernel.validate(operands, _check_parameters(kernel, request.parameters))
     strategies = {strategy.name: strategy for strategy in kernel.strategies}
@@ -170,15 +170,15 @@ def _check_operands(kernel: Kernel, requested: Sequence[ArrayType | None]) -> tu
 
 
 def _check_parameters(kernel: Kernel, values: Mapping[str, ParameterValue]) -> dict[str, ParameterValue]:
-    known = {info.name: info.default for info in kernel.parameters}
+    defaults = {info.name: info.default for info in kernel.parameters}
     for name in values:
-        if name not in known:
+        if name not in defaults:
             raise CallError(
                 Reason.UNKNOWN_PARAMETER,
-                f"kernel {kernel.name!r} has no parameter {shorten(name)!r}; {did_you_mean(name, known)}",
+                f"kernel {kernel.name!r} has no parameter {shorten(name)!r}; {did_you_mean(name, defaults)}",
                 field=shorten(name) or "parameters",
             )
-    parameters = {**known, **values}
+    parameters = {**defaults, **values}
     for name, value in parameters.items():
         if value is REQUIRED:
             raise CallError(

@@ -32,8 +32,8 @@ from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.executor import Executor, Launch
 from shardcall_server.mesh.failures import compile_failed, failure_of
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
-from shardcall_server.mesh.known_answers import KnownAnswerRunner
-from shardcall_server.mesh.memory import SharedMemory, release_aliased
+from shardcall_server.mesh.known_answers import KnownAnswerTests
+from shardcall_server.mesh.memory import MemoryFiles, release_aliased
 from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.plans import describe_plan
 from shardcall_server.mesh.profiling import Profiler, phase
@@ -74,14 +74,14 @@ class Commands:
     def __init__(
         self, link: Link, kernels: Mapping[str, Kernel], platform: Platform, disk: DiskCache | None = None
     ) -> None:
-        self.known_answers = KnownAnswerRunner(Suite(kernels, platform), disk)
+        self.known_answers = KnownAnswerTests(Suite(kernels, platform), disk)
         self._link = link
         self._disk = disk
         devices = range(len(jax.devices()))
         self._resolver = Resolver(kernels, platform, devices)
         self._sequence = 0
         self._copier = ParallelCopier()
-        self._memory = SharedMemory()
+        self._memory = MemoryFiles()
         self._resident_arrays = ResidentArrays(self._copier)
         self._arrivals = Arrivals(self._resident_arrays, self._copier, devices)
         self._executor = Executor(self._memory, self._resident_arrays, self._copier)

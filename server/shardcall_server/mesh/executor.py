@@ -15,7 +15,7 @@ from shardcall_server.compilation.program import Launched, Placement, Program
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
-from shardcall_server.mesh.memory import SharedMemory
+from shardcall_server.mesh.memory import MemoryFiles
 from shardcall_server.mesh.placement import ParallelCopier, put_padded
 from shardcall_server.mesh.profiling import phase
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
@@ -66,7 +66,7 @@ class Executor:
         copier: copies host memory.
     """
 
-    def __init__(self, memory: SharedMemory, resident_arrays: ResidentArrays, copier: ParallelCopier) -> None:
+    def __init__(self, memory: MemoryFiles, resident_arrays: ResidentArrays, copier: ParallelCopier) -> None:
         self._memory = memory
         self._resident_arrays = resident_arrays
         self._copier = copier

@@ -12,7 +12,7 @@ from shardcall_server.known_answers.suite import Suite
 from shardcall_worker.v1 import known_answer_pb2
 
 
-class KnownAnswerRunner:
+class KnownAnswerTests:
     """Compiles and runs the known-answer tests of this process.
 
     Args:

@@ -12,7 +12,7 @@ from shardcall_server.kernels.layout import ArrayType
 from shardcall_worker.v1 import link_pb2
 
 
-class SharedMemory:
+class MemoryFiles:
     """The mapped memory files, by the ids that commands use. For the link's thread only."""
 
     def __init__(self) -> None:

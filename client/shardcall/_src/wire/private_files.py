@@ -20,7 +20,7 @@ _MAX_LINKS = 40  # as in Linux
 _IS_FOLDER = getattr(os, "O_DIRECTORY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # for the writer of a FIFO
-_LOOK_UP = getattr(os, "O_PATH", os.O_RDONLY) | _IS_FOLDER  # a folder that can be entered and not listed will do
+_TRAVERSE = getattr(os, "O_PATH", os.O_RDONLY) | _IS_FOLDER  # a folder that can be entered and not listed will do
 
 StrPath = str | os.PathLike[str]
 
@@ -147,7 +147,7 @@ def open_guarded_folder(path: StrPath, *, allow_sticky: bool = False, contains: 
         PrivateFileError: other users may write to it.
     """
     name = f"the folder {path} of {contains}" if contains else f"the folder {path}"
-    return _checked(os.open(path, _LOOK_UP), name, path, "go-w", allow_sticky)
+    return _checked(os.open(path, _TRAVERSE), name, path, "go-w", allow_sticky)
 
 
 def open_private_folder(path: StrPath) -> int:
