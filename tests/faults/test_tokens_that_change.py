@@ -166,7 +166,7 @@ def test_a_token_stands_in_its_file_and_nowhere_else(path, tmp_path):
                 assert token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
             server.process.terminate()
             said = server.process.stdout.read()
-        assert (f"kept in {path}" in said) is first
+        assert (f"generated a token in {path}" in said) is first
         assert not any(secret in said + log.read_text() for secret in (token, admin))
 
 

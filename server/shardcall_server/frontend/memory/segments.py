@@ -141,7 +141,7 @@ class SegmentTable:
             self._leased[segment.segment_id] = segment
         if closed:  # while it was opened
             segment.release_lease()
-            raise _draining_error()
+            raise _drain_error()
         return segment
 
     def acquire(
@@ -218,7 +218,7 @@ class SegmentTable:
     def _count_in(self, owner: str, size: int) -> None:
         with self._lock:
             if self._closed:
-                raise _draining_error()
+                raise _drain_error()
             if size > self.max_bytes:
                 raise CallError(
                     Reason.CALL_TOO_LARGE,
@@ -231,7 +231,7 @@ class SegmentTable:
             for reason, used, more, limit, what in (
                 (own, self._owner_bytes[owner], size, self.max_bytes, "bytes in this client's segments"),
                 (own, self._owner_count[owner], 1, MAX_OWNER_SEGMENTS, "segments of this client"),
-                (any_, self.count, 1, MAX_SEGMENTS, "segments in all"),
+                (any_, self.count, 1, MAX_SEGMENTS, "segments in total"),
             ):
                 if used + more > limit:
                     raise CallError(
@@ -290,5 +290,5 @@ def _check_range(segment: ServerSegment, offset: int, nbytes: int, field: str) -
         )
 
 
-def _draining_error() -> CallError:
+def _drain_error() -> CallError:
     return CallError(Reason.SERVER_DRAINING, "the server is shutting down and opens no more segments; use another")

@@ -99,7 +99,7 @@ class ArrayServicer:
         space = request.result_space if request.HasField("result_space") else None
         with self._buffer_allocator.allocate(call, [], [resident.type], space=space) as buffers:
             if buffers.region is not None:
-                buffers.region.reserve(buffers.region_bytes, lambda: call.check("making room for the array"))
+                buffers.region.reserve(buffers.region_bytes, lambda: call.check("allocating memory for the array"))
             command = link_pb2.GetArray(array_id=resident.array_id, result=buffers.results[0], report_gathered=True)
             grant = self._queue.acquire(call)
             running = Running(call)
