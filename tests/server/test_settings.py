@@ -150,5 +150,5 @@ def test_variables_of_other_commands_are_let_pass(monkeypatch):
 
 def test_another_system_than_linux_is_named(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    with pytest.raises(SettingsError, match=r"needs Linux.*this is Darwin.*the client runs here"):
+    with pytest.raises(SettingsError, match=r"needs Linux.*this is Darwin.*the client runs on this one"):
         serve_until_told(Settings())

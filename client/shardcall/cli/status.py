@@ -79,7 +79,9 @@ def status(
         raise typer.Exit(1) from None
 
 
-def _snapshots(transport: Transport, where: Address, encryption: Tls | None, timeout_s: float) -> Callable[[], Snapshot]:
+def _snapshots(
+    transport: Transport, where: Address, encryption: Tls | None, timeout_s: float
+) -> Callable[[], Snapshot]:
     def snapshot() -> Snapshot:
         until, request = deadline(timeout_s, 0), server_info_service_pb2.GetUsageRequest()
         try:
