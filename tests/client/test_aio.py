@@ -124,6 +124,14 @@ def test_a_call_gives_what_the_other_client_gives(server, client):
     assert isinstance(small, shardcall.Result)
 
 
+def test_an_attribute_that_is_a_kernel_of_the_server_is_explained(server):
+    async def use(client):
+        with pytest.raises(AttributeError, match=r"'AsyncClient' object .* 'echo'; .*: client.call\('echo', …\)$"):
+            client.echo  # noqa: B018
+
+    with_client(server, use)
+
+
 def test_a_compiled_kernel_is_awaited_too(server):
     async def use(client):
         kernel = await client.compile("echo", shardcall.Array(2, "float64"))

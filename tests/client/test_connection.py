@@ -56,6 +56,16 @@ def test_kernels_print_as_a_table_and_one_as_a_page(client):
     assert str(client.kernel("echo")).splitlines() == ["echo()", "  Returns its operands."]
 
 
+def test_an_attribute_that_is_a_kernel_of_the_server_is_explained(server, client):
+    with pytest.raises(AttributeError, match=r"'Client' object has no attribute 'echo'; .*: client.call\('echo', …\)$"):
+        client.echo  # noqa: B018
+    assert not hasattr(client, "fft")
+    with shardcall.connect(server.address) as closed:
+        pass
+    with pytest.raises(AttributeError, match="no attribute 'fft'; did you mean 'diff'"):
+        closed.fft  # noqa: B018
+
+
 def test_no_server_says_how_to_start_one(closed_port):
     with pytest.raises(shardcall.ServerUnavailableError) as caught:
         shardcall.connect(f"localhost:{closed_port}")

@@ -130,7 +130,7 @@ def test_an_unknown_method_names_similar_ones_and_kernels_without_a_method():
         ("fft", "; did you mean 'diff'"),
         ("summ", "; did you mean 'sum'"),
         ("saxby", r"; did you mean 'saxpy'.*; print\(client.kernels\(\)\) shows all kernels"),
-        ("saxpy", r"; it is a kernel of the server without a method: client.call\(\"saxpy\", …\)"),
+        ("saxpy", r"; it is a kernel of the server without a method: client.call\('saxpy', …\)"),
         ("zzzzzz", r"; print\(client.kernels\(\)\) shows all kernels"),
         ("_private", "$"),
     ):

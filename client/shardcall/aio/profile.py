@@ -41,7 +41,7 @@ def profile(
     max_seconds: float = 0.0,
     timeout: float | None = DEFAULT_TIMEOUT_S,
 ) -> AsyncProfile:
-    """As `shardcall.Client.profile`."""
+    """Returns a profile for ``async with``, as `shardcall.Client.profile`."""
     threads: Threads = self._threads  # a method of theirs
     wrapped = self._wrapped.profile(directory, max_seconds=max_seconds, timeout=timeout)
     return AsyncProfile(wrapped, threads)

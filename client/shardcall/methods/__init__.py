@@ -1,4 +1,4 @@
-"""The kernels that have a method of their own, with the names and defaults of their NumPy equivalents."""
+"""The methods of kernels, with the names and defaults of their NumPy equivalents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KernelMethods(
     Reductions[Outcome],
     Layouts[Outcome],
 ):
-    """Gives kernels the names and defaults of their NumPy equivalents; ``call`` does the work.
+    """The methods of kernels, with the names and defaults of their NumPy equivalents.
 
-    A client returns a `shardcall.Result`, an `aio` client what awaits one.
+    The methods of a client return a `shardcall.Result`, those of an `aio` client an awaitable of one.
     """

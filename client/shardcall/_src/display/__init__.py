@@ -1,1 +1,1 @@
-"""What is drawn for people: blocks of arrays, and the progress of calls."""
+"""Drawings of blocks, and the progress of calls."""

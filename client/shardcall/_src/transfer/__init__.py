@@ -1,1 +1,1 @@
-"""How the arrays of a call go to the server and come back."""
+"""Uploads, downloads and shared memory."""

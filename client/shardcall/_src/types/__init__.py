@@ -1,1 +1,1 @@
-"""Types of arrays, meshes, specs and parameters, the signatures of functions, and the errors."""
+"""Types of arrays, meshes, specs and parameters, arguments of calls, and the errors."""

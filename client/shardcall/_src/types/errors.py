@@ -3,7 +3,7 @@
 Each is also the builtin, or NumPy's own class, that a programmer would catch::
 
     ShardcallError
-    ├── InvalidRequestError(ValueError)           a request that makes no sense as a whole
+    ├── InvalidRequestError(ValueError)           an inconsistent request
     ├── InvalidOperandError(ValueError)           number, rank, shape or content of operands
     │   ├── AxisError(numpy.exceptions.AxisError) an axis that the operand does not have
     │   ├── OperandTypeError(TypeError)           an element type that cannot be taken
@@ -94,7 +94,7 @@ class ShardcallError(Exception):
 
 
 class InvalidRequestError(ShardcallError, ValueError):
-    """A request that makes no sense as a whole."""
+    """An inconsistent request."""
 
 
 class InvalidOperandError(ShardcallError, ValueError):

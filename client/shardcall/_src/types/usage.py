@@ -18,12 +18,12 @@ class MeshState:
     Attributes:
         ready: True if it accepts calls.
         ready_seconds: the seconds since it became ready; 0 if it is not.
-        restarts: how often it ended and was started again, since the server's start.
-        last_exit_reason: why it ended the last time; empty where it never did.
-        seconds_since_exit: how long ago that was.
-        spare_ready: whether another worker stands by; of several hosts, one on each.
-        hosts: those of a mesh of several, in the order of their processes.
-        missing: which hosts are missing, in words; empty where none is.
+        restarts: the number of restarts since the server's start.
+        last_exit_reason: the reason of its last exit; empty if there was none.
+        seconds_since_exit: the seconds since that exit.
+        spare_ready: True if a spare worker stands by; of several hosts, one on each.
+        hosts: the hosts of a mesh of several, in the order of their processes.
+        missing: a description of missing hosts; empty if none is.
     """
 
     ready: bool = False
