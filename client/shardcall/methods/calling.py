@@ -13,7 +13,7 @@ from shardcall._src.functions.table import FUNCTIONS
 from shardcall._src.types.arguments import check_required, similar_specs
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.specs import SpecLike
-from shardcall.methods.signatures import complete
+from shardcall.methods.signatures import LazyMethod
 
 Outcome = TypeVar("Outcome")
 """The type that a method returns: a `shardcall.Result`, or an awaitable of one."""
@@ -71,9 +71,9 @@ class Calling(ABC, Generic[Outcome]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name, method in vars(cls).items():
+        for name, method in list(vars(cls).items()):
             if isinstance(method, FunctionType) and name in FUNCTIONS:
-                complete(method, FUNCTIONS[name], cls._ARGUMENTS)
+                setattr(cls, name, LazyMethod(cls, method, FUNCTIONS[name], cls._ARGUMENTS))
 
     @abstractmethod
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Outcome:

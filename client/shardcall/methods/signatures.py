@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from inspect import Parameter, Signature
-from types import CodeType
+from collections.abc import Mapping
+from inspect import Parameter
+from types import FunctionType
 from typing import Any
 
-from shardcall._src.functions.table import Function, Operand
+from shardcall._src.functions.table import Function
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 
 AUTO = "auto"
 
-_OPTIONS_LINE = re.compile(r"^    options: .*$", re.MULTILINE)
-_SIGNATURES: dict[CodeType, Signature] = {}  # elementwise methods share the code of one
 _OPTIONS: Mapping[str, tuple[str, Any, str]] = {
     "mesh": (
         "MeshLike | None",
@@ -34,47 +30,59 @@ _OPTIONS: Mapping[str, tuple[str, Any, str]] = {
 """The type, the default and the meaning of the keywords that every method takes."""
 
 
-def complete(method: Callable[..., Any], function: Function, arguments: Mapping[str, str]) -> None:
-    """Sets a method's signature and docstring: its ``**options`` become keyword-only parameters.
+class LazyMethod:
+    """A method that is completed at its first lookup, since completing all of them would slow down the import.
 
-    Type checkers and editors read `shardcall.methods.calling.Options` and its subclasses from the source.
+    Its ``**options`` become keyword-only parameters of its signature, with their lines in its docstring. Type checkers
+    and editors read `shardcall.methods.calling.Options` and its subclasses from the source.
 
     Args:
-        method: takes ``**options``; its docstring may end in a line ``options: …`` of ``Args:``.
+        owner: the class that has the method.
+        method: takes ``**options``; its docstring may have a line ``options: …``.
         function: the function that it calls.
         arguments: the meanings of parameters of methods whose docstrings have no ``Args:``.
     """
-    signature = _signature(method, function)
-    method.__signature__ = signature  # type: ignore[attr-defined]
-    if method.__doc__ is None:  # python -OO
+
+    def __init__(self, owner: type, method: FunctionType, function: Function, arguments: Mapping[str, str]) -> None:
+        self._owner = owner
+        self._method = method
+        self._function = function
+        self._arguments = arguments
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        _complete(self._method, self._function, self._arguments)
+        setattr(self._owner, self._function.name, self._method)
+        return self._method.__get__(instance, owner)
+
+
+def _complete(method: FunctionType, function: Function, arguments: Mapping[str, str]) -> None:
+    text = method.__doc__  # read before the check: another thread sets the signature first
+    if hasattr(method, "__signature__"):
         return
-    text = inspect.cleandoc(method.__doc__)
-    options = _meanings(function.operands, function.operand_spec, function.out_specs, function.result_spec)
-    if _OPTIONS_LINE.search(text):
-        method.__doc__ = _OPTIONS_LINE.sub(lambda _: options, text)
+    base = inspect.signature(method)
+    *own, _options = base.parameters.values()
+    mesh, *others = (_keyword(name, annotation, default) for name, (annotation, default, _) in _OPTIONS.items())
+    specs = (_keyword(name, "SpecLike | None", None) for name in function.spec_keywords)
+    method.__signature__ = base.replace(parameters=[*own, mesh, *specs, *others])  # type: ignore[attr-defined]
+    if text is None:  # python -OO
+        return
+    options = _meanings(function)
+    before, line, after = inspect.cleandoc(text).partition("    options: ")
+    if line:
+        _, newline, rest = after.partition("\n")
+        method.__doc__ = before + options + newline + rest
     else:
-        own = [f"    {name}: {arguments[name]}" for name in signature.parameters if name in arguments]
-        summary, heading, errors = text.partition("\n\nRaises:")
-        method.__doc__ = "\n".join([summary, "", "Args:", *own, options]) + heading + errors
-
-
-def _signature(method: Callable[..., Any], function: Function) -> Signature:
-    if method.__code__ not in _SIGNATURES:
-        base = inspect.signature(method)
-        *own, _options = base.parameters.values()
-        mesh, *others = (_keyword(name, annotation, default) for name, (annotation, default, _) in _OPTIONS.items())
-        specs = (_keyword(name, "SpecLike | None", None) for name in function.spec_keywords)
-        _SIGNATURES[method.__code__] = base.replace(parameters=[*own, mesh, *specs, *others])
-    return _SIGNATURES[method.__code__]
+        lines = [f"    {each.name}: {arguments[each.name]}" for each in own if each.name in arguments]
+        summary, heading, errors = before.partition("\n\nRaises:")
+        method.__doc__ = "\n".join([summary, "", "Args:", *lines, options]) + heading + errors
 
 
 def _keyword(name: str, annotation: str, default: object) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-@cache
-def _meanings(operands: Sequence[Operand], operand_spec: str, out_specs: Sequence[str], result_spec: str) -> str:
+def _meanings(function: Function) -> str:
     mesh, *others = (f"    {name}: {meaning}" for name, (_, _, meaning) in _OPTIONS.items())
-    specs = [f"    {o.spec}: the sharding of ``{o.name}``; None for {operand_spec}." for o in operands if o.spec]
-    specs += [f"    {name}: the sharding of the result; None for {result_spec}." for name in out_specs]
-    return "\n".join([mesh, *specs, *others])
+    specs = {o.spec: f"the sharding of ``{o.name}``; None for {function.operand_spec}." for o in function.operands}
+    specs |= dict.fromkeys(function.out_specs, f"the sharding of the result; None for {function.result_spec}.")
+    return "\n".join([mesh, *(f"    {name}: {meaning}" for name, meaning in specs.items() if name), *others])
