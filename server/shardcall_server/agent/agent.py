@@ -79,11 +79,7 @@ class AgentSettings:
 
 
 class Agent:
-    """Joins, starts and stops workers for the front end, and joins again when the connection is lost.
-
-    Args:
-        settings: the settings of the agent.
-    """
+    """Joins, starts and stops workers for the front end, and joins again when the connection is lost."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings

@@ -40,13 +40,7 @@ class Arrival:
 
 
 class Arrivals:
-    """Puts arrays on the devices.
-
-    Args:
-        resident_arrays: the table of resident arrays.
-        copier: copies host memory.
-        devices: the ids of all devices.
-    """
+    """Puts arrays on the devices."""
 
     def __init__(self, resident_arrays: ResidentArrays, copier: ParallelCopier, devices: Sequence[int]) -> None:
         self._resident_arrays = resident_arrays

@@ -78,11 +78,6 @@ class Executor:
         """Puts the operands on the devices and launches the program.
 
         Operands may alias shared memory, which the front end does not change until it has the answer.
-
-        Args:
-            program: the program.
-            command: the sources of operands and destinations of results.
-            request_id: the request id of the call.
         """
         started = time.monotonic()
         problem = program.resolved.problem

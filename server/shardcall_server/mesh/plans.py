@@ -22,13 +22,7 @@ _REPRODUCIBILITY = {
 
 
 def describe_plan(program: Program, key: KernelKey, text: str) -> kernel_pb2.Plan:
-    """Returns the plan of a compiled call.
-
-    Args:
-        program: the compiled call.
-        key: the key of the program.
-        text: the compiled text.
-    """
+    """Returns the plan of a compiled call."""
     resolved, problem = program.resolved, program.resolved.problem
     memory = analysis.memory(program.compiled)
     return kernel_pb2.Plan(

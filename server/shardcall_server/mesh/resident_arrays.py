@@ -34,9 +34,6 @@ class ResidentArrays:
 
     An array is available to commands that were sent after the one that creates it was answered, and to executions
     that were sent after an execution that creates it.
-
-    Args:
-        copier: copies host memory.
     """
 
     def __init__(self, copier: ParallelCopier) -> None:

@@ -83,12 +83,7 @@ class SupervisorConfig:
 
 
 class MeshSupervisor:
-    """Starts the mesh and starts it again whenever it ends.
-
-    Args:
-        workers: the source of worker processes.
-        config: callbacks and limits.
-    """
+    """Starts the mesh and starts it again whenever it ends."""
 
     def __init__(self, workers: WorkerSource, config: SupervisorConfig) -> None:
         self._workers = workers

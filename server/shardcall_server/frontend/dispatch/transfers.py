@@ -18,13 +18,7 @@ _MOST_SHOWN = 150  # characters of a placement
 def find_transfers(
     program: kernel_pb2.Plan, operands: Sequence[OperandSource], ready: link_pb2.Ready
 ) -> tuple[kernel_pb2.Transfer, ...]:
-    """Returns the transfers of a call, to be added to the plan of its program.
-
-    Args:
-        program: the plan of the program that the call runs.
-        operands: the call's.
-        ready: the mesh's devices.
-    """
+    """Returns the transfers of a call, to be added to the plan of its program."""
     return tuple(plan.transfer_to_proto(transfer) for transfer in _transfers(program, operands, ready))
 
 
