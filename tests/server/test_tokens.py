@@ -109,7 +109,7 @@ def test_no_place_for_a_token_file_is_told_with_what_to_do():
 def test_a_settings_file_holds_no_token(tmp_path):
     config = tmp_path / "server.toml"
     config.write_text(f'token = "{BOB.token}"')
-    with pytest.raises(SettingsError, match="by the environment alone, as SHARDCALL_TOKEN") as caught:
+    with pytest.raises(SettingsError, match="can only be set in the environment, as SHARDCALL_TOKEN") as caught:
         load_settings({}, config)
     assert BOB.token not in str(caught.value)
 
