@@ -164,3 +164,13 @@ def test_a_class_name_has_one_meaning() -> None:
             if isinstance(node, ast.ClassDef):
                 defined.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
     assert not {name: files for name, files in defined.items() if len(files) > 1}
+
+
+def test_no_docstring_opens_with_a_question_word() -> None:
+    opening = re.compile(r"(What|How|Which|Who|Whose|Whether|Tells?|Where|When|That|Why)\b")
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    trees = {str(file.relative_to(ROOT)): ast.walk(ast.parse(file.read_text())) for file in modules()}
+    docstrings = [
+        (name, ast.get_docstring(node)) for name, nodes in trees.items() for node in nodes if isinstance(node, kinds)
+    ]
+    assert not [(name, text) for name, text in docstrings if text and opening.match(text)]

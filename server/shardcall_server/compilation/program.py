@@ -61,7 +61,7 @@ class Launched:
 
     @property
     def is_ready(self) -> bool:
-        """Whether results and flags are computed."""
+        """True if results and flags are computed."""
         arrays = [*self.results, *(() if self.refused is None else (self.refused,))]
         return all(array.is_ready() for array in arrays)
 
