@@ -54,3 +54,8 @@ def test_only_signed_powers_are_looked_at(run, x, y, count):
 def test_nothing_is_refused_of_no_elements(run, same):
     none = np.zeros(0, np.int8)
     same(run(POWER, none, np.array(-1, np.int8)), np.power(none, np.int8(-1)))
+
+
+def test_a_bool_exponent_is_never_negative(run, same):
+    x = np.array([True, False, True])
+    same(run(POWER, x, x), np.power(x, x))

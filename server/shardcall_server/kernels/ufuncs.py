@@ -84,7 +84,7 @@ _NEGATIVE_POWER = Refusal(
         "floating-point type, or call float_power",
     ),
     _to_signed_power,
-    lambda y: y,
+    lambda y: y.astype(jnp.int8) if y.dtype == jnp.bool_ else y,
 )
 
 _UNARY = (
