@@ -52,7 +52,7 @@ class ElementwiseKernel(Kernel[None]):
     """
 
     function: ClassVar[Ufunc]
-    version = 8
+    version = 9
     reproducibility = Reproducibility.PER_CALL
 
     def validate(self, operands: OperandTypes, parameters: ParameterValues) -> Signature[None]:
