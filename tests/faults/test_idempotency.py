@@ -148,7 +148,7 @@ def test_the_same_id_gives_the_same_array_and_another_request_is_refused(server,
             grpc.StatusCode.INVALID_ARGUMENT,
             "REQUEST_ID_REUSED",
             "shardcall-request-id",
-            "another call came by",
+            "another call had",
         )
         with pytest.raises(grpc.RpcError) as caught:
             stub.PutArray(_put_requests((-np.arange(4.0)).tobytes(), lease), metadata=metadata)
