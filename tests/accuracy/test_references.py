@@ -28,7 +28,7 @@ ONLY |= dict.fromkeys(("log", "log2", "log10"), (0.01, 50)) | {"log1p": (-0.9, 5
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_functions_are_right_to_60_bits(name):
+def test_real_references_are_accurate_to_60_bits(name):
     x = np.random.default_rng(0).uniform(*ONLY.get(name, (-50, 50)), 50)
     found = references.reference(name, [x], x.dtype)
     for given, value in zip(x, found, strict=True):
@@ -37,7 +37,7 @@ def test_real_functions_are_right_to_60_bits(name):
 
 
 @pytest.mark.parametrize("name", COMPLEX)
-def test_complex_functions_are_right_to_58_bits(name):
+def test_complex_references_are_accurate_to_58_bits(name):
     parts = np.random.default_rng(0).uniform(-20, 20, (2, 50))
     x = parts[0] + 1j * parts[1]
     found = references.reference(name, [x], x.dtype)
@@ -51,7 +51,7 @@ def mpf(x):
     return DIGITS.mpf(float(high)) + DIGITS.mpf(float(x - np.longdouble(high)))
 
 
-def test_whole_numbers_wrap_and_are_cut_off():
+def test_integers_wrap_and_are_cut_off():
     x, y = np.array([127, -128, -7, 7], np.int8), np.array([1, -1, 2, 0], np.int8)
     for name, wanted in (("add", [-128, 127, -5, 7]), ("floor_divide", [127, -128, -4, 0]), ("fmod", [0, 0, -1, 0])):
         assert references.reference(name, [x, y], x.dtype).tolist() == wanted
@@ -128,7 +128,7 @@ def test_what_is_worse_than_stated_does_not_hold(stated, found, row, holds):
     assert document.holds(stated, found, row) is holds
 
 
-def test_results_of_functions_that_lost_digits_are_counted():
+def test_results_that_lost_digits_are_counted():
     x = np.array([1.0, 2.0])
     far = measure(x * [1, 1 + 20 * 2.0**-52], x.astype(np.longdouble), [x])
     assert (far.worst, far.differ, far.compared) == (20, 1, 2)

@@ -83,7 +83,7 @@ def test_a_token_without_the_scope_is_refused(server, method):
 
 
 @pytest.mark.parametrize("method", ["/shardcall.v1.KernelService/Nothing", "/other.Service/Method", "/"])
-def test_methods_that_there_are_not_are_told_to_nobody_unknown(server, method):
+def test_unknown_methods_are_refused_without_a_token(server, method):
     with refused(server.address, method) as error:
         check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
     with refused(server.address, method, bearer(token_of("guest"))) as error:
@@ -106,7 +106,7 @@ def test_the_second_of_two_tokens_opens_nothing(server):
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-def test_every_method_that_the_server_tells_of_is_in_the_policy(server, version):
+def test_every_method_that_the_server_reports_is_in_the_policy(server, version):
     name = f"grpc.reflection.{version}.ServerReflection"
     listing = reflection_pb2.ServerReflectionRequest(list_services="")
     describing = reflection_pb2.ServerReflectionRequest(file_containing_symbol=name)
@@ -127,7 +127,7 @@ def test_every_method_that_the_server_tells_of_is_in_the_policy(server, version)
     assert set(methods) <= set(METHODS)
 
 
-def test_health_is_told_to_everybody(server):
+def test_health_needs_no_token(server):
     with open_channel(server.address, token="") as channel:
         answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -94,7 +94,7 @@ def check(row: Row, error: grpc.RpcError) -> None:
 @pytest.mark.parametrize(
     "row", [pytest.param(row, id=f"{table}-{row.name[:60]}") for table, rows in TABLES.items() for row in rows]
 )
-def test_a_request_that_cannot_be_is_told_why(channel, row):
+def test_an_invalid_request_is_refused_with_its_reason_and_field(channel, row):
     check(row, refusal(channel, row))
 
 

@@ -147,7 +147,7 @@ def test_signals_that_another_thread_takes_count_too(own_server):
             last.result(60)
 
 
-def test_new_calls_are_told_that_the_server_drains(own_server, full, figure):
+def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure):
     """Callers that never stop, until the server is gone: what they meet is an answer or UNAVAILABLE."""
     met: Counter[str] = Counter()
     for _ in range(20 if full else 1):

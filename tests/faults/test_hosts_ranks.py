@@ -33,7 +33,7 @@ def _works(client: sc.Client) -> None:
 
 
 @pytest.mark.long
-def test_a_place_is_kept_for_its_host_and_taken_by_one_that_stands_by():
+def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
     """The host that parts is told of by usage and by calls that waited for it; it comes back as it was, or not."""
     with running_cluster(1, 1) as cluster, sc.connect(cluster.address) as client:
         _works(client)

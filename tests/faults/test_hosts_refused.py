@@ -33,7 +33,7 @@ def waiting() -> Iterator[Cluster]:
         cluster.end()
 
 
-def test_where_hosts_may_join_is_told_as_they_write_it():
+def test_the_address_for_hosts_is_logged_as_they_write_it():
     cluster = Cluster(2, ("--host", "0.0.0.0", "--insecure-allow-remote"), {})
     try:
         told = cluster.words.wait_for(r'"by": "shardcall worker --join (\S+):\d+"')[1]
@@ -69,7 +69,7 @@ def test_no_token_and_one_without_the_scope_are_refused(waiting, token, code, wh
         assert why in ended[1]
 
 
-def test_the_log_tells_of_agents_that_are_not_let_in(waiting):
+def test_agents_that_are_refused_are_logged(waiting):
     with HandMadeAgent(waiting.hosts_address, "x" * 43, hello()) as agent:
         agent.end()
     assert waiting.words.wait_for(r'"last_method": "Join"[^\n]*"last_reason": "(\w+)"')
@@ -159,7 +159,7 @@ def test_an_agent_that_is_refused_says_so_and_ends(waiting):
         assert agent.process.wait(60) == 2
 
 
-def test_two_running_agents_with_one_name_do_not_take_turns(waiting):
+def test_two_running_agents_with_one_name_do_not_alternate(waiting):
     """Each would end the other's worker for ever. The one that came later waits, and joins when the other leaves."""
     former = waiting.start_agent("same", "--devices", "1")
     former.words.wait_for('"joined"')
@@ -198,7 +198,7 @@ def test_an_agent_says_why_encryption_keeps_it_from_joining(waiting, tmp_path):
         (["--log-level", "loud"], "shardcall: --log-level is 'loud'; give debug, info, warning, error\n"),
     ],
 )
-def test_what_an_agent_is_told_wrong_it_says_at_once(options, says):
+def test_an_agent_reports_wrong_settings_at_once(options, says):
     command = [sys.executable, "-m", "shardcall.cli", "worker", "--join", "localhost:1", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2

@@ -76,7 +76,7 @@ def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, fi
     figure(f"{rounds} answers lost, {rounds} arrays")
 
 
-def test_arrays_deleted_twice_by_one_call_are_told_as_there(proxy, observer):
+def test_arrays_deleted_twice_by_one_call_are_reported_as_present(proxy, observer):
     with (
         sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False) as client,
         ThreadPoolExecutor(1) as pool,
@@ -89,7 +89,7 @@ def test_arrays_deleted_twice_by_one_call_are_told_as_there(proxy, observer):
         assert call.result(120) == 1
 
 
-def test_without_retries_a_lost_answer_is_told(proxy, observer):
+def test_without_retries_a_lost_answer_is_an_error(proxy, observer):
     with (
         sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False, retries=False) as client,
         ThreadPoolExecutor(1) as pool,

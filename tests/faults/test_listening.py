@@ -54,7 +54,7 @@ def test_only_what_was_declared_listens(own_server, tmp_path, monkeypatch, flags
     assert unmatched == []
 
 
-def test_a_certificate_that_grpc_cannot_serve_is_told_apart_from_a_port(tmp_path):
+def test_a_certificate_that_grpc_cannot_serve_is_distinguished_from_a_port(tmp_path):
     make_authority(tmp_path / "trust", [], 30)
     files = {"tls_cert": f"{tmp_path}/trust/ca.pem", "tls_key": f"{tmp_path}/trust/ca.key"}
     with pytest.raises(SettingsError, match=r"--tls-cert is '.*/ca\.pem', which .* --tls-key, .*; use server\.pem"):
@@ -78,7 +78,7 @@ class _NoServer:
         ({"auth": False}, True, "lacks authentication; use localhost, leave out --no-auth, or add"),
     ],
 )
-def test_other_machines_need_tls_and_a_known_caller(tmp_path, flags, tls, says):
+def test_other_machines_need_tls_and_a_caller_with_a_token(tmp_path, flags, tls, says):
     if tls:
         make_authority(tmp_path / "trust", [], 30)
         flags = {**flags, "tls_cert": f"{tmp_path}/trust/server.pem", "tls_key": f"{tmp_path}/trust/server.key"}

@@ -216,7 +216,7 @@ def told(error: grpc.RpcError) -> tuple[str, str, str]:
     return found["ErrorInfo"].reason, found["QuotaFailure"].violations[0].subject, pushback
 
 
-def test_the_refusal_is_told_though_every_thread_is_taken(narrow):
+def test_the_refusal_arrives_while_every_thread_is_busy(narrow):
     """More calls than there are threads, and places to wait for one: all are answered, none by gRPC itself."""
     outcome = Outcome()
     with open_channel(narrow.address) as channel, sc.connect(narrow.address) as client:

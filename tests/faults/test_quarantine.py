@@ -30,7 +30,7 @@ def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(own_se
 
 
 @pytest.mark.long
-def test_a_program_that_crashes_its_worker_is_told_and_refused_after_three_times(own_server):
+def test_a_program_that_crashes_its_worker_is_reported_and_quarantined_after_three_crashes(own_server):
     server = own_server()
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         for _ in range(3):

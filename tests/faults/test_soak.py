@@ -183,7 +183,7 @@ def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
 
 
 @pytest.mark.long
-def test_a_build_that_leaks_is_found_out(tmp_path, monkeypatch, figure):
+def test_a_build_that_leaks_is_detected(tmp_path, monkeypatch, figure):
     (tmp_path / "sitecustomize.py").write_text(_LEAKS)
     with monkeypatch.context() as environment:
         before = os.environ.get("PYTHONPATH", "")

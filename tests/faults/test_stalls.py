@@ -84,7 +84,7 @@ def told(log: Path) -> float:
     ],
     ids=["operand", "request", "question"],
 )
-def test_a_caller_that_sends_nothing_is_told_so(impatient, log, ended, stall):
+def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, ended, stall):
     before = told(log)
     with open_channel(impatient.address) as channel, pytest.raises(grpc.RpcError) as caught:
         stall(channel, ended)
@@ -96,7 +96,7 @@ def test_a_caller_that_sends_nothing_is_told_so(impatient, log, ended, stall):
     until(lambda: told(log) == before + 1)
 
 
-def test_a_caller_that_takes_nothing_is_told_so(impatient, log):
+def test_a_caller_that_reads_nothing_gets_an_error(impatient, log):
     before = told(log)
     with sc.connect(impatient.address) as client, open_channel(impatient.address) as channel:
         array = client.put(np.zeros((4096, 1024)))  # 32 MiB: far more than a connection has on its way

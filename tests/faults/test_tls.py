@@ -151,7 +151,7 @@ def test_whoever_trusts_the_authority_gets_in(encrypted, trust, host):
         assert computes_rightly(client)
 
 
-def test_the_certificate_may_be_given_as_bytes_or_by_the_environment(encrypted, trust, monkeypatch):
+def test_the_certificate_may_be_bytes_or_come_from_the_environment(encrypted, trust, monkeypatch):
     with sc.connect(encrypted.address, ca_certificate=trust.authority.read_bytes()) as client:
         assert computes_rightly(client)
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", str(trust.authority))
@@ -187,7 +187,7 @@ def test_another_authority_is_not_trusted(encrypted, strangers):
     assert "is not by an authority that this system trusts" in refusal(encrypted.address, tls=True)
 
 
-def test_plain_calls_to_tls_and_tls_to_plain_ones_are_told_apart(encrypted, server, trust):
+def test_plain_calls_to_tls_and_tls_calls_to_plain_are_distinguished(encrypted, server, trust):
     assert "speaks TLS; give its authority" in refusal(encrypted.address)
     assert "speaks no TLS" in refusal(server.address, ca_certificate=trust.authority)
 
@@ -251,7 +251,7 @@ def test_certificates_change_while_clients_stay_and_come(changing, times, figure
     figure(f"{rotations} rotations, {calls} calls of the client that stayed, 0 errors")
 
 
-def test_a_damaged_pair_changes_nothing_and_is_told_once(changing):
+def test_a_damaged_pair_changes_nothing_and_is_logged_once(changing):
     server, trust, before = changing.server, changing.trust, changing.trust.serial()
     told = {what: changing.told(what) for what in ("invalid new certificate ignored", "chmod 600")}
     whole = (trust.folder / "server.pem").read_bytes()

@@ -93,7 +93,7 @@ def start(tmp_path: Path, calls: list[Callable[[sc.Client], sc.Result]], *flags:
     return Start(results, seconds, [json.loads(line) for line in log.read_text().splitlines()])
 
 
-def test_a_warm_start_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, full, figure):
+def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, full, figure):
     calls = programs(50 if full else 5)
     cold = start(tmp_path, calls)
     loaded = start(tmp_path, calls)
@@ -118,7 +118,7 @@ def told(first: Start) -> str:
     return f"{sum(first.seconds):.2f} s (median {statistics.median(first.seconds) * 1e3:.0f} ms)"
 
 
-def test_a_mesh_that_restarts_makes_ready_again_what_was_hot_and_keeps_it_from_others(own_server, tmp_path):
+def test_a_mesh_that_restarts_compiles_frequent_calls_again_and_hides_them_from_others(own_server, tmp_path):
     calls = programs(5)
     log = tmp_path / "log"
     server = own_server("--cache-dir", str(tmp_path / "cache"), *WARM, log=log)
@@ -142,7 +142,7 @@ def is_this_users_alone(cache: Path) -> None:
 
 
 @pytest.mark.long
-def test_two_servers_that_share_a_folder_start_warm_from_what_either_called(tmp_path):
+def test_two_servers_that_share_a_folder_load_what_either_called(tmp_path):
     calls = programs(6)
 
     def first(index: int) -> Start:
@@ -195,7 +195,7 @@ def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
     assert "Traceback" not in said
 
 
-def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path):
+def test_a_link_instead_of_the_folder_is_refused(tmp_path):
     (tmp_path / "cache").mkdir(mode=0o700)
     (tmp_path / "cache" / "programs").symlink_to("/tmp")
     assert "programs is a symbolic link or a file, and must be a folder; move it away" in refusal(

@@ -116,7 +116,7 @@ def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(own_
 
 
 @pytest.mark.long
-def test_a_call_that_left_while_another_runs_ends_nothing_before_it_is_its_turn(own_server):
+def test_a_call_that_left_while_another_runs_ends_nothing_before_its_own_launch(own_server):
     server = own_server("--deadline-grace-s", "0.5")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         compile_long(client)

@@ -119,7 +119,7 @@ def test_spares_end_with_their_front_end(own_server):
         until(lambda pids=pids: not any(map(alive, pids)))
 
 
-def test_a_server_told_to_keep_none_has_no_spare_and_a_signal_ends_it(own_server):
+def test_a_server_set_to_keep_none_has_no_spare_and_a_signal_ends_it(own_server):
     server = own_server("--no-spare-worker")
     with sc.connect(server.address) as client:
         works(client)

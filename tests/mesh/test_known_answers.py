@@ -50,7 +50,7 @@ def resolved(name, *dtypes, mesh=(("x", 1),)):
 @pytest.mark.parametrize(
     ("name", "kernel"), [("product", "einsum"), ("sum", "var"), ("scan", "cumsum"), ("halo exchange", "roll")]
 )
-def test_one_wrong_element_of_a_program_of_the_whole_mesh_is_noticed(monkeypatch, name, kernel):
+def test_one_wrong_element_of_a_program_of_the_complete_mesh_is_noticed(monkeypatch, name, kernel):
     """All elements are right but the one whose known answer is changed."""
     covered, make = programs._ON_THE_MESH[name]
 
@@ -74,7 +74,7 @@ def test_the_product_and_sum_of_rows_passes(suite):
 @pytest.mark.parametrize(
     "dtype_", ["float64", *(pytest.param(t, marks=pytest.mark.long) for t in TYPES if t != "float64")]
 )
-def test_all_functions_of_a_type_pass(suite, dtype_):
+def test_all_kernels_of_a_type_pass(suite, dtype_):
     tests = [known for name, known in suite.known_answers.items() if name.startswith(f"elementwise {dtype_} ")]
     assert {known.name: outcome for known in tests if (outcome := run(known)) != Outcome({})} == {}
 
@@ -85,7 +85,7 @@ def test_every_elementwise_function_is_in_a_test_of_every_floating_point_type(su
         assert sorted(in_tests) == sorted(FUNCTIONS)
 
 
-def test_every_kernel_is_in_a_test_or_known_to_be_in_none(suite):
+def test_every_kernel_is_in_a_test_or_listed_as_in_none(suite):
     in_tests = {kernel for known in suite.known_answers.values() for kernel in known.kernels}
     assert sorted(KERNELS.keys() - in_tests) == sorted(UNCOVERED)
 
@@ -126,7 +126,7 @@ def test_a_function_that_cannot_be_compiled_does_not_keep_the_others_from_being_
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: out of memory")])
-def test_a_lack_of_memory_is_told_and_leaves_no_function_out(error):
+def test_a_lack_of_memory_is_reported_and_leaves_no_function_out(error):
     known = next(elementwise.known_answers([KERNELS["abs"], failing_kernel("sin", error)], 0))
     with pytest.raises(type(error)):
         known.compile()
@@ -157,7 +157,7 @@ def test_results_rounded_in_their_own_type_are_right_and_others_are_wrong(dtype_
 
 
 @pytest.mark.parametrize("dtype_", REAL)
-def test_special_values_are_told_apart(dtype_):
+def test_special_values_are_distinguished(dtype_):
     dtype = np.dtype(dtype_)
     operands = elementwise.operands_of(dtype)
     copy = operands[0].copy()

@@ -74,7 +74,7 @@ def values(array: jax.Array, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("megabytes", [1, 64], ids=["small", "large"])
-def test_rows_that_lie_well_become_blocks_without_a_copy(copier, megabytes):
+def test_aligned_rows_become_blocks_without_a_copy(copier, megabytes):
     source = memory_at((8, megabytes * MIB // 64), np.float64)
     array = put_padded(source, where(ROWS, (("x",), ()), source.shape), copier, may_alias=True)
     assert pointers(array) == [row.ctypes.data for row in source]
@@ -86,7 +86,7 @@ def test_what_is_replicated_is_one_memory_for_all_devices(copier):
     assert pointers(array) == [source.ctypes.data] * 8
 
 
-def test_a_whole_array_on_one_device_is_the_callers_memory(copier):
+def test_an_unsharded_array_on_one_device_is_the_callers_memory(copier):
     source = memory_at((3, 5), np.float64)
     array = put_padded(source, layout("one device", source.shape), copier, may_alias=True)
     assert pointers(array) == [source.ctypes.data]
@@ -98,14 +98,14 @@ def test_a_whole_array_on_one_device_is_the_callers_memory(copier):
     [("rows", 8, 8), ("columns", 8, 0), ("rows", 7, 8)],
     ids=["unaligned", "columns", "padded too"],
 )
-def test_what_does_not_lie_well_is_copied_and_right(copier, name, rows, offset, columns):
+def test_unaligned_sources_are_copied_and_right(copier, name, rows, offset, columns):
     source = memory_at((rows, columns), np.int64, offset)
     array = put_padded(source, layout(name, source.shape), copier, may_alias=True)
     assert bits(values(array, source.shape)) == bits(source)
     assert not lies_in(array, source)
 
 
-def test_where_the_last_block_needs_padding_the_others_are_taken_as_they_lie(copier):
+def test_where_the_last_block_needs_padding_the_others_are_not_copied(copier):
     source = memory_at((15, 64), np.int64)
     array = put_padded(source, layout("rows", source.shape), copier, may_alias=True)
     *whole, padded = pointers(array)
@@ -170,7 +170,7 @@ def test_large_arrays_are_gathered_by_two_threads_and_are_right(copier, name):
 
 @pytest.mark.parametrize("slab_bytes", [1, 100, 4096])
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_what_is_told_is_in_place_at_that_moment(copier, monkeypatch, name, slab_bytes):
+def test_reported_bytes_are_present_at_that_moment(copier, monkeypatch, name, slab_bytes):
     monkeypatch.setattr(placement_module, "_SLAB_BYTES", slab_bytes)
     monkeypatch.setattr(placement_module, "_LARGE_BYTES", 64)  # both threads at work
     source = memory_at((61, 9), np.int32)
@@ -190,7 +190,7 @@ def test_what_is_told_is_in_place_at_that_moment(copier, monkeypatch, name, slab
     assert bits(out) == bits(source)
 
 
-def test_gathering_takes_no_memory_of_its_own(copier):
+def test_a_gather_takes_no_memory_of_its_own(copier):
     source = memory_at((1024, 4096), np.float64)
     array = put_padded(source, layout("both", source.shape), copier, may_alias=True)
     out = np.zeros_like(source)

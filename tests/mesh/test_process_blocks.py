@@ -108,7 +108,7 @@ def test_what_all_processes_give_is_every_element_once(layout: Layout):
 
 @settings(max_examples=300, deadline=None)
 @given(layout=layouts())
-def test_pieces_lie_aligned_one_behind_the_other_by_ascending_place(layout: Layout):
+def test_pieces_are_aligned_and_consecutive_by_ascending_bounds(layout: Layout):
     for held in layout.blocks.held.values():
         pieces = lay_out(held, layout.kind)
         cropped = [crop(block, layout.kind.shape) for block in held]

@@ -30,7 +30,7 @@ def test_one_recording_at_a_time(profiler, tmp_path):
     assert refused.value.reason is Reason.PROFILE_STATE
 
 
-def test_a_disk_without_room_ends_one_recording_and_no_later_one(profiler, tmp_path, monkeypatch):
+def test_a_full_disk_ends_one_recording_and_no_later_one(profiler, tmp_path, monkeypatch):
     stop_trace, failures = jax.profiler.stop_trace, iter([True])
 
     def without_room() -> None:

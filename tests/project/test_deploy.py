@@ -64,14 +64,14 @@ def test_every_label_and_value_of_the_dashboard_is_one_that_a_server_has(
             assert value.startswith("$") or value in told.values(label), f"{label}={value} in {query}"
 
 
-def test_queries_are_balanced_and_call_known_functions(dashboard: dict[str, Any]) -> None:
+def test_queries_are_balanced_and_call_existing_operators(dashboard: dict[str, Any]) -> None:
     for query in queries(dashboard):
         assert query.count("(") == query.count(")"), query
         assert query.count("{") == query.count("}"), query
         assert set(re.findall(r"\b([a-z_]+) ?\(", query)) <= FUNCTIONS, query
 
 
-def test_panels_have_a_place_of_their_own_and_show_what_matters(dashboard: dict[str, Any]) -> None:
+def test_panels_do_not_overlap_and_show_what_matters(dashboard: dict[str, Any]) -> None:
     places = [panel["gridPos"] for panel in dashboard["panels"]]
     cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
     assert len(set(cells)) == len(cells)
@@ -93,6 +93,6 @@ def test_the_scrape_config_asks_where_the_metrics_are(root: Path, told: Scrape) 
     assert f"--metrics-port {port}" in (root / "docs/telemetry.md").read_text()
 
 
-def test_the_docs_tell_of_every_metric_and_of_no_other(root: Path, told: Scrape) -> None:
+def test_the_docs_list_every_metric_and_no_other(root: Path, told: Scrape) -> None:
     rows = re.findall(r"^\| `(\w+)(?:\{[\w,]+\})?` \|", (root / "docs/telemetry.md").read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(told.families)

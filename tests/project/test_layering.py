@@ -159,7 +159,7 @@ def test_neither_the_front_end_nor_an_agent_reaches_jax(package: str) -> None:
     assert not [chain for name, chain in chains.items() if top(name) in JAX]
 
 
-def test_importing_the_whole_front_end_loads_no_jax(run_python: Callable[[str], str]) -> None:
+def test_importing_the_complete_front_end_loads_no_jax(run_python: Callable[[str], str]) -> None:
     names = ", ".join(below("shardcall_server.frontend"))
     loaded = json.loads(run_python(f"import json, sys, {names}; print(json.dumps(sorted(sys.modules)))"))
     assert not {top(name) for name in loaded} & JAX
@@ -189,7 +189,7 @@ def test_kernels_reach_neither_grpc_nor_protobuf() -> None:
         ("shardcall.aio", ("cli",)),
     ],
 )
-def test_imports_run_one_way(lower: str, upper: tuple[str, ...]) -> None:
+def test_imports_have_one_direction(lower: str, upper: tuple[str, ...]) -> None:
     chains = reached(below(lower))
     forbidden = tuple(f"{top(lower)}.{package}." for package in upper)
     assert not [chain for name, chain in chains.items() if f"{name}.".startswith(forbidden)]

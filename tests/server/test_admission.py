@@ -63,7 +63,7 @@ def test_a_client_without_a_slot_gets_one_though_all_are_taken():
     assert refusal(some, Caller("last")) == "SERVER_BUSY limit"
 
 
-def test_those_that_wait_get_slots_in_turn_as_others_give_them_back():
+def test_waiting_callers_get_slots_in_order_as_others_release_them():
     some = slots()
     a, *_ = take(some, *"aaab")
     first: Any = Caller("a")

@@ -35,7 +35,7 @@ def agent() -> Agent:
     return Agent(AgentSettings(server, Tls(b"ca"), lambda: TOKEN, "a", "", 1, "", False, "info"))
 
 
-def test_why_a_server_cannot_be_joined_is_told_once_until_the_reason_changes(agent):
+def test_the_reason_of_a_refused_join_is_logged_once_until_it_changes(agent):
     distrusted, expired = "CERTIFICATE_VERIFY_FAILED: who", "CERTIFICATE_VERIFY_FAILED: certificate has expired"
     with capture_logs() as logs:
         for attempt, details in enumerate([distrusted] * 70 + [expired] * 70 + [distrusted]):
@@ -47,7 +47,7 @@ def test_why_a_server_cannot_be_joined_is_told_once_until_the_reason_changes(age
     ]
 
 
-def test_a_server_that_is_away_is_waited_for_in_few_words(agent):
+def test_waiting_for_an_absent_server_logs_little(agent):
     with capture_logs() as logs:
         for attempt in range(60):
             agent._explain(Refusal("Connection refused"), attempt, TOKEN, joined=False)

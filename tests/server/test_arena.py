@@ -44,7 +44,7 @@ def present(region) -> None:
     region.reserve(region.nbytes, no_check)
 
 
-def test_a_region_goes_back_to_the_pool_warm_and_the_next_call_gets_it(arena):
+def test_a_released_region_stays_in_memory_and_the_next_call_gets_it(arena):
     first = arena.acquire("a", 5 * MIB)
     present(first)
     memory_id = first.memory_id
@@ -120,7 +120,7 @@ def test_one_connection_cannot_take_all(arena):
     assert arena.budget.high_water_bytes == (128 + 64 + 8) * MIB
 
 
-def test_a_refused_region_goes_back_whole(arena):
+def test_a_refused_region_is_released_completely(arena):
     warm = arena.acquire("a", 128 * MIB)
     present(warm)
     warm.release()
@@ -135,7 +135,7 @@ def test_a_refused_region_goes_back_whole(arena):
     assert arena.budget.used_bytes == 0
 
 
-def test_what_was_not_used_for_a_while_is_given_back(arena, gone):
+def test_memory_that_was_not_used_for_a_while_is_returned_to_the_system(arena, gone):
     before = set(os.listdir("/proc/self/fd"))
     region = arena.acquire("a", 1)
     present(region)
@@ -197,7 +197,7 @@ def test_a_size_class_wastes_at_most_an_eighth_or_a_huge_page(nbytes):
     assert size_class(size) == size
 
 
-def test_a_call_counts_once_it_has_given_its_room_back(arena):
+def test_a_call_counts_once_it_has_released_its_region(arena):
     """What was free while it was at work is not all there is to give back to the system afterwards."""
     call: Any = SimpleNamespace(owner="a", sent_bytes=0)
     buffer_allocator = BufferAllocator(arena, cast(Any, None))

@@ -55,14 +55,14 @@ def test_a_sound_kernel_is_reported():
     assert str(report) == "made: 7 results compared; layouts served: only 7; refused: 0"
 
 
-def test_a_wrong_result_is_found_and_placed():
+def test_a_wrong_result_is_reported_with_its_index():
     with pytest.raises(
         AssertionError, match=r"result 0 of made by 'only' on mesh \(x=3\), specs open, open, padding of 0"
     ):
         check(kernel(double), lambda x: 3 * x, X, meshes=MESHES)
 
 
-def test_padding_that_leaks_is_found():
+def test_padding_that_leaks_is_reported():
     def leaking(problem, mesh):
         return lambda x: (fit(x + 0 * jnp.sum(x), problem.padded_result()),)
 
@@ -70,7 +70,7 @@ def test_padding_that_leaks_is_found():
         check(kernel(leaking), lambda x: x, X, meshes=MESHES)
 
 
-def test_a_promise_of_another_type_is_found():
+def test_a_promise_of_another_type_is_reported():
     with pytest.raises(AssertionError, match="is float64, not float32"):
         check(kernel(double), lambda x: (2 * x).astype(np.float32), X, meshes=MESHES)
 
@@ -86,7 +86,7 @@ def test_layouts_that_are_refused_are_counted():
         check(kernel(double, lambda problem: "never"), lambda x: 2 * x, X, meshes=MESHES)
 
 
-def test_more_tolerance_is_taken_only_where_it_is_given():
+def test_a_larger_tolerance_applies_only_where_it_is_declared():
     check(kernel(double), lambda x: 2 * x * (1 + 1e-9), X, meshes=[{"x": 1}], rtol=1e-8)
     with pytest.raises(AssertionError, match="differs"):
         check(kernel(double), lambda x: 2 * x * (1 + 1e-9), X, meshes=[{"x": 1}])
@@ -149,7 +149,7 @@ def test_a_kernel_reads_its_parameters_from_its_dataclass():
         check(Scaled(), lambda x, factor: x, X, meshes=MESHES, factor=True)
 
 
-def test_a_check_without_its_flag_is_found():
+def test_a_check_without_its_flag_is_reported():
     with pytest.raises(AssertionError, match="promised 1 flags"):
         check(kernel(double, checks=(ValueCheck("x", "never"),)), lambda x: 2 * x, X, meshes=MESHES)
 

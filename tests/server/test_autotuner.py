@@ -241,7 +241,7 @@ def test_a_strategy_that_cannot_run_is_not_chosen(autotuner):
 
 
 @pytest.mark.parametrize("measured", [True, False])
-def test_where_the_rules_choice_does_not_fit_the_next_that_does_is_taken(autotuner, measured):
+def test_where_the_rules_strategy_does_not_fit_the_next_that_does_is_taken(autotuner, measured):
     mesh = Mesh({"a": 0.01, "b": 0.02, "c": 0.01})
     mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
     found = find(cache(mesh, autotuner if measured else None))
@@ -249,7 +249,7 @@ def test_where_the_rules_choice_does_not_fit_the_next_that_does_is_taken(autotun
     assert found.plan.strategy_reason == "a does not fit in memory, and b cannot be compiled"
 
 
-def test_where_none_fits_the_call_is_told_why_the_rules_choice_does_not(autotuner):
+def test_where_none_fits_the_error_is_that_of_the_rules_strategy(autotuner):
     mesh = Mesh({"a": 0.01, "b": 0.02})
     mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
     with pytest.raises(CallError, match="a is refused"):
@@ -284,7 +284,7 @@ def test_a_cache_too_small_for_the_candidates_goes_by_the_rule(autotuner):
     assert mesh.measured == []
 
 
-def test_many_that_ask_while_strategies_are_timed_wait_for_one_choice(autotuner):
+def test_concurrent_calls_wait_for_one_tuning_result(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
     programs = cache(mesh, autotuner)
     mesh.slow = True

@@ -26,7 +26,7 @@ class Context:
         self.cancelled = True
 
 
-def test_the_oldest_check_of_the_connection_that_has_most_gives_way():
+def test_the_oldest_check_of_the_connection_that_has_most_is_evicted():
     awaited: Any = _Awaited(4)
     contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in (1, 2, 2, 2, 3)]
     with ExitStack() as stack:
@@ -35,7 +35,7 @@ def test_the_oldest_check_of_the_connection_that_has_most_gives_way():
         assert [context.cancelled for context in contexts] == [False, True, False, False, False]
 
 
-def test_checks_that_gave_way_or_ended_are_counted_no_more():
+def test_checks_that_were_evicted_or_ended_are_counted_no_more():
     awaited: Any = _Awaited(4)
     for _ in range(3):
         contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in range(50)]

@@ -53,7 +53,7 @@ def test_the_pieces_are_the_elements_in_row_major_order_a_chunk_each_at_most(vie
     beyond=st.integers(0, 70),
     seed=st.integers(0, 99),
 )
-def test_bytes_come_to_their_places_however_they_are_cut(targets, cuts, beyond, seed):
+def test_bytes_reach_their_offsets_however_they_are_cut(targets, cuts, beyond, seed):
     expected = [fill(view, seed + i) for i, (_, view) in enumerate(targets)]
     run = b"".join(b"\xee" * gap + data for (gap, _), data in zip(targets, expected, strict=True))
     due = len(run)
@@ -77,7 +77,7 @@ def test_large_arrays_are_views_not_copies():
     assert np.shares_memory(as_bytes(array), array)
 
 
-def test_a_piece_that_is_not_contiguous_comes_to_its_place_when_it_is_whole():
+def test_a_piece_that_is_not_contiguous_is_copied_when_it_is_complete():
     out = np.zeros((4, 4), np.uint8)
     scatter = Scatter([(0, out[:, 1:3])])
     scatter.write(np.arange(1, 8, dtype=np.uint8))

@@ -63,7 +63,7 @@ def test_the_next_server_knows_them_the_most_frequent_first(folder):
     assert most_frequent(folder) == ["diff", "matmul", "roll"]
 
 
-def test_only_those_of_the_same_devices_are_told(folder):
+def test_only_calls_of_the_same_devices_are_listed(folder):
     history = opened(folder)
     use(history, "diff")
     history.devices = "cpu 1"

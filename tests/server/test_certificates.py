@@ -23,7 +23,7 @@ def settings(folder, **others):
     return load_settings({"tls_cert": f"{folder}/server.pem", "tls_key": f"{folder}/server.key", **others})
 
 
-def test_whole_files_are_taken(folder):
+def test_complete_files_are_taken(folder):
     certificates = Certificates(settings(folder, tls_client_ca=f"{folder}/ca.pem"))
     assert certificates.server_credentials() is not None
     assert connect_arguments(settings(folder)) == f', ca_certificate="{folder}/ca.pem"'
@@ -59,7 +59,7 @@ def test_no_certificate_is_made_by_a_key_that_others_may_know(folder):
         renew(folder, [], 30)
 
 
-def test_no_authority_is_made_in_the_place_to_which_a_link_leads(folder, tmp_path):
+def test_no_authority_is_made_behind_a_link(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(CertificatesError, match="link is a symbolic link or a file, and must be a folder"):
         make_authority(tmp_path / "link", [], 30, replace=True)

@@ -66,7 +66,7 @@ def counts(monkeypatch):
 
 
 @pytest.mark.parametrize(("refused", "sent"), [((), ["", "halo"]), (("halo",), ["", "halo", "gspmd"])])
-def test_a_cold_call_is_keyed_once_and_a_warm_one_never(counts, refused, sent):
+def test_a_cold_call_is_keyed_once_and_a_cached_one_never(counts, refused, sent):
     session = Session()
     session.refused.update(refused)
     programs = ProgramCache(session, ProgramLimits(10, 1000, 1 << 20))  # type: ignore[arg-type]

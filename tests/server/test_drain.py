@@ -33,7 +33,7 @@ def test_a_call_whose_segment_was_opened_is_let_in_and_waited_for():
     assert refuses(drain)
 
 
-def test_a_segment_that_is_given_back_is_waited_for_no_longer():
+def test_a_released_segment_is_waited_for_no_longer():
     drain = Drain()
     drain.expect(SEGMENT, CONNECTION)
     drain.begin()

@@ -133,7 +133,7 @@ def test_an_admitted_call_lifts_the_limit_of_its_connection_alone(port, guard, c
     assert is_open(client)
 
 
-def test_what_is_known_of_a_connection_ends_with_it(port, guard):
+def test_the_state_of_a_connection_ends_with_it(port, guard):
     names = []
     for _ in range(5):
         client, accepted, name = port.connect()

@@ -25,7 +25,7 @@ def send_many(link: Link, body: bytes) -> None:
         link.send(body)
 
 
-def test_messages_come_whole_and_in_order(pair):
+def test_messages_arrive_complete_and_in_order(pair):
     sender, receiver = pair
     bodies = [b"", b"a", b"b" * 70_000, bytes(range(256)) * 3000, b"end"]
     thread = threading.Thread(target=lambda: [sender.send(body) for body in bodies])

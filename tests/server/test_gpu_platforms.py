@@ -21,7 +21,7 @@ def test_a_platform_is_asked_for_only_where_its_plugin_is_installed(monkeypatch,
     assert jax_platforms("gpu") == platforms
 
 
-def test_where_there_is_none_the_way_to_have_one_is_told(monkeypatch):
+def test_without_a_plugin_the_error_says_which_to_install(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])
     with pytest.raises(RuntimeError, match=r"without GPU support; install its extra.*jax\[cuda13\]"):
         jax_platforms("gpu")

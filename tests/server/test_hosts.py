@@ -117,7 +117,7 @@ def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_comi
     assert told == [("b", True, 0), ("a", True, 1)]
 
 
-def test_a_host_that_comes_back_has_its_place_again(hosts, taking, changes):
+def test_a_host_that_comes_back_has_its_rank_again(hosts, taking, changes):
     agents = [Agent(hosts, name) for name in "ab"]
     assert taking.names() == ["a", "b"]
     hosts.remove(agents[0].host, "its connection ended")
@@ -132,7 +132,7 @@ def test_a_host_that_comes_back_has_its_place_again(hosts, taking, changes):
     assert changes == {"a": True, "b": True}
 
 
-def test_one_that_stands_by_takes_the_place_of_one_that_is_gone(hosts, taking):
+def test_a_standby_host_takes_the_rank_of_one_that_is_gone(hosts, taking):
     agents = [Agent(hosts, name) for name in "abc"]
     assert taking.names() == ["a", "b"]
     assert [(state.name, state.process_index) for state in hosts.states()] == [("a", 0), ("b", 1), ("c", -1)]
@@ -144,7 +144,7 @@ def test_one_that_stands_by_takes_the_place_of_one_that_is_gone(hosts, taking):
     assert [(state.name, state.process_index) for state in hosts.states()] == [("c", 0), ("b", 1), ("a", -1)]
 
 
-def test_spares_count_on_those_hosts_that_have_places(hosts, taking):
+def test_spares_count_on_those_hosts_that_have_ranks(hosts, taking):
     agents = [Agent(hosts, name) for name in "abc"]
     taking.names()
     assert not hosts.spare_ready
@@ -155,7 +155,7 @@ def test_spares_count_on_those_hosts_that_have_places(hosts, taking):
     assert not hosts.spare_ready
 
 
-def test_one_that_has_not_as_many_devices_takes_no_place(hosts, taking):
+def test_a_host_without_as_many_devices_takes_no_rank(hosts, taking):
     agents = [Agent(hosts, "a", 4), Agent(hosts, "b", 2)]
     assert taking.names() == ["a", "b"]
     assert hosts.check_devices(ready(4, 2)) is None
@@ -252,7 +252,7 @@ def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):
     assert len(hosts._silent) == 1
 
 
-def test_a_host_that_starts_no_worker_parts_and_the_next_take_its_place(hosts, taking, monkeypatch):
+def test_a_host_that_starts_no_worker_leaves_and_the_next_takes_its_rank(hosts, taking, monkeypatch):
     monkeypatch.setattr(module, "_START_S", 0.2)
     Agent(hosts, "a")
     idle = Agent(hosts, "b", starts=False)
@@ -298,7 +298,7 @@ def test_starts_of_another_time_are_nobodys(hosts):
     assert agent.host.worker is None
 
 
-def test_an_end_that_an_agent_tells_is_its_workers(hosts):
+def test_an_exit_that_an_agent_reports_is_its_workers(hosts):
     agent = Agent(hosts, "a")
     worker = agent.host.start_worker(0).result(PATIENCE_S)
     for start_id, ended in ((10**6, False), (worker.started.start_id, True)):
@@ -336,7 +336,7 @@ def test_a_closed_registry_takes_nobody_and_ends_who_waits(hosts, taking):
         hosts.join(hello("b"))
 
 
-def test_every_worker_is_told_its_own_place_and_where_the_first_coordinates(hosts, taking):
+def test_every_worker_gets_its_own_rank_and_the_coordinators_address(hosts, taking):
     for name, devices in (("a", 2), ("b", 3)):
         Agent(hosts, name, devices)
     workers, _ = taking.acquire().result(PATIENCE_S)

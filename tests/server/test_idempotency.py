@@ -41,7 +41,7 @@ def counting(idempotency: IdempotencyTable):
     return once
 
 
-def test_the_answer_of_the_first_is_given_again():
+def test_the_answer_of_the_first_is_returned_again():
     once = counting(IdempotencyTable())
     assert [once(), once(), once()] == [1, 1, 1]
 
@@ -147,7 +147,7 @@ def test_answers_are_forgotten_after_a_while():
     assert once() == 2
 
 
-def test_an_answer_larger_than_all_that_is_kept_is_given_and_forgotten():
+def test_an_answer_larger_than_the_limit_is_returned_and_forgotten():
     once = counting(IdempotencyTable(max_bytes=0))
     assert [once(), once()] == [1, 2]
 

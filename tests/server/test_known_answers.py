@@ -231,7 +231,7 @@ def test_a_test_that_ends_the_worker_has_failed(known, start, command):
     assert runs(following) == ["halo"]
 
 
-def test_a_worker_that_is_killed_says_nothing_of_the_test_that_was_under_way(known, start):
+def test_a_killed_worker_says_nothing_of_the_test_in_progress(known, start):
     worker = host()
     usually = worker.answer
     worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
@@ -245,7 +245,7 @@ def test_a_worker_that_is_killed_says_nothing_of_the_test_that_was_under_way(kno
     assert runs(following) == ["trig"]
 
 
-def test_a_test_that_cannot_be_run_is_given_up_after_some_attempts(known, start):
+def test_a_test_that_cannot_be_run_is_abandoned_after_some_attempts(known, start):
     worker = host()
     usually = worker.answer
     failure = {"failure": link_pb2.Failure(reason="INTERNAL", message="no")}
@@ -321,7 +321,7 @@ def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(known
     assert [line for line in logs if line["log_level"] == "error"] == []
 
 
-def test_a_verdict_that_another_server_has_found_since_is_taken(known, start, tmp_path):
+def test_a_verdict_that_another_server_has_stored_since_is_taken(known, start, tmp_path):
     start(known, worker := host())
     digest = bytes([1, 1] * 16).hex()
     Verdicts(str(tmp_path)).put(digest, Verdict("halo", {"diff": "all is wrong"}))

@@ -26,17 +26,17 @@ def test_the_allocator_is_set_once():
     assert tuned_environment(once) == once
 
 
-def test_what_the_keeper_set_stays():
+def test_settings_of_the_administrator_stay():
     tuned = tuned_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=4"})["GLIBC_TUNABLES"].split(":")
     assert [t for t in tuned if "arena_max" in t] == ["glibc.malloc.arena_max=4"]
 
 
-def test_grpc_s_own_log_is_off_unless_the_keeper_wants_it():
+def test_the_log_of_grpc_is_off_unless_the_administrator_wants_it():
     assert quiet_environment({})["GRPC_VERBOSITY"] == "NONE"
     assert quiet_environment({"GRPC_VERBOSITY": "INFO"})["GRPC_VERBOSITY"] == "INFO"
 
 
-def test_flags_of_the_keeper_come_last_and_win():
+def test_flags_of_the_administrator_come_last_and_win():
     flags = worker_environment({"XLA_FLAGS": "--xla_cpu_prefer_vector_width=256"})["XLA_FLAGS"].split()
     assert flags[-1] == "--xla_cpu_prefer_vector_width=256"
     assert any("terminate_timeout" in flag for flag in flags)

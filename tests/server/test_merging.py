@@ -67,7 +67,7 @@ def test_what_one_worker_refuses_to_compile_is_refused(answers):
     assert merged(*answers).failure.message == "no"
 
 
-def test_a_refusal_of_the_second_is_told_too():
+def test_a_refusal_of_the_second_is_reported_too():
     assert merged(prepared(), failure(message="the disk is full")).failure.message == "the disk is full"
 
 
@@ -84,7 +84,7 @@ def test_values_that_a_host_without_devices_of_the_mesh_did_not_see_are_refused(
         merged(executed(), failure("OUT_OF_DEVICE_MEMORY"))
 
 
-def test_an_array_for_which_one_host_has_no_room_is_refused():
+def test_an_array_for_which_one_host_has_no_memory_is_refused():
     put = link_pb2.WorkerMessage(call_id=1, array_put=link_pb2.ArrayPut())
     assert merged(put, failure("OUT_OF_DEVICE_MEMORY", "no room")).failure.message == "no room"
 
@@ -103,7 +103,7 @@ def test_other_strategies_end_the_mesh():
         merged(candidates("ring", "psum"), candidates("psum", "ring"))
 
 
-def test_the_slowest_hosts_times_are_told():
+def test_the_slowest_hosts_times_are_reported():
     answer = merged(executed(seconds=1.0), executed(seconds=2.0)).executed
     assert (answer.place_seconds, answer.execute_seconds, answer.gather_seconds) == (2.0, 2.0, 2.0)
 
@@ -138,7 +138,7 @@ def test_a_mesh_is_ready_when_all_workers_are():
 
 
 @pytest.mark.parametrize(("other", "what"), [(ready(jax="2"), "versions"), (ready(devices=3), "devices")])
-def test_workers_that_cannot_be_one_mesh_are_told_apart(other, what):
+def test_workers_that_cannot_be_one_mesh_are_distinguished(other, what):
     startup_barrier = StartupBarrier(HOSTS)
     startup_barrier.add(0, ready())
     with pytest.raises(DisagreementError, match=f"the {what} of hosts a and b differ"):

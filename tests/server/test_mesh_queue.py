@@ -84,14 +84,14 @@ def served(line: FairQueue[Waiting]) -> list[Waiting]:
     return [line.pop() for _ in range(len(line))]
 
 
-def test_owners_take_turns_however_many_one_of_them_has():
+def test_owners_alternate_however_many_calls_one_of_them_has():
     line: FairQueue[Waiting] = FairQueue()
     for owner in "aaaaaabbc":
         line.add(Waiting(owner))
     assert "".join(waiting.owner for waiting in served(line)) == "abcabaaaa"
 
 
-def test_connections_of_one_owner_take_turns_within_its_turns():
+def test_connections_of_one_owner_alternate_within_its_grants():
     line: FairQueue[Waiting] = FairQueue()
     for owner, connection in ("a1", "a1", "a1", "a2", "b3", "b3"):
         line.add(Waiting(owner, connection))
@@ -106,7 +106,7 @@ def test_of_one_connection_the_nearest_deadline_comes_first_and_equal_ones_as_th
     assert served(line) == [waiting[1], waiting[3], waiting[2], waiting[0]]
 
 
-def test_who_leaves_is_gone_and_takes_nobodys_turn():
+def test_a_caller_that_leaves_takes_no_grant():
     line: FairQueue[Waiting] = FairQueue()
     first, second, other = Waiting("a", deadline=1.0), Waiting("a", deadline=2.0), Waiting("b")
     for one in (first, second, other):
@@ -131,7 +131,7 @@ def test_who_leaves_is_gone_and_takes_nobodys_turn():
         max_size=60,
     )
 )
-def test_nobody_is_lost_nobody_is_served_twice_and_no_owner_waits_for_more_than_one_turn_of_each_other(steps):
+def test_each_call_is_served_once_and_no_owner_waits_for_more_than_one_grant_of_each_other(steps):
     line: FairQueue[Waiting] = FairQueue()
     there: list[Waiting] = []
     since: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # an owner's wait: turns of the others
@@ -161,7 +161,7 @@ def test_nobody_is_lost_nobody_is_served_twice_and_no_owner_waits_for_more_than_
     assert {id(one) for one in served(line)} == {id(one) for one in there}
 
 
-def test_a_call_that_finds_room_goes_through_on_its_own_thread():
+def test_a_call_that_finds_capacity_goes_through_on_its_own_thread():
     queue = make(launched=2)
     grants = [queue.acquire(Caller()), queue.acquire(Caller())]  # type: ignore[arg-type]
     assert queue.launched == 2
@@ -171,7 +171,7 @@ def test_a_call_that_finds_room_goes_through_on_its_own_thread():
     assert queue.launched == 0
 
 
-def test_the_next_in_line_gets_a_turn_when_one_ends():
+def test_the_next_in_line_gets_a_grant_when_one_ends():
     queue = make()
     first = Caller().ask(queue)
     later, sooner = Caller(deadline=2.0).ask(queue), Caller(deadline=1.0).ask(queue)
@@ -244,7 +244,7 @@ def test_what_can_never_fit_is_refused_with_the_bytes_that_are_missing():
     assert (queue.launched, queue.queued, queue.budget.program_bytes) == (0, 0, 0)
 
 
-def test_who_waits_for_memory_that_arrays_take_meanwhile_is_told_so():
+def test_a_caller_waiting_for_memory_that_arrays_take_gets_an_error():
     held = [0]
     queue = MeshQueue(8, 100, 100, DeviceBudget(lambda: 100, lambda: held[0]))
     first = Caller().ask(queue, 60)
@@ -255,7 +255,7 @@ def test_who_waits_for_memory_that_arrays_take_meanwhile_is_told_so():
     behind.grant.result(30)
 
 
-def test_callers_that_come_and_leave_at_any_moment_leave_no_turn_behind():
+def test_callers_that_come_and_leave_at_any_moment_leave_no_grant_behind():
     queue = make(launched=2)
     numbers, reasons = itertools.count(), set[Reason]()
 

@@ -55,7 +55,7 @@ def test_a_request_that_does_not_come_to_an_end_is_ended(monkeypatch):
         ("0.0.0.0", "server.example.org:9470", 200),
     ],
 )
-def test_on_loopback_metrics_are_told_by_loopbacks_names_only(listens, asked, status):
+def test_on_loopback_metrics_are_served_by_loopbacks_names_only(listens, asked, status):
     with closing(MetricsServer(listens, 0, CollectorRegistry())) as server:
         connection = http.client.HTTPConnection("127.0.0.1", int(server.address.rpartition(":")[2]), timeout=30)
         with closing(connection):

@@ -76,7 +76,7 @@ def test_a_refusal_is_not_kept():
     assert len(session.sent) == 2
 
 
-def test_a_session_that_ended_is_told_and_not_kept():
+def test_a_session_that_ended_is_reported_and_not_kept():
     def ended(message):
         raise SessionEndedError
 
@@ -119,7 +119,7 @@ def test_a_client_of_many_programs_loses_its_own_first():
     assert session.evicted == ["greedy 0", "greedy 1", "greedy 2"]
 
 
-def test_a_miss_tells_nothing_of_what_others_call():
+def test_a_miss_reveals_nothing_of_what_others_call():
     def answer(message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
         found = prepared(message.prepare.call.strategy)
         found.result().prepared.plan.key.add(label="operands[0]", value=message.prepare.call.strategy)

@@ -34,7 +34,7 @@ def entries(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.program"))
 
 
-def test_a_program_is_found_by_the_next_server(store, folder):
+def test_a_program_is_loaded_by_the_next_server(store, folder):
     assert store.get("key") is None
     store.put("key", VALUE)
     following = ProgramStore(folder, LIMIT_BYTES)
@@ -49,7 +49,7 @@ def test_a_program_of_another_processor_is_not_found(folder):
     assert ProgramStore(folder, LIMIT_BYTES, host="avx512").get("key") == VALUE
 
 
-def test_only_this_user_may_look_into_what_is_made(store, folder):
+def test_only_this_user_may_read_the_files(store, folder):
     store.put("key", VALUE)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(entry.stat().st_mode) for entry in folder.iterdir()] == [0o600]
@@ -105,7 +105,7 @@ def test_what_is_damaged_is_not_used_said_once_and_written_anew(store, folder, d
     assert ProgramStore(folder, LIMIT_BYTES).get("key") == VALUE
 
 
-def test_a_program_in_the_place_of_another_is_damaged(store, folder):
+def test_a_program_under_the_name_of_another_is_damaged(store, folder):
     store.put("key", VALUE)
     (entry,) = entries(folder)
     store.put("other", VALUE)
@@ -185,7 +185,7 @@ def test_a_full_disk_leaves_nothing_behind_and_is_said_once(store, folder):
     assert store.get("key") == VALUE
 
 
-def test_a_place_that_cannot_be_written_costs_one_warning():
+def test_a_folder_that_cannot_be_written_costs_one_warning():
     with capture_logs() as logs:
         store = ProgramStore(Path("/proc/shardcall/programs"), LIMIT_BYTES)
         store.put("key", VALUE)
@@ -197,7 +197,7 @@ def test_a_place_that_cannot_be_written_costs_one_warning():
     assert store.counts == StoreCounts(misses=1, unwritten=1)
 
 
-def test_servers_that_share_a_folder_see_whole_programs_only(folder):
+def test_servers_that_share_a_folder_see_complete_programs_only(folder):
     values = {str(key): os.urandom(20_000) for key in range(8)}
     seen: list[bool] = []
 
@@ -219,7 +219,7 @@ def test_servers_that_share_a_folder_see_whole_programs_only(folder):
     assert len(seen) == 4 * (20 * 8 + 1)
 
 
-def test_a_folder_that_others_may_look_into_is_refused(folder):
+def test_a_folder_that_others_may_read_is_refused(folder):
     folder.mkdir(parents=True)
     folder.parent.chmod(0o700)
     for mode in (0o777, 0o770, 0o720, 0o750, 0o701):
@@ -230,7 +230,7 @@ def test_a_folder_that_others_may_look_into_is_refused(folder):
             ProgramStore(folder, LIMIT_BYTES)
 
 
-def test_a_link_or_a_file_in_the_place_of_the_folder_is_refused(folder, tmp_path):
+def test_a_link_or_a_file_instead_of_the_folder_is_refused(folder, tmp_path):
     folder.parent.mkdir(mode=0o700)
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")

@@ -164,7 +164,7 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
 
 @pytest.mark.parametrize("process", range(4))
 @pytest.mark.parametrize("name", OPERANDS)
-def test_results_come_to_their_places_and_nothing_else_is_touched(name, process):
+def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     exchange = Exchange([(ArrayType((3, 3), F8), ROWS)], OPERANDS[name], process)
     before = exchange.file.memory.copy()
     exchange.send()
@@ -231,7 +231,7 @@ def test_nothing_is_written_to_memory_once_the_link_is_closed():
     assert list(exchange.link.frames()) == []
 
 
-def test_closing_waits_for_the_copy_under_way():
+def test_closing_waits_for_the_copy_in_progress():
     exchange = Exchange([], OPERANDS["rows"])
     exchange.send()
     copying, may_go_on, closed = threading.Event(), threading.Event(), threading.Event()
@@ -327,7 +327,7 @@ def test_what_is_kept_is_counted_right_by_many_threads():
     assert exchange.link._waiting_bytes == 0
 
 
-def test_every_part_of_an_array_is_a_sign_of_life():
+def test_every_part_of_an_array_counts_as_a_heartbeat():
     exchange = Exchange(OPERANDS["rows"], OPERANDS["rows"])
     exchange.send()
     command, _, memory = exchange.agent_memory()

@@ -69,7 +69,7 @@ def handles(found: Sequence[ResidentArray]) -> list[bytes]:
     return [resident.handle for resident in found]
 
 
-def test_an_array_is_found_and_told_as_it_was_put():
+def test_an_array_is_returned_and_described_as_it_was_put():
     table = Table()
     resident = table.put(nbytes=16)
     assert table.array_table.find(resident.handle) is resident
@@ -121,7 +121,7 @@ def test_at_most_1024_arrays_are_deleted_at_once():
     assert table.told == [kept]
 
 
-def test_a_lost_array_is_told_in_one_sentence_without_its_whole_handle():
+def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle():
     table = Table()
     gone = table.put()
     table.array_table.delete([gone.handle])
@@ -183,7 +183,7 @@ def test_a_refused_first_array_begins_no_lease():
     assert table.gauges() == (0, 0, 0, 0)
 
 
-def test_a_reservation_that_is_left_uncommitted_gives_its_room_back():
+def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
     table = Table()
     with suppress(KeyError), table.array_table.reserve(OURS, 50):
         assert table.gauges() == (0, 0, 50, 1)
@@ -228,7 +228,7 @@ def test_a_lease_that_is_over_is_over_before_the_timer_comes():
     assert table.told == [gone]
 
 
-def test_only_a_lease_that_holds_an_array_is_found_by_renewing_it():
+def test_only_a_lease_that_holds_an_array_can_be_renewed():
     table = Table()
     assert not table.array_table.renew(OURS)
     pending = table.array_table.reserve(OURS, 1)
@@ -239,7 +239,7 @@ def test_only_a_lease_that_holds_an_array_is_found_by_renewing_it():
     assert table.array_table.renew(OURS)
 
 
-def test_a_lease_does_not_end_while_an_array_is_on_its_way():
+def test_a_lease_does_not_end_while_an_array_is_being_put():
     table = Table()
     kept, pending = table.put(OURS, 5), table.array_table.reserve(OURS, 10)
     gone = table.put(THEIRS, 1)
@@ -253,7 +253,7 @@ def test_a_lease_does_not_end_while_an_array_is_on_its_way():
     assert table.array_table.expire() == [kept, came]
 
 
-def test_an_epoch_that_ended_takes_its_arrays_and_no_others_and_no_mesh_is_told():
+def test_an_epoch_that_ended_drops_its_arrays_and_no_others_and_notifies_no_mesh():
     table = Table()
     pending = table.array_table.reserve(OURS, 10)
     lost, kept = table.put(OURS, 5, epoch=1), table.put(OURS, 6, epoch=2)
@@ -289,7 +289,7 @@ def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
     assert table.array_table.next_expiry_s() == 1.0
 
 
-def test_the_table_may_be_used_by_whoever_is_told():
+def test_the_table_may_be_used_by_its_own_callback():
     seen: list[int] = []
 
     def look(gone: Sequence[ResidentArray]) -> None:
@@ -303,7 +303,7 @@ def test_the_table_may_be_used_by_whoever_is_told():
     assert seen == [0]
 
 
-def test_a_timer_ends_leases_by_itself_and_goes_on_when_the_mesh_cannot_be_told():
+def test_a_timer_ends_leases_by_itself_and_continues_when_the_mesh_cannot_be_notified():
     now = 0.0
     told = threading.Semaphore(0)
 

@@ -44,7 +44,7 @@ def test_the_quickest_wins_and_a_tie_goes_to_the_first_in_order(runs_s: Mapping[
         ({"rule": [3.2e-5]}, "timed: rule 32 µs; no time was left for others"),
     ],
 )
-def test_the_reason_tells_every_time_and_by_how_much_the_winner_won(runs_s, reason):
+def test_the_reason_lists_every_time_and_the_winners_margin(runs_s, reason):
     assert compare(CANDIDATES, runs_s).reason == reason
 
 

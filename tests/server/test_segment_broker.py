@@ -274,7 +274,7 @@ def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str,
         assert os.fstat(descriptor).st_ino == os.fstat(segment.fd).st_ino
 
 
-def test_silent_connections_are_bounded_and_in_nobodys_way(host: Host):
+def test_silent_connections_are_bounded_and_block_no_others(host: Host):
     _, ticket = host.open()
     before = len(os.listdir("/proc/self/fd"))
     with contextlib.ExitStack() as stack:
@@ -295,7 +295,7 @@ def test_the_socket_is_this_users_alone_and_gone_at_the_end(host: Host, parent: 
     assert os.listdir(parent) == []
 
 
-def test_the_end_of_the_companion_ends_every_lease(host: Host):
+def test_the_exit_of_the_broker_ends_every_lease(host: Host):
     held, ticket = host.open()
     offered, _ = host.open()
     with redeemed(host, ticket) as (connection, _), host.connect() as silent:
@@ -332,7 +332,7 @@ def test_the_next_directory_is_taken_where_the_first_will_not_do(parent: str):
         assert os.listdir(too_long) == []
 
 
-def test_there_is_no_companion_where_no_directory_will_do(parent: str):
+def test_there_is_no_broker_without_a_suitable_directory(parent: str):
     before = len(os.listdir("/proc/self/fd"))
     assert make_segment_broker([f"{parent}/none", "/proc"]) is None
     assert len(os.listdir("/proc/self/fd")) <= before

@@ -98,7 +98,7 @@ def start() -> Iterator[Callable[[bool], Server]]:
         yield started
 
 
-def test_open_segment_tells_all_that_is_needed_to_get_it(start: Callable[[bool], Server]):
+def test_open_segment_returns_all_that_is_needed_to_get_it(start: Callable[[bool], Server]):
     server = start(True)
     opened = server.open(1)
     assert (opened.size_bytes, opened.ticket_seconds) == (2 * _MIB, 5)
@@ -135,7 +135,7 @@ def test_a_segment_that_cannot_be_had_is_refused(
     assert server.segments.count == 0
 
 
-def test_a_segment_that_can_be_offered_no_more_is_given_back(start: Callable[[bool], Server]):
+def test_a_segment_that_can_be_offered_no_more_is_released(start: Callable[[bool], Server]):
     server = start(True)
     assert server.segment_broker
     server.segment_broker.close()

@@ -67,7 +67,7 @@ def refusal(refused: Callable[[], object]) -> CallError:
     return caught.value
 
 
-def test_a_segment_has_whole_huge_pages_with_memory_behind_all_of_them(registry: Registry):
+def test_a_segment_has_complete_huge_pages_with_memory_behind_all_of_them(registry: Registry):
     segment = registry.open(nbytes=3 * _MIB + 1)
     found = os.fstat(segment.fd)
     assert segment.nbytes == found.st_size == 4 * _MIB
@@ -134,7 +134,7 @@ def test_the_end_of_the_lease_gives_all_back(registry: Registry):
     assert segment_files() == before
 
 
-def test_a_lease_ends_once_however_often_that_is_told(registry: Registry):
+def test_a_lease_ends_once_however_often_its_end_is_reported(registry: Registry):
     segment = registry.open()
     used = registry.segments.acquire(segment.segment_id, 0, 64)
     segment.release_lease()
@@ -186,7 +186,7 @@ def test_an_id_of_another_length_is_malformed(registry: Registry, segment_id: by
     ("offset", "nbytes"),
     [(1, 8), (8, 8), (0, 2 * _MIB + 1), (2 * _MIB, 1), (2 * _MIB - 64, 65), (2**64 - 64, 128), (64, 2**64 - 64)],
 )
-def test_an_array_must_begin_at_64_bytes_and_lie_inside(registry: Registry, offset: int, nbytes: int):
+def test_an_array_must_begin_at_64_bytes_and_end_inside(registry: Registry, offset: int, nbytes: int):
     segment = registry.open()
     error = refusal(lambda: registry.segments.acquire(segment.segment_id, offset, nbytes, "operand 0"))
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 0")
@@ -195,7 +195,7 @@ def test_an_array_must_begin_at_64_bytes_and_lie_inside(registry: Registry, offs
 
 
 @pytest.mark.parametrize(("offset", "nbytes"), [(0, 2 * _MIB), (2 * _MIB - 64, 64), (2 * _MIB, 0), (64, 1)])
-def test_an_array_may_lie_anywhere_inside(registry: Registry, offset: int, nbytes: int):
+def test_an_array_may_be_at_any_aligned_offset(registry: Registry, offset: int, nbytes: int):
     segment = registry.open()
     assert registry.segments.acquire(segment.segment_id, offset, nbytes) is segment
 

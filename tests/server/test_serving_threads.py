@@ -52,7 +52,7 @@ def test_calls_start_no_threads(monkeypatch: pytest.MonkeyPatch):
     assert [pool.submit(int).result(60) for pool in pools] == [0, 0]
 
 
-def test_threads_that_cannot_be_had_are_told_at_the_start(monkeypatch: pytest.MonkeyPatch):
+def test_threads_that_cannot_be_started_are_reported_at_startup(monkeypatch: pytest.MonkeyPatch):
     start, started = threading.Thread.start, []
 
     def start_three(self: threading.Thread) -> None:

@@ -94,7 +94,7 @@ def test_there_are_none_where_clients_find_no_token_or_no_directory_will_do(pare
     assert os.listdir(too_long) == []
 
 
-def test_who_says_nothing_is_in_nobodys_way(sockets, parent, tokens, own):
+def test_a_silent_connection_blocks_no_others(sockets, parent, tokens, own):
     before = len(os.listdir("/proc/self/fd"))
     with ExitStack() as stack:
         for _ in range(200):

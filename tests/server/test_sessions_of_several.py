@@ -103,7 +103,7 @@ def test_an_answer_that_comes_twice_is_taken_once(run):
     assert not mesh.exit_reason.done()
 
 
-def test_as_much_is_in_place_as_is_in_place_of_every_worker(run):
+def test_progress_is_that_of_the_slowest_worker(run):
     told: list[int] = []
     heard = threading.Condition()
 
@@ -138,7 +138,7 @@ def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
     assert all(worker.ended for worker in mesh.workers)
 
 
-def test_one_that_alone_has_no_memory_tells_the_caller_and_counts_against_the_program(run):
+def test_one_that_alone_has_no_memory_fails_the_call_and_counts_against_the_program(run):
     full = {"failure": link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")}
     mesh = run(FakeWorker("a", but("put_array")), FakeWorker("b", but("execute", full)))
     waiting = mesh.session.command(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray()))
@@ -150,7 +150,7 @@ def test_one_that_alone_has_no_memory_tells_the_caller_and_counts_against_the_pr
     assert (end.text, end.quarantined_keys) == ("host b alone failed: no room", ("k",))
 
 
-def test_nothing_is_in_place_of_one_that_failed(run):
+def test_no_progress_is_reported_after_a_worker_failed(run):
     """Where its results were to lie, those of another call do."""
     told: list[int] = []
     first, second = FakeWorker("a", but("execute", FAILED)), FakeWorker("b", but("execute"))
@@ -228,7 +228,7 @@ def test_nor_is_it_there_for_a_call_that_asked_for_it_before_that(run):
     assert again.result(PATIENCE_S).HasField("prepared")
 
 
-def test_a_worker_that_saw_a_gap_ends_the_mesh_in_words(run):
+def test_a_worker_that_saw_a_gap_ends_the_mesh_with_a_message(run):
     mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
     answer = mesh.execute()
     mesh.workers[1].say(0, failure=link_pb2.Failure(reason="INTERNAL", message="command 3 came after command 1"))
@@ -237,7 +237,7 @@ def test_a_worker_that_saw_a_gap_ends_the_mesh_in_words(run):
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_an_end_of_one_ends_the_others_and_is_told_as_its_own(run, index):
+def test_the_exit_of_one_ends_the_others_and_is_reported_as_its_own(run, index):
     mesh = run(*(FakeWorker(name, but("execute")) for name in "abc"))
     answers = [mesh.execute() for _ in range(3)]
     mesh.workers[index].die(-signal.SIGKILL)
@@ -275,7 +275,7 @@ def test_the_answer_comes_only_when_all_workers_have_ended(run):
     assert seen == [True]
 
 
-def test_where_one_has_no_room_none_gets_the_command(run):
+def test_where_one_has_no_capacity_none_gets_the_command(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.workers[1].link = full = Full(mesh.workers[1].link)
     full.room = False
@@ -289,7 +289,7 @@ def test_where_one_has_no_room_none_gets_the_command(run):
         assert [message.execute.key_digest for message in worker.got[1:]] == ["taken"]
 
 
-def test_what_none_can_be_told_of_a_forgotten_program_ends_the_mesh(run):
+def test_a_forget_command_that_reaches_no_worker_ends_the_mesh(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.workers[1].link = full = Full(mesh.workers[1].link)
     full.room = False
@@ -347,7 +347,7 @@ def test_workers_that_differ_are_no_mesh(run):
     assert caught.value.reason is Reason.MESH_NOT_READY
 
 
-def test_what_is_no_message_ends_the_mesh_and_is_told_as_a_fault(run):
+def test_an_invalid_message_ends_the_mesh_and_is_reported_as_a_fault(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute")))
     answer = mesh.execute()
     mesh.workers[1]._end.send(b"\xff\xff")
@@ -371,7 +371,7 @@ def test_a_run_is_timed_by_count_where_several_must_agree(run):
     assert [worker.got[-1].measure.max_seconds for worker in mesh.workers] == [0.0, 0.0]
 
 
-def test_arrays_on_their_way_are_signs_of_life_and_of_work(run):
+def test_arrays_in_transfer_count_as_heartbeats_and_as_work(run):
     """A worker's own signs wait behind the results that it gives."""
 
     class DataLink:

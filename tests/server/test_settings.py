@@ -23,7 +23,7 @@ def _clean_environment(monkeypatch):
             monkeypatch.delenv(name)
 
 
-def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(monkeypatch, tmp_path):
+def test_flags_override_the_environment_which_overrides_the_file_which_overrides_defaults(monkeypatch, tmp_path):
     config = tmp_path / "server.toml"
     config.write_text("port = 1\ndevices = 2\nmax_call_s = 3.5\n")
     monkeypatch.setenv("SHARDCALL_PORT", "10")
@@ -56,7 +56,7 @@ def test_an_unknown_key_of_the_file_is_refused_with_the_nearest(tmp_path):
         load_settings({}, config)
 
 
-def test_the_variables_that_are_known_are_those_of_the_settings():
+def test_the_variables_that_are_accepted_are_those_of_the_settings():
     assert set(Settings.model_fields) == variables.SETTINGS
 
 
@@ -68,7 +68,7 @@ def test_an_unknown_variable_is_reported_with_the_nearest_and_does_no_harm(monke
     assert variables.unknown({"SHARDCALL_XYZ": ""})[0].endswith("shardcall serve --help lists those of a server")
 
 
-def test_a_value_that_cannot_be_is_named_with_where_it_was_given(monkeypatch, tmp_path):
+def test_an_invalid_value_is_named_with_its_source(monkeypatch, tmp_path):
     config = tmp_path / "server.toml"
     config.write_text("devices = -1\n")
     with pytest.raises(SettingsError, match=r"setting devices \(file .*server.toml\) is -1: "):

@@ -56,7 +56,7 @@ def test_the_details_carry_reason_field_quota_and_retry():
     assert set(wrong) == {"ErrorInfo", "BadRequest"}
 
 
-def test_only_the_caller_repeats_a_call_that_a_restart_ended():
+def test_only_the_caller_retries_a_call_that_a_restart_ended():
     status = CallStatus(CallError(Reason.MESH_RESTARTED, "restarted"), _TIMING)
     assert ("grpc-retry-pushback-ms", "-1") in status.trailing_metadata
 
@@ -65,7 +65,7 @@ def test_only_the_caller_repeats_a_call_that_a_restart_ended():
     ("given", "known", "says"),
     [("hallo", ["halo", "gspmd"], "did you mean 'halo'?"), ("zzz", ["b", "a"], "there are: a, b"), ("x", [], "none")],
 )
-def test_the_nearest_name_is_told(given, known, says):
+def test_the_nearest_name_is_suggested(given, known, says):
     assert says in did_you_mean(given, known)
 
 

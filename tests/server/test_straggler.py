@@ -58,7 +58,7 @@ def run(*device_ids: int, kind: str = "execute") -> Command:
     return Command(kind, kernel="diff", plan=plan)
 
 
-def test_one_that_has_not_answered_what_the_others_have_is_given_up():
+def test_a_host_that_has_not_answered_what_the_others_have_is_stopped():
     command = run(0, 1)
     mesh = Mesh(command)
     assert mesh.checks(1) is None
@@ -144,7 +144,7 @@ def test_compilations_take_as_long_as_they_take():
     assert mesh.checks(100) is None
 
 
-def test_a_host_without_a_processor_is_given_up_though_all_wait_for_it():
+def test_a_host_without_cpu_time_is_stopped_though_all_wait_for_it():
     mesh = Mesh(run(0, 1))
     mesh.late[1] = 0.9
     assert mesh.checks(4) is None
@@ -152,7 +152,7 @@ def test_a_host_without_a_processor_is_given_up_though_all_wait_for_it():
     assert mesh.checks(1) == StopRequest(told)
 
 
-def test_one_that_gets_none_any_more_is_given_up_as_soon():
+def test_a_host_that_gets_no_more_cpu_time_is_stopped_as_soon():
     mesh = Mesh(run(0, 1))
     assert mesh.checks(60) is None
     mesh.late[1] = 0.9
@@ -227,7 +227,7 @@ def test_one_that_works_may_be_late():
     assert mesh.checks(100) is None
 
 
-def test_one_that_has_no_part_in_it_may_be_starved():
+def test_a_host_without_a_part_in_it_may_lack_cpu_time():
     mesh = Mesh(run(0, 1), workers=3)
     mesh.late[2] = 1.0
     assert mesh.checks(100) is None

@@ -54,7 +54,7 @@ def resolved(
         (CollectiveMatMul(), (COLUMNS, ROWS), ROWS, {"axis_name": "x"}),
     ],
 )
-def test_candidates_serve_the_layout_of_the_rules_choice_which_comes_first(kernel, in_specs, out_spec, parameters):
+def test_candidates_serve_the_layout_of_the_rules_strategy_which_comes_first(kernel, in_specs, out_spec, parameters):
     rule = resolved(kernel, *in_specs, out_spec=out_spec, **parameters)
     assert rule.candidates[0] == rule.strategy.name
     by_name = {strategy.name: strategy for strategy in kernel.strategies}
@@ -77,7 +77,7 @@ def test_a_named_strategy_has_none():
     assert resolved(Diff(), ROWS, axis=0, strategy="gspmd").candidates == ()
 
 
-def test_the_choice_is_remembered_by_all_of_the_key_but_the_strategy():
+def test_the_tuning_result_is_cached_by_all_of_the_key_but_the_strategy():
     keys = [kernel_key(resolved(Diff(), ROWS, axis=0, decided=name), PLATFORM) for name in ("", "halo", "gspmd")]
     assert len({tuning_digest(key) for key in keys}) == 1
     assert tuning_digest(keys[0]) not in {key.digest() for key in keys}

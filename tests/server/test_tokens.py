@@ -75,7 +75,7 @@ def test_the_gate_knows_who_shows_a_token(scheme):
 @pytest.mark.parametrize(
     "metadata", [(), (("authorization-bin", b"Bearer"),), (("Authorization", "Bearer"),), (("authorization", b"x"),)]
 )
-def test_no_token_and_a_wrong_one_are_told_apart(metadata):
+def test_no_token_and_a_wrong_one_are_distinguished(metadata):
     with pytest.raises(CallError) as caught:
         admit(Tokens([ALICE]), *metadata)
     assert (caught.value.reason, caught.value.metadata) == (Reason.TOKEN_REQUIRED, {"token": "missing"})
@@ -101,7 +101,7 @@ def test_the_token_of_the_environment_comes_before_the_file(tmp_path, monkeypatc
     assert BOB.token not in f"{settings!r}{settings}{settings.model_dump()}"
 
 
-def test_no_place_for_a_token_file_is_told_with_what_to_do():
+def test_without_a_path_for_a_token_file_the_error_says_what_to_do():
     with pytest.raises(SettingsError, match=r"--token-file, .* SHARDCALL_TOKEN"):
         open_tokens(load_settings({"token_file": ""}))
 
@@ -114,7 +114,7 @@ def test_a_settings_file_holds_no_token(tmp_path):
     assert BOB.token not in str(caught.value)
 
 
-def test_a_file_is_made_once_and_tells_what_was_made(tmp_path):
+def test_a_file_is_made_once_and_only_its_maker_reports_it(tmp_path):
     path = str(tmp_path / "state" / "token")
     with closing(FileTokens(path)) as first, closing(FileTokens(path)) as second:
         assert first.made
@@ -152,7 +152,7 @@ def test_many_refusals_are_few_lines():
     assert lines[0]["last_reason"] == "TOKEN_REQUIRED"
 
 
-def test_who_is_not_let_in_by_a_server_that_ends_is_told_that_it_ends():
+def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
     """The next server at the address may know the caller, who is to repeat the call."""
     unused: Any = None
     threads, call_recorder = SimpleNamespace(refusing=lambda make: make), SimpleNamespace(refused=lambda *_: None)

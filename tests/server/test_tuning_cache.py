@@ -26,7 +26,7 @@ def folder(tmp_path):
     return tmp_path / "not there yet" / "cache"
 
 
-def test_a_result_is_found_by_the_next_server(folder):
+def test_a_result_is_loaded_by_the_next_server(folder):
     TuningCache(str(folder)).put(DIGEST, RESULT)
     assert TuningCache(str(folder)).get(DIGEST, NAMES) == RESULT
     assert TuningCache(str(folder)).get(digest(1), NAMES) is None
@@ -145,7 +145,7 @@ def test_without_a_folder_nothing_outlasts_the_server():
     assert tuning_cache.get(DIGEST, NAMES) == RESULT
 
 
-def test_a_pipe_in_the_files_place_is_not_waited_for(folder, capsys):
+def test_a_pipe_instead_of_the_file_is_not_waited_for(folder, capsys):
     folder.mkdir(parents=True, mode=0o700)
     os.mkfifo(folder / "tuning.json", 0o600)
     assert TuningCache(str(folder)).get(DIGEST, NAMES) is None

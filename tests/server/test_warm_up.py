@@ -144,7 +144,7 @@ def test_what_ended_a_mesh_is_not_made_ready_on_the_next(used):
     assert [counted.call.call.kernel for counted in used.call_history.most_frequent()] == list("bcde")
 
 
-def test_nothing_is_made_ready_where_no_time_is_given_or_nothing_was_called(tmp_path):
+def test_nothing_is_compiled_without_time_or_without_earlier_calls(tmp_path):
     mesh = Mesh(lambda call: done(FOUND))
     for made in (warmer(tmp_path), warmer(tmp_path, warm_up_s=0.0)):
         made.prepare(mesh, mesh)
@@ -152,7 +152,7 @@ def test_nothing_is_made_ready_where_no_time_is_given_or_nothing_was_called(tmp_
     assert mesh.asked == []
 
 
-def test_a_call_of_a_file_that_its_kernel_refuses_is_told_and_the_rest_is_made(tmp_path):
+def test_a_call_of_a_file_that_its_kernel_refuses_is_reported_and_the_rest_is_compiled(tmp_path):
     file = manifest(tmp_path, "dif", "diff")
     refused = CallError(Reason.KERNEL_NOT_FOUND, "there is no kernel 'dif'")
     mesh = Mesh(lambda call: done(refused if call.kernel == "dif" else FOUND))

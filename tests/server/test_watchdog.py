@@ -102,7 +102,7 @@ def test_a_programs_time_begins_when_the_one_before_is_answered():
     assert stop.culprit is session.open[0]
 
 
-def test_the_time_that_arrays_are_on_their_way_is_not_the_programs():
+def test_the_time_of_array_transfers_is_not_the_programs():
     session = Session(run())
     session.data_link = DataLink()
     watch = Watch(session, LIMITS, stood_by=False)
@@ -143,12 +143,12 @@ def test_a_compilation_is_counted_from_its_beginning():
     assert stop.error.reason is Reason.COMPILE_LIMIT
 
 
-def test_three_seconds_without_a_sign_of_life_are_too_many():
+def test_three_seconds_without_a_heartbeat_are_too_many():
     assert unheard(Session(), 3) is None
     assert unheard(Session(), 4) == StopRequest("the worker did not answer for 4 s")
 
 
-def test_signs_of_life_that_wait_to_be_read_count():
+def test_heartbeats_that_wait_to_be_read_count():
     session = Session()
     session.has_unread = True
     assert unheard(session, 100) is None
@@ -193,7 +193,7 @@ def test_a_worker_that_stood_by_answers_at_once():
         (0, "it closed its link", (), True),
     ],
 )
-def test_an_end_is_told_in_words_and_blames_what_ran(status, reason, blamed, is_fault):
+def test_an_end_is_explained_and_quarantines_what_ran(status, reason, blamed, is_fault):
     end = exit_reason_of(status, None, suspects([run("diff"), run("next")], ()))
     assert (end.text, end.quarantined_keys, end.is_fault) == (reason, blamed, is_fault)
 
@@ -264,7 +264,7 @@ def test_equal_compilations_have_one_key_and_others_have_others():
     assert key_of(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray())) == ""
 
 
-def test_the_ledger_knows_what_runs_by_name_and_what_ran():
+def test_pending_commands_are_listed_by_name_with_those_that_ran():
     pending_commands = PendingCommands()
     assert pending_commands.open(1, compilation("diff"))
     prepared = link_pb2.Prepared()

@@ -111,7 +111,7 @@ def host() -> Iterator[Host]:
     made.slot.close()
 
 
-def test_an_end_is_told_after_all_that_was_said_before(host):
+def test_an_exit_is_reported_after_all_earlier_messages(host):
     """Else a call that was done would be lost, and blamed for the end that came of another."""
     host.command(1, result_bytes=1000)
     host.process.command()
@@ -223,7 +223,7 @@ def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch,
     assert (host.slot._regions, host.slot._arena.in_use) == ({}, 0)
 
 
-def test_the_end_of_the_worker_is_told(host):
+def test_the_exit_of_the_worker_is_reported(host):
     host.process.kill()
     ended = host.hear().worker_ended
     assert (ended.start_id, ended.status) == (4, -signal.SIGKILL)
@@ -247,7 +247,7 @@ def test_a_slot_that_is_closed_lets_go_of_all_its_memory(host):
             os.fstat(fd)
 
 
-def test_results_that_are_given_while_the_slot_closes_let_go_of_their_memory_too(host):
+def test_results_that_arrive_while_the_slot_closes_release_their_memory_too(host):
     host.command(1, result_bytes=10)
     _, fd = host.process.command()
     os.close(fd)
