@@ -77,7 +77,7 @@ def a_child_awaits_with_threads_of_its_own():
     in_child(refuse)
 
 
-def a_child_finds_no_lock_held_and_no_place_taken():
+def a_child_has_no_lock_held_and_no_slot_taken():
     slots, memo, sizes, screen = CallSlots(1), CallMemo(), ResultSizes(1), _Screen()
     message = kernel_pb2.KernelCall(kernel="diff")
 
@@ -149,7 +149,7 @@ DEEDS = {
     for deed in (
         a_child_copies_with_a_thread_of_its_own,
         a_child_awaits_with_threads_of_its_own,
-        a_child_finds_no_lock_held_and_no_place_taken,
+        a_child_has_no_lock_held_and_no_slot_taken,
         a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents,
         a_child_lets_the_local_server_alone,
         a_server_ends_with_its_owner_though_a_child_of_that_goes_on,

@@ -272,8 +272,8 @@ class _Arrays(array_service_pb2_grpc.ArrayServiceServicer):
         stored = self._memory.find(request.handle, context)
         result = kernel_service_pb2.Result(type=stored.description.placement.type)
         room, data = request.result_space, stored.data
-        in_room = room.segment_id and len(data) <= room.size_bytes
-        if in_room:
+        in_segment = room.segment_id and len(data) <= room.size_bytes
+        if in_segment:
             memory = self._memory.memory(room.segment_id, context)
             memory[room.offset : room.offset + len(data)] = np.frombuffer(data, np.uint8)
             result.segment.segment_id, result.segment.offset = room.segment_id, room.offset
@@ -281,7 +281,7 @@ class _Arrays(array_service_pb2_grpc.ArrayServiceServicer):
             result.streamed.SetInParent()
         answer = array_service_pb2.GetArrayResponse
         yield answer(header=array_service_pb2.GetArrayHeader(array=result))
-        for offset in range(0, 0 if in_room else len(data), MIB):
+        for offset in range(0, 0 if in_segment else len(data), MIB):
             yield answer(chunk=array_pb2.TensorChunk(offset=offset, data=data[offset : offset + MIB]))
         yield answer(timing=TIMING)
 

@@ -20,7 +20,7 @@ from shardcall._src.access.addresses import parse_address
         ("gpu_host:8470", False),
     ],
 )
-def test_an_address_is_taken_and_known_to_be_near_or_far(address, is_local):
+def test_addresses_are_parsed_and_classified_as_local_or_remote(address, is_local):
     parsed = parse_address(address)
     assert parsed.target == address
     assert parsed.is_local == is_local

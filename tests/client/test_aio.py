@@ -283,7 +283,7 @@ def test_nothing_of_it_is_pickled(server):
     with_client(server, use)
 
 
-def test_a_cancelled_connection_is_given_up():
+def test_a_cancelled_connection_attempt_is_abandoned():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -34,7 +34,7 @@ def test_what_is_put_comes_back(memory):
     assert memory.stored == {}
 
 
-def test_an_array_tells_what_the_other_clients_array_tells(memory):
+def test_array_attributes_equal_those_of_the_other_client(memory):
     async def use(client):
         h = await client.put(np.zeros((4, 3), np.float32), spec=P("x"))
         plain = h.__remote_array__()
@@ -130,7 +130,7 @@ def test_a_block_deletes(memory):
     with_client(memory, use)
 
 
-def test_the_end_of_a_block_waits_for_its_turn_however_long_that_takes(memory):
+def test_the_end_of_a_block_deletes_without_a_timeout(memory):
     async def use(client):
         asked, run = [], client._threads.run
 
@@ -186,7 +186,7 @@ def test_an_array_that_came_too_late_is_deleted(memory, method):
 
 
 @pytest.mark.parametrize("method", ["put", "diff"])
-def test_an_array_whose_answer_did_not_come_is_found_and_deleted(memory, method):
+def test_an_array_without_an_answer_is_located_and_deleted(memory, method):
     memory.info.limits.lease_seconds = 0.2
 
     async def use(client):

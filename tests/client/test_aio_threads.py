@@ -46,7 +46,7 @@ def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
     assert not begun
 
 
-def test_a_value_that_came_too_late_is_given_back():
+def test_a_late_value_is_released():
     began, release, dropped = threading.Event(), threading.Event(), []
 
     def work():

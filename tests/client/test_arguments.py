@@ -35,12 +35,12 @@ def test_other_kernels_keep_their_keywords_as_parameters():
     assert bound.parameters == {"spec": "text", "prepend": 3}
 
 
-def test_an_operand_is_given_once():
+def test_duplicate_operands_are_refused():
     with pytest.raises(shardcall.InvalidOperandError, match=r"'prepend' .* by position and by name"):
         bind("diff", ["x", 0.0], {"prepend": 1.0})
 
 
-def test_a_spec_is_given_once():
+def test_duplicate_specs_are_refused():
     with pytest.raises(shardcall.InvalidRequestError, match=r"spec and in_specs are both given"):
         bind("diff", ["x"], {"spec": P("x")}, in_specs=[P("x")])
     with pytest.raises(shardcall.InvalidRequestError, match=r"out_spec and out_specs are both given"):

@@ -88,7 +88,7 @@ def test_what_has_no_element_type_is_refused(value):
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**5000], ids=["large", "small", "huge"])
-def test_an_integer_of_more_than_64_bits_is_told_so(value):
+def test_integers_of_more_than_64_bits_are_named_in_the_error(value):
     with pytest.raises(shardcall.OperandTypeError, match=r"^operand 0 is an integer below -2\*\*63 or above"):
         as_operand(value, "operand 0")
 
@@ -133,6 +133,6 @@ class Own:
         ([Own()], r"x has element type object \(from list\), which cannot travel; convert it"),
     ],
 )
-def test_what_is_no_array_of_numbers_is_told_by_its_kind(value, said):
+def test_non_numeric_arrays_are_named_by_their_kind(value, said):
     with pytest.raises(shardcall.OperandTypeError, match=said):
         as_operand(value, "x")

@@ -31,7 +31,7 @@ LAYOUTS = [
 ]
 
 
-def test_blocks_lie_where_jax_puts_them():
+def test_block_placement_equals_jaxs():
     """JAX itself, in a process of its own since its devices are counted once, says where each block is."""
     pytest.importorskip("jax")
     script = """

@@ -90,7 +90,7 @@ def test_calls_that_differ_have_messages_that_differ(backwards):
 
 
 @pytest.mark.parametrize("value", [1.0, np.int64(1), np.bool_(True), np.array(1), [1], range(2)], ids=repr)
-def test_only_plain_values_are_remembered(value):
+def test_only_plain_values_are_cached(value):
     memo = CallMemo()
     message(memo, parameters={"n": value})
     assert len(memo) == 0
@@ -120,7 +120,7 @@ def test_what_is_refused_is_refused_again(options):
             message(memo, **options)
 
 
-def test_operands_are_no_part_of_what_is_remembered(server, client):
+def test_operands_are_not_cached(server, client):
     for prepend in (0.0, 1.0, True, np.float32(0), None):
         client.diff(X, prepend=prepend)
     sent = [[operand.inline.data for operand in request.operands[1:]] for request in server.requests]
@@ -148,7 +148,7 @@ def test_a_kernel_compiled_ahead_keeps_what_it_was_compiled_for(server, client):
     assert axes == [0, 0, -1, 0]
 
 
-def test_no_key_is_told_for_what_a_key_cannot_hold():
+def test_arguments_that_a_key_cannot_represent_have_none():
     assert call_key("diff", {"n": 1}, None, None, None, "auto") == call_key("diff", {"n": 1}, None, [], (), "auto")
     assert call_key("diff", {"n": 0.0}, None, None, None, "auto") is None
     assert CallMemo().find(None) is None

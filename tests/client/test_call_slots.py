@@ -64,7 +64,7 @@ def test_those_above_the_number_wait_and_come_in_the_order_of_their_coming():
         pass
 
 
-def test_who_waits_too_long_is_told_why_and_takes_nobodys_place():
+def test_a_waiter_that_times_out_gets_a_reason_and_consumes_no_slot():
     slots, order = CallSlots(1), []
     holder = Holder(slots, order, "holder")
     assert holder.inside.wait(60)
@@ -102,7 +102,7 @@ def test_no_number_is_no_limit():
         pass
 
 
-def test_a_body_that_fails_gives_its_place_back():
+def test_a_failing_body_releases_its_slot():
     slots = CallSlots(1)
     with pytest.raises(ZeroDivisionError), slots.one(long()):
         _ = 1 / 0

@@ -102,7 +102,7 @@ def test_any_bytes_are_read_as_protobuf_reads_them(carrier, message):
 
 
 @ALL
-def test_data_is_not_copied_on_the_way_in(carrier):
+def test_incoming_data_is_not_copied(carrier):
     chunk = array_pb2.TensorChunk(index=1, offset=2, data=b"data")
     message = carrier(chunk=chunk).SerializeToString()
     assert np.shares_memory(decode(carrier, message).data, np.frombuffer(message, np.uint8))

@@ -146,7 +146,7 @@ def test_a_command_that_is_none_is_refused_in_one_line(capsys, words, says):
     assert said.err.count("\n") == 1
 
 
-def test_the_help_of_serve_is_whole_in_80_columns():
+def test_the_help_of_serve_is_complete_in_80_columns():
     settings = pytest.importorskip("shardcall_server.settings").Settings
     told = shardcall_command("serve", "--help").stdout
     assert max(map(len, told.splitlines())) <= 80

@@ -30,7 +30,7 @@ def test_the_text_is_sent_when_it_is_asked_for(server, client):
     assert second.call == first.call
 
 
-def test_a_compiled_kernel_tells_what_it_is(client):
+def test_a_compiled_kernel_reports_its_attributes(client):
     fd = compile_diff(client)
     assert fd.cache_hit is False
     assert fd.key == {}
@@ -47,7 +47,7 @@ def test_neither_it_nor_its_client_is_pickled_or_copied(client, use):
         use(compile_diff(client))
 
 
-def test_values_given_when_compiling_are_bound(server, client):
+def test_values_passed_at_compilation_are_bound(server, client):
     fd = compile_diff(client, append=7.0)
     x = np.arange(6.0).reshape(2, 3)
     result = fd(x)
@@ -58,7 +58,7 @@ def test_values_given_when_compiling_are_bound(server, client):
     assert sent.call == server.requests[0].call
 
 
-def test_types_given_by_name_are_left_open(client):
+def test_types_passed_by_name_stay_unbound(client):
     fd = client.compile("matmul", rhs=Array((3, 2), "int8"), lhs=Array((2, 3), "int8"))
     result = fd(np.ones((2, 3), np.int8), np.zeros((3, 2), np.int8))
     assert [array.shape for array in result.arrays] == [(2, 3), (3, 2)]
@@ -85,7 +85,7 @@ def test_other_arrays_are_refused_before_they_are_sent(server, client, operands,
     ("operands", "named", "got"),
     [([np.zeros((2, 3)), 0.0], {}, "2 arrays"), ([np.zeros((2, 3))], {"prepend": 0.0}, "1 array and prepend=")],
 )
-def test_an_operand_that_is_bound_is_not_given_again(server, client, operands, named, got):
+def test_a_bound_operand_is_not_accepted_again(server, client, operands, named, got):
     with pytest.raises(shardcall.InvalidOperandError) as caught:
         compile_diff(client, prepend=0.0)(*operands, **named)
     assert str(caught.value) == (
@@ -96,7 +96,7 @@ def test_an_operand_that_is_bound_is_not_given_again(server, client, operands, n
     assert caught.value.field == "operands"
 
 
-def test_an_array_given_when_compiling_is_told_to_be_bound(client):
+def test_an_array_passed_at_compilation_is_reported_as_bound(client):
     x = np.zeros((2, 3))
     with pytest.raises(
         shardcall.InvalidOperandError, match=r"takes by position no arrays; it got 1 array; bound .*: x "
@@ -111,7 +111,7 @@ def test_errors_name_open_operands_as_the_kernel_does(client):
     assert caught.value.field == "append"
 
 
-def test_results_known_to_be_large_come_as_a_stream_at_once(server, client):
+def test_results_of_known_large_size_are_streamed_at_once(server, client):
     answer = server.compile(None, None)
     placement = answer.plan.results.add()
     placement.type.element_type = shardcall.v1.array_pb2.ELEMENT_TYPE_FLOAT64

@@ -80,7 +80,7 @@ def test_a_socket_that_is_not_there_says_so(tmp_path):
         shardcall.connect(f"unix:{tmp_path}/no.sock")
 
 
-def test_a_machine_that_nobody_knows_is_told_apart():
+def test_an_unresolvable_machine_has_its_own_error():
     with pytest.raises(shardcall.ServerUnavailableError, match=r"^no machine is known here as 'no-such.invalid', or"):
         shardcall.connect("no-such.invalid:8470", connect_timeout=30)
 
@@ -95,7 +95,7 @@ def test_a_proxy_that_nobody_knows_is_not_taken_for_the_server(monkeypatch):
         shardcall.connect("10.0.0.5:8470", token="a" * 16, tls=False, connect_timeout=30)
 
 
-def test_a_host_that_never_answers_is_given_up(silent_port):
+def test_an_unresponsive_host_times_out(silent_port):
     with pytest.raises(shardcall.ServerUnavailableError, match=r"^nothing answered from .* within 0.1 s; see whether"):
         shardcall.connect(f"127.0.0.1:{silent_port}", connect_timeout=0.1)
 
@@ -145,14 +145,14 @@ def _say_nothing(connection):
         (_hang_up, "closed the connection at once; see whether the port is a shardcall server's"),
     ],
 )
-def test_another_service_is_told_apart(listening, answer, says):
+def test_another_service_has_its_own_error(listening, answer, says):
     address = listening(answer)
     with pytest.raises(shardcall.ServerUnavailableError, match=f"^what listens at {address} {says}"):
         shardcall.connect(address, connect_timeout=60)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_a_silent_port_is_told_apart_by_the_time_that_a_connection_may_take(listening, encrypted):
+def test_a_silent_port_is_distinguished_by_the_connect_timeout(listening, encrypted):
     address = listening(_say_nothing)
     with pytest.raises(shardcall.ServerUnavailableError, match=f"^nothing answered from {address} in time; see"):
         shardcall.connect(address, tls=encrypted or None, connect_timeout=60, retries=False)
@@ -188,7 +188,7 @@ def test_a_variable_that_nothing_reads_is_warned_of_once(server, monkeypatch):
     assert caught[0].filename == __file__
 
 
-def test_a_grpc_server_without_our_services_is_told_apart(server):
+def test_a_grpc_server_without_our_services_has_its_own_error(server):
     server.info = lambda request, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
     with pytest.raises(shardcall.ServerUnavailableError, match=r"^what answers at .*is it a shardcall server"):
         shardcall.connect(server.address)
@@ -207,7 +207,7 @@ def test_a_server_that_cannot_serve_says_why(server, abort, reason):
     assert caught.value.retry_after_s == 2
 
 
-def test_a_mesh_that_never_was_ready_is_told_with_who_is_missing(server, abort):
+def test_a_mesh_that_never_was_ready_is_reported_with_the_missing_hosts(server, abort):
     late = "the call's 5 s passed while waiting for the mesh's hosts: 1 that never joined; give it a longer timeout"
     server.info = lambda request, context: abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", late)
     with pytest.raises(shardcall.ServerUnavailableError) as caught:

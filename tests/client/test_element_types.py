@@ -17,12 +17,12 @@ def test_every_element_type_of_the_contract_has_a_dtype_and_back(code):
     assert parse_dtype(dtype.name) == parse_dtype(dtype.type) == parse_dtype(dtype) == dtype
 
 
-def test_names_are_told():
+def test_type_names_are_reported():
     assert len(NAMES) == len(ALL)
     assert "bfloat16" in NAMES
 
 
-def test_other_spellings_of_one_type_are_one_type():
+def test_equivalent_type_names_are_one_type():
     assert to_element_type(np.dtype(np.longlong)) == array_pb2.ELEMENT_TYPE_INT64
     assert to_element_type(np.dtype(">f8")) == array_pb2.ELEMENT_TYPE_FLOAT64
     assert parse_dtype(float) == np.float64
@@ -53,7 +53,7 @@ def test_other_types_are_refused_with_what_is_allowed(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
-def test_dates_and_times_are_refused_with_the_way_round(dtype):
+def test_dates_and_times_are_refused_with_a_workaround(dtype):
     with pytest.raises(shardcall.OperandTypeError, match=r"cannot travel; give its integers, \.view\('int64'\)"):
         shardcall._src.device_arrays.operands.as_operand(np.zeros(3, dtype), "x")
 

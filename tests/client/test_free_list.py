@@ -38,7 +38,7 @@ STEPS = st.lists(st.tuples(st.integers(1, 900), st.sampled_from([1, 64, 512]), s
 
 
 @given(STEPS)
-def test_no_byte_is_given_twice_and_none_is_lost(steps):
+def test_no_byte_is_allocated_twice_and_none_is_lost(steps):
     free, taken = FreeList(SIZE), []
     for nbytes, alignment, which in steps:
         offset = free.allocate(nbytes, alignment)

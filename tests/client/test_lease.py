@@ -33,7 +33,7 @@ def drop(lease, deleted):
     return list(deleted)
 
 
-def test_a_list_takes_no_array_from_a_call_whose_answer_is_on_its_way(lease, deleted):
+def test_a_list_takes_no_array_from_a_call_whose_answer_is_in_transit(lease, deleted):
     with lease.making():
         assert lease.hold_listed(HANDLE, Object) is not None
         assert drop(lease, deleted) == []

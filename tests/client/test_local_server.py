@@ -43,7 +43,7 @@ def test_the_address_is_read_from_the_ready_line(start):
     process.stop()
 
 
-def test_a_server_that_fails_tells_what_it_printed(start):
+def test_the_error_of_a_failed_server_contains_its_output(start):
     process = start("import sys; print('x' * 10**6, file=sys.stderr); sys.exit('pip install shardcall[server]')")
     with pytest.raises(shardcall.ServerUnavailableError, match=r"\(exit status 1\); it printed") as caught:
         process.wait_until_ready(30)
@@ -82,7 +82,7 @@ def test_a_setting_that_the_server_refuses_is_named_as_python_has_it(settings, s
     assert caught.value.field == next(iter(settings))
 
 
-def test_a_server_that_says_nothing_is_given_up(start):
+def test_a_silent_server_times_out(start):
     process = start(UNTIL_STDIN_ENDS)
     with pytest.raises(shardcall.ServerUnavailableError, match=r"not ready within 0.05 s; it printed nothing"):
         process.wait_until_ready(0.05)
@@ -121,7 +121,7 @@ def test_a_standard_error_that_takes_nothing_does_not_hold_up_the_server(start, 
         stderr.goes_on.set()
 
 
-def test_what_a_server_printed_that_did_not_start_is_told_by_the_error_alone(start, capsys):
+def test_only_the_error_shows_the_output_of_a_server_that_did_not_start(start, capsys):
     process = start("import sys; sys.exit('shardcall: setting port is -1: no')")
     with pytest.raises(shardcall.ServerUnavailableError, match="setting port is -1"):
         process.wait_until_ready(30)
@@ -159,7 +159,7 @@ def commands(server, monkeypatch):
     return started
 
 
-def test_a_private_server_logs_warnings_unless_told_otherwise(commands, monkeypatch):
+def test_a_private_server_logs_warnings_by_default(commands, monkeypatch):
     monkeypatch.delenv("SHARDCALL_LOG_LEVEL", raising=False)
     local().close()
     assert commands[0].command[-2:] == ["--log-level", "warning"]
@@ -179,7 +179,7 @@ def test_settings_become_options(commands):
     assert commands[0]._process.returncode == 0
 
 
-def test_the_server_is_given_a_token_that_others_do_not_see_and_its_client_shows_it(commands, server):
+def test_the_server_gets_a_token_that_others_do_not_see_and_its_client_shows_it(commands, server):
     tokens = set()
     for _ in range(2):
         with local() as client:

@@ -36,7 +36,7 @@ def at_most(memory, abort, count):
     memory.before = refuse
 
 
-def test_objects_that_the_caller_lost_make_room_before_the_next_array(memory, abort, client):
+def test_unreferenced_arrays_are_deleted_before_the_next_array(memory, abort, client):
     at_most(memory, abort, 2)
     h = client.put(np.arange(4.0))
     for _ in range(5):
@@ -52,7 +52,7 @@ def test_nothing_is_deleted_where_nothing_was_lost(memory, client):
     assert len(memory.stored) == len(held)
 
 
-def test_objects_in_a_cycle_make_room_once_there_is_none(memory, abort, client):
+def test_objects_in_a_cycle_are_collected_when_capacity_is_exhausted(memory, abort, client):
     at_most(memory, abort, 1)
     gc.disable()
     try:
@@ -64,7 +64,7 @@ def test_objects_in_a_cycle_make_room_once_there_is_none(memory, abort, client):
         gc.enable()
 
 
-def test_a_call_that_finds_no_room_is_not_repeated_in_vain(memory, abort, client):
+def test_a_call_without_capacity_is_not_repeated_in_vain(memory, abort, client):
     at_most(memory, abort, 1)
     held = client.put([1.0])
     memory.calls.clear()
@@ -111,7 +111,7 @@ def test_a_block_over_an_array_ends_as_its_body_does(memory, abort, client):
     memory.before = lambda request, context: None
 
 
-def test_an_operand_that_the_server_lost_is_named_and_known_to_be_lost(memory, client):
+def test_an_operand_that_the_server_lost_is_named_and_marked_as_lost(memory, client):
     there, lost = client.put([1.0]), client.put(np.ones((2, 2)))
     del memory.stored[bytes.fromhex(lost.handle)]
     with pytest.raises(
@@ -123,7 +123,7 @@ def test_an_operand_that_the_server_lost_is_named_and_known_to_be_lost(memory, c
 
 
 @pytest.mark.parametrize("use", ["get", "describe"])
-def test_an_array_that_the_server_lost_is_known_to_be_lost(memory, client, use):
+def test_an_array_that_the_server_lost_is_marked_as_lost(memory, client, use):
     h = client.put([1.0])
     memory.stored.clear()
     with pytest.raises(shardcall.ArrayLostError, match="the mesh no longer has"):

@@ -100,6 +100,6 @@ def test_what_stands_for_a_mesh_is_one(value):
     assert as_mesh(value) == Mesh(x=4, y=2)
 
 
-def test_a_server_that_tells_of_no_mesh_breaks_the_contract():
+def test_a_server_without_a_mesh_in_its_answer_breaks_the_contract():
     with pytest.raises(ProtocolError, match=r"needs an axis"):
         from_proto(mesh_pb2.Mesh())

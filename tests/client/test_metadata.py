@@ -46,7 +46,7 @@ def test_an_error_has_the_id_under_which_its_call_was_sent(server, client):
 
 
 @pytest.mark.parametrize("status", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN])
-def test_a_fault_of_the_servers_says_the_id_to_look_for(server, client, status):
+def test_an_internal_error_contains_the_id_to_report(server, client, status):
     def fail(request, context):
         context.abort(status, "oh")
 

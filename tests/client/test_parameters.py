@@ -50,6 +50,6 @@ def test_all_at_once():
     assert {name: from_proto(item) for name, item in to_protos({"n": 1, "axis": -1}).items()} == {"n": 1, "axis": -1}
 
 
-def test_a_spec_that_is_no_parameter_is_told_where_it_goes():
+def test_a_spec_that_is_no_parameter_is_refused_with_its_proper_argument():
     with pytest.raises(shardcall.ParameterTypeError, match=r"'spec' is a spec, P\(None, 'x'\), .* give in_specs="):
         to_proto("spec", shardcall.P(None, "x"))

@@ -34,7 +34,7 @@ HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
 MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation="mesh was x=4, is x=2")
 
 
-def test_a_plan_says_all_that_the_server_told():
+def test_a_plan_has_every_field_of_the_servers_message():
     told = plan.from_proto(MESSAGE, MISS)
     assert told.mesh == Mesh(x=2, device_ids=[0, 1])
     operand = ArrayPlacement(Array((3, 4), "float64"), P("x", None), (4, 4), (2, 4))
@@ -101,7 +101,7 @@ def test_what_is_not_in_the_plan_cannot_be_drawn(which):
         plan.from_proto(MESSAGE, HIT).visualize(which)
 
 
-def test_a_plan_tells_whether_the_bits_are_the_same_on_every_mesh():
+def test_a_plan_reports_whether_the_bits_are_the_same_on_every_mesh():
     message = kernel_pb2.Plan()
     message.CopyFrom(MESSAGE)
     message.reproducible = True
@@ -111,7 +111,7 @@ def test_a_plan_tells_whether_the_bits_are_the_same_on_every_mesh():
     assert "  bits         the same on every mesh\n" in str(told)
 
 
-def test_a_plan_tells_which_operands_move():
+def test_a_plan_reports_the_operands_that_move():
     message = kernel_pb2.Plan()
     message.CopyFrom(MESSAGE)
     there = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="a", size=2)], device_ids=[1, 0])

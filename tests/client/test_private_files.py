@@ -32,7 +32,7 @@ def test_a_file_of_this_user_alone_is_read(file, mode, monkeypatch):
     assert read_file("file", 7) == b"content"
 
 
-def test_a_missing_file_or_folder_is_told_from_one_that_is_refused(folder):
+def test_a_missing_file_or_folder_is_distinguished_from_a_refused_one(folder):
     for missing in (folder / "none", folder / "none" / "file"):
         with pytest.raises(FileNotFoundError):
             read_file(missing, 1)
@@ -158,7 +158,7 @@ def test_links_of_ones_own_are_followed(file, tmp_path):
 
 
 @pytest.mark.parametrize("exposed", ["first", "second", "folder"])
-def test_every_folder_on_the_way_of_the_links_is_checked(file, tmp_path, exposed):
+def test_every_folder_along_the_links_is_checked(file, tmp_path, exposed):
     for name, target in (("first", tmp_path / "second" / "link"), ("second", file)):
         (tmp_path / name).mkdir(mode=0o700)
         (tmp_path / name / "link").symlink_to(target)
@@ -216,7 +216,7 @@ def after(monkeypatch: pytest.MonkeyPatch, name: str, deed: Callable[[], None], 
     monkeypatch.setattr(os, name, call)
 
 
-def put_another_in_place_of(file: Path) -> Callable[[], None]:
+def replace_with_another(file: Path) -> Callable[[], None]:
     def put() -> None:
         file.rename(file.with_name("moved"))
         file.write_bytes(b"another")
@@ -226,18 +226,18 @@ def put_another_in_place_of(file: Path) -> Callable[[], None]:
 
 
 def test_a_file_that_is_replaced_before_it_is_opened_is_checked_as_it_is(file, monkeypatch):
-    after(monkeypatch, "stat", put_another_in_place_of(file))
+    after(monkeypatch, "stat", replace_with_another(file))
     with pytest.raises(PrivateFileError, match="has mode 0666"):
         read_file(file, 7)
 
 
 def test_a_file_that_is_replaced_after_it_was_opened_is_not_read(file, monkeypatch):
-    after(monkeypatch, "open", put_another_in_place_of(file), count=2)
+    after(monkeypatch, "open", replace_with_another(file), count=2)
     assert read_file(file, 7) == b"content"
     assert file.read_bytes() == b"another"
 
 
-def test_a_file_that_becomes_a_link_after_the_look_is_not_followed(file, monkeypatch):
+def test_a_file_that_becomes_a_link_after_the_check_is_not_followed(file, monkeypatch):
     def link() -> None:
         file.rename(file.with_name("moved"))
         file.symlink_to("moved")
@@ -247,7 +247,7 @@ def test_a_file_that_becomes_a_link_after_the_look_is_not_followed(file, monkeyp
         read_file(file, 7)
 
 
-def test_a_file_that_becomes_a_fifo_after_the_look_is_not_waited_for(file, monkeypatch):
+def test_a_file_that_becomes_a_fifo_after_the_check_is_not_waited_for(file, monkeypatch):
     def fifo() -> None:
         file.unlink()
         os.mkfifo(file, 0o600)

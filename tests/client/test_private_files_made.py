@@ -123,7 +123,7 @@ def test_a_file_that_is_there_stays_where_none_may_be_replaced(file):
     assert sorted(os.listdir(file.parent)) == ["dangling", "file"]
 
 
-def test_of_several_writers_one_makes_the_file_and_it_is_whole(folder):
+def test_of_several_writers_one_makes_the_file_and_it_is_complete(folder):
     contents = [bytes([number]) * 10_000 for number in range(16)]
     start = threading.Barrier(len(contents))
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_else(file, monke
     assert file.read_bytes() == b"content"
 
 
-def test_the_part_that_is_moved_to_its_place_is_never_a_file_of_another(folder, tmp_path, monkeypatch):
+def test_the_part_that_is_renamed_is_never_a_file_of_another(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(private_files.secrets, "token_hex", lambda _: "guessed")
     (tmp_path / "target").write_bytes(b"target")
     for put in (lambda part: part.symlink_to(tmp_path / "target"), lambda part: part.write_bytes(b"another")):

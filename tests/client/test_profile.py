@@ -93,7 +93,7 @@ def test_one_that_is_asked_for_wrongly_does_not_begin(tmp_path):
     assert servicer.started.empty()
 
 
-def test_one_whose_start_was_given_up_before_the_answer_is_ended(tmp_path):
+def test_a_profile_whose_start_was_abandoned_before_the_answer_is_stopped(tmp_path):
     servicer, cancellation = Servicer([("a.pb", b"a")], None), Cancellation()
     servicer.answers.clear()
     with profile_of(tmp_path, servicer=servicer) as profile, futures.ThreadPoolExecutor(1) as thread:
@@ -156,7 +156,7 @@ def test_a_file_that_comes_twice_or_as_a_folder_is_refused(tmp_path, again):
     assert files(tmp_path) == set()
 
 
-def test_links_that_lie_below_the_directory_are_not_written_through(tmp_path):
+def test_links_below_the_directory_are_not_written_through(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("untouched")
     with profile_of(tmp_path / "traces", ("a", b"1")) as profile:

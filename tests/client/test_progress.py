@@ -77,7 +77,7 @@ class Terminal:
         return drawn
 
 
-def test_a_function_is_told_of_each_phase_at_its_end():
+def test_a_callback_gets_the_end_of_each_phase():
     told = []
     with Meters(told.append).start() as meter:
         meter.compile()
@@ -95,7 +95,7 @@ def test_a_function_is_told_of_each_phase_at_its_end():
     assert all(one.elapsed_s >= 0 for one in told)
 
 
-def test_a_function_is_told_ten_times_a_second_at_most():
+def test_a_callback_is_called_ten_times_a_second_at_most():
     told: list[Progress] = []
     began = time.monotonic()
     with Meters(told.append).start() as meter:
@@ -122,7 +122,7 @@ def fail(progress):
     raise LookupError("mine")
 
 
-def test_a_call_that_fails_is_not_told_to_have_ended():
+def test_a_failed_call_is_not_reported_as_complete():
     told = []
     with pytest.raises(KeyError):
         upload(told.append, 2, fails_by=KeyError())
@@ -154,7 +154,7 @@ def test_the_error_of_a_function_does_not_hide_that_of_the_call():
         upload(fail, 1, fails_by=KeyError())
 
 
-def test_nobody_is_told_where_nobody_asks():
+def test_no_progress_is_reported_unless_requested():
     assert Meters(False).start() is SILENT
     with SILENT as meter:
         meter.upload(5)
@@ -334,7 +334,7 @@ def test_what_a_program_prints_into_a_file_stays_there():
 @pytest.mark.parametrize(
     ("kernel", "drawable", "shown"), [("1", "1", True), ("None", "1", False), ("1", "None", False)]
 )
-def test_a_notebook_is_told_by_its_kernel(kernel, drawable, shown):
+def test_a_notebook_is_detected_by_its_kernel(kernel, drawable, shown):
     code = f"""
         import types, importlib.machinery
         from shardcall._src.display.progress_bars import in_notebook
@@ -354,7 +354,7 @@ def test_a_notebook_is_told_by_its_kernel(kernel, drawable, shown):
     assert ran.stdout == f"{shown} {shown}\n"
 
 
-def test_a_client_tells_of_what_it_moves(server):
+def test_a_client_reports_the_bytes_that_it_moves(server):
     told = []
     x = np.arange(2**19, dtype=np.float64)
     with shardcall.connect(server.address, progress=told.append) as client:

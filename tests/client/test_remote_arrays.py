@@ -64,7 +64,7 @@ def test_what_is_put_comes_back(client, kind):
         assert back.flags.writeable
 
 
-def test_an_array_tells_what_it_is_without_a_round_trip(memory, client):
+def test_an_array_is_described_without_a_round_trip(memory, client):
     h = client.put(np.zeros((4, 3), np.float32), mesh=Mesh(x=2, device_ids=[1, 0]), spec=P("x"))
     memory.calls.clear()
     assert (h.shape, h.dtype, h.ndim, h.size, h.nbytes) == ((4, 3), np.float32, 2, 12, 48)
@@ -205,7 +205,7 @@ def test_a_handle_is_enough_for_another_client(memory, client):
     assert len(memory.stored) == 1, "only its own client deletes it on closing"
 
 
-def test_who_describes_an_array_takes_it_from_no_call_whose_answer_is_on_its_way(client):
+def test_describing_an_array_takes_it_from_no_call_whose_answer_is_in_transit(client):
     lease, h = client._remote_arrays._lease, client.put([1.0])
     lease.release([bytes.fromhex(h.handle)])  # as before the answer
     with lease.making():
@@ -215,7 +215,7 @@ def test_who_describes_an_array_takes_it_from_no_call_whose_answer_is_on_its_way
 
 
 @pytest.mark.parametrize("method", ["put", "call", "compiled"])
-def test_a_list_leaves_an_array_alone_whose_answer_is_on_its_way(memory, client, method):
+def test_a_list_ignores_an_array_whose_answer_is_in_transit(memory, client, method):
     kernel = client.compile("echo", Array(1, "float64"))
     make = {"put": client.put, "call": partial(client.call, "echo", keep=True), "compiled": partial(kernel, keep=True)}
     stored, release = memory.hold_answers()
@@ -360,14 +360,14 @@ def test_large_arrays_go_and_come_through_shared_memory(memory, shared_client):
     np.testing.assert_array_equal(shared_client.put(x).get(), x)
 
 
-def test_a_refused_put_is_told(memory, abort, client):
+def test_a_refused_put_is_reported(memory, abort, client):
     memory.before = lambda request, context: abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "RESIDENT_LIMIT")
     for x in ([1.0], np.zeros(4 * MIB)):
         with pytest.raises(shardcall.ResourceExhaustedError):
             client.put(x)
 
 
-def test_usage_is_told(client):
+def test_usage_is_reported(client):
     usage = client.usage()
     assert (usage.regions, usage.arrays, usage.descriptors, usage.leases) == (1, 2, 30, 0)
 

@@ -74,7 +74,7 @@ def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, 
 
 @OPERANDS
 @pytest.mark.parametrize(("status", "reason", "error"), NOT_REPEATED.values(), ids=NOT_REPEATED)
-def test_all_else_is_told_at_once(client, failing, operand, status, reason, error):
+def test_other_errors_are_raised_at_once(client, failing, operand, status, reason, error):
     came = failing(9, status, reason)
     with pytest.raises(error):
         client.call("echo", operand)

@@ -30,7 +30,7 @@ def test_bounds_that_no_element_can_be_beyond_count_for_nothing():
     assert bounds([1, 2], -(2**70), 2**70) == (None, None)
 
 
-def test_integers_that_do_not_fit_are_told_by_their_size():
+def test_integers_that_do_not_fit_are_reported_by_their_size():
     for number, told in ((300, "300"), (10**100, "of 333 bits")):
         with pytest.raises(OverflowError, match=f"the integer {told} beside an array of uint8 does not fit uint8"):
             typed("add", (np.ones(2, np.uint8), number))

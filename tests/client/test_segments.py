@@ -152,7 +152,7 @@ def test_the_only_segment_stays(source):
     assert source.open == [32]
 
 
-def test_what_is_given_up_is_not_used_again(source):
+def test_abandoned_memory_is_not_reused(source):
     (block,) = source.reserve(2 * MIB)
     array = block.array(Array(2 * MIB, "uint8"))
     assert source.segments.locate(array).offset == block.offset

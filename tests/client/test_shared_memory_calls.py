@@ -117,7 +117,7 @@ def test_a_result_is_an_operand_without_a_copy(memory, shared_client):
     assert memory.calls[1].operands[0].segment.offset == space.offset
 
 
-def test_the_size_of_results_is_remembered(memory, shared_client):
+def test_the_size_of_results_is_cached(memory, shared_client):
     x = counted(2 * MIB)
     shared_client.call("echo", x)
     shared_client.call("echo", x)
@@ -248,7 +248,7 @@ def test_a_server_that_is_busy_is_asked_again_later(memory, abort, shared_client
     assert [sources(call) for call in memory.calls] == [["streamed"], ["segment"]]
 
 
-def test_a_segment_that_the_server_forgot_is_given_up_and_the_call_streamed(memory, shared_client):
+def test_a_segment_that_the_server_forgot_is_abandoned_and_the_call_streamed(memory, shared_client):
     shared_client.call("echo", counted(2 * MIB))
     memory.segments.clear()
     result = shared_client.call("echo", counted(2 * MIB)).array
@@ -270,7 +270,7 @@ def test_after_a_refusal_the_memory_is_used_again(memory, abort, shared_client):
 
 
 @pytest.mark.parametrize("reason", ["DEADLINE_EXCEEDED", "MESH_RESTARTED", "OUT_OF_DEVICE_MEMORY"])
-def test_after_a_call_that_may_still_run_the_memory_is_given_up(memory, abort, shared_client, reason):
+def test_the_memory_of_a_call_that_may_still_run_is_abandoned(memory, abort, shared_client, reason):
     held = shared_client.call("echo", counted(2 * MIB)).array
     memory.before = lambda request, context: abort(context, grpc.StatusCode.ABORTED, reason)
     with pytest.raises(shardcall.ShardcallError):
@@ -282,7 +282,7 @@ def test_after_a_call_that_may_still_run_the_memory_is_given_up(memory, abort, s
     assert third != first
 
 
-def test_ctrl_c_gives_the_memory_up_and_leaves_the_client_whole(memory, shared_client, ended):
+def test_ctrl_c_abandons_the_memory_and_leaves_the_client_usable(memory, shared_client, ended):
     def interrupt(request, context):
         gone = ended(context)
         while not waits_in_grpc():

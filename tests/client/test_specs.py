@@ -78,7 +78,7 @@ def test_several_entries_are_one_spec():
     assert as_specs(["x", None, ("x", None)], "in_specs") == (P("x"), None, P("x", None))
 
 
-def test_a_wrong_entry_is_told_with_the_field():
+def test_a_wrong_entry_is_reported_with_the_field():
     with pytest.raises(shardcall.ShardingError, match=r"^lhs_spec is \('x', 3\): a spec's entry is 3") as caught:
         as_spec(("x", 3), "lhs_spec")
     assert caught.value.field == "lhs_spec"

@@ -17,7 +17,7 @@ def client(server):
         yield connected
 
 
-def test_all_that_the_server_tells_is_on_the_error(server, client, abort):
+def test_the_error_has_every_field_of_the_servers_status(server, client, abort):
     server.execute = lambda request, context: abort(
         context,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -40,7 +40,7 @@ def test_all_that_the_server_tells_is_on_the_error(server, client, abort):
 
 
 @pytest.mark.parametrize("call", ["call", "plan", "compile"])
-def test_a_field_of_a_kernel_that_is_known_has_its_callers_name(server, client, abort, call):
+def test_a_field_of_a_known_kernel_has_its_callers_name(server, client, abort, call):
     server.execute = server.plan = server.compile = lambda request, context: abort(
         context, grpc.StatusCode.INVALID_ARGUMENT, "SPEC_TOO_LONG", "in_specs[1] is too long", at="in_specs[1]"
     )
@@ -100,7 +100,7 @@ def test_a_call_that_nobody_here_cancelled_met_a_server_that_shuts_down(server, 
         client.call("echo", 1.0)
 
 
-def test_grpcs_own_words_are_metadata(server, client):
+def test_grpcs_own_keys_are_metadata(server, client):
     details = "Stream removed (Socket closed (GOAWAY received; Error code: 0))"
     server.execute = lambda request, context: context.abort(grpc.StatusCode.UNAVAILABLE, details)
     with pytest.raises(shardcall.ServerUnavailableError) as caught:
@@ -131,7 +131,7 @@ def test_details_that_cannot_be_read_do_not_hide_the_status(server, client, key)
         client.call("echo", 1.0)
 
 
-def test_a_late_answer_tells_the_phases_that_took_the_time(server, client, abort):
+def test_a_late_answer_lists_the_phases_that_took_the_time(server, client, abort):
     server.execute = lambda request, context: abort(
         context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "5 s have passed"
     )
@@ -139,7 +139,7 @@ def test_a_late_answer_tells_the_phases_that_took_the_time(server, client, abort
         client.call("echo", 1.0)
 
 
-def test_a_late_answer_tells_what_went_by_before_the_server_had_the_call():
+def test_a_late_answer_reports_the_time_before_the_server_had_the_call():
     class Late(grpc.RpcError):
         code = staticmethod(lambda: grpc.StatusCode.DEADLINE_EXCEEDED)
         details = staticmethod(lambda: "late")

@@ -81,7 +81,7 @@ def test_a_unary_result_of_another_size_is_an_error(server, client, size, kind):
         client.call("echo", 1.0)
 
 
-def test_a_refused_header_is_told_though_the_upload_is_not_done(server, client, abort):
+def test_a_refused_header_is_reported_during_the_upload(server, client, abort):
     server.execute_stream = lambda requests, context: abort(
         context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND", "there is no kernel 'ecco'"
     )
@@ -94,7 +94,7 @@ def test_a_refused_header_is_told_though_the_upload_is_not_done(server, client, 
     assert let_go.wait(10), "gRPC's thread still reads the operand"
 
 
-def test_an_error_after_the_first_chunks_is_told(server, client, abort):
+def test_an_error_after_the_first_chunks_is_reported(server, client, abort):
     def fail_late(requests, context):
         yield header(FLOATS)
         yield chunk(0, 8)
@@ -184,7 +184,7 @@ def test_ctrl_c_cancels_the_call(server, client, interrupted, echo_stream, opera
 
 
 @POSIX
-def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_whole(server, client, echo_stream):
+def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, client, echo_stream):
     """The moment is chosen by how many chunks have come; each of them wakes code of gRPC that holds locks."""
     for moment in range(1, 40, 3):
 
@@ -264,7 +264,7 @@ with conftest.serving() as server:
 
 
 @pytest.mark.parametrize("operand", [1.0, LARGE], ids=["unary", "stream"])
-def test_a_server_that_dies_is_told_at_once(request, operand):
+def test_the_death_of_a_server_is_reported_at_once(request, operand):
     conftest = str(request.path.with_name("conftest.py"))
     command = [sys.executable, "-c", DYING_SERVER, conftest]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -57,7 +57,7 @@ def test_every_rpc_of_the_contract_has_a_method():
         assert callable(getattr(shardcall.Client, name))
 
 
-def test_names_are_imported_from_where_type_checkers_are_told_that_they_are():
+def test_names_are_imported_from_the_modules_that_type_checkers_see():
     told, _ = (node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.If))
     homes = {alias.name: home.module for home in told.body for alias in home.names}
     assert homes == {name: f"shardcall.{home}" for name, home in shardcall._HOMES.items()}

@@ -102,7 +102,7 @@ def shown(server):
     return server.metadata[-1].get("authorization")
 
 
-def test_the_token_that_is_given_comes_first(server, own, monkeypatch):
+def test_an_explicit_token_has_precedence(server, own, monkeypatch):
     monkeypatch.setenv("SHARDCALL_TOKEN", VARIABLE)
     with shardcall.connect(server.address, token=GIVEN) as client:
         client.call("echo", 1.0)
@@ -180,7 +180,7 @@ def test_threads_that_are_refused_together_all_go_on_with_the_next_session(serve
     assert results == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_a_session_is_found_that_was_not_there_at_first(server, own, exchange, abort):
+def test_a_session_that_starts_later_is_discovered(server, own, exchange, abort):
     with shardcall.connect(server.address) as client:
         private = exchange(server.address)
         refusing_all_but(server, abort, private.session)
@@ -213,7 +213,7 @@ def test_after_a_lost_connection_the_session_is_asked_for_anew(server, own, exch
     assert shown(server) == f"Bearer {private.session}"
 
 
-def test_a_token_that_the_server_does_not_know_is_told(own, exchange):
+def test_an_unknown_token_is_reported(own, exchange):
     exchange("localhost:8470").session = ""
     token = find_token(LOCAL, None, encrypted=True)
     assert token.show(60) == ""
@@ -242,7 +242,7 @@ def test_a_socket_has_the_name_of_the_address_that_it_is_for(tmp_path):
     assert max(map(len, (name("localhost:65535"), name(f"unix:{tmp_path}/s")))) <= LONGEST_NAME
 
 
-def test_an_unusable_file_is_told_only_where_the_server_refuses(server, own, abort):
+def test_an_unusable_file_is_reported_only_after_the_server_refuses(server, own, abort):
     path = os.environ["SHARDCALL_TOKEN_FILE"]
     os.chmod(path, 0o644)
     with shardcall.connect(server.address) as client:
@@ -288,7 +288,7 @@ def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, exchange
         (b"0" * 32, "it is of type bytes, and no string"),
     ],
 )
-def test_what_is_no_token_is_refused_and_not_told(wrong, why):
+def test_an_invalid_token_is_refused_and_not_shown(wrong, why):
     with pytest.raises(shardcall.InvalidRequestError, match=rf"token is no token: {why}; give 16 to 512") as caught:
         shardcall.connect("localhost:1", token=wrong)
     assert wrong in ("", "short", 7) or str(wrong) not in str(caught.value)
@@ -300,7 +300,7 @@ def test_a_variable_that_is_no_token_is_named(monkeypatch):
         shardcall.connect("localhost:1")
 
 
-def test_no_repr_of_a_client_tells_the_token(server):
+def test_no_repr_of_a_client_contains_the_token(server):
     with shardcall.connect(server.address, token=GIVEN) as client:
         things = [client, client._transport, client._transport._token, Token(GIVEN, "x")]
         assert not any(GIVEN in repr(thing) + str(thing) for thing in things)

@@ -61,7 +61,7 @@ def test_lines_are_principals(written):
         LINE * 50_000,
     ],
 )
-def test_a_damaged_file_is_refused_and_its_tokens_are_not_told(written, text):
+def test_a_damaged_file_is_refused_and_its_tokens_are_not_shown(written, text):
     with pytest.raises(TokenFileError, match=r"token file .*/token.*(mend|remove|give|new)") as caught:
         token_file.read(written(text))
     assert TOKEN not in str(caught.value)
@@ -166,7 +166,7 @@ def test_of_many_that_make_it_at_once_one_does(path):
     assert sorted(os.listdir(path.parent)) == ["admin-token", "token"]
 
 
-def test_a_file_is_replaced_as_a_whole(written, path):
+def test_a_file_is_replaced_atomically(written, path):
     token_file.replace(written(LINE), [Entry.make("carol", ["run"])])
     assert [entry.name for entry in token_file.read(str(path))] == ["carol"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -187,7 +187,7 @@ def test_where_no_file_can_be_written_the_error_says_what_to_do(tmp_path):
         token_file.make_own(str(tmp_path / "file" / "token"))
 
 
-def test_the_usual_place_is_the_users_state_folder(monkeypatch):
+def test_the_default_path_is_in_the_users_state_folder(monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert token_file.usual_path() == "/state/shardcall/token"
     monkeypatch.setenv("HOME", "/alice")
@@ -203,7 +203,7 @@ def test_ones_own_entry_is_the_one_of_ones_name():
     assert token_file.own_entry([*others, own]) is own
 
 
-def test_no_repr_tells_a_token():
+def test_no_repr_contains_a_token():
     entry = Entry("alice", ("run",), TOKEN)
     assert TOKEN not in repr(entry)
     assert TOKEN not in f"{[entry]}"

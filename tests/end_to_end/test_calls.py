@@ -78,7 +78,7 @@ def test_every_memory_layout_is_the_same_array(client, view):
     np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
 
 
-def test_a_large_array_streams_both_ways(streaming):
+def test_a_large_array_streams_in_both_directions(streaming):
     x = np.random.default_rng(2).standard_normal((3001, 701))  # 16 MiB, whole in no chunk
     result = streaming.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
     np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0), strict=True)
@@ -125,7 +125,7 @@ def test_auto_and_the_strategy_it_stands_for_share_a_program(client):
 
 
 @pytest.mark.parametrize("programs", [30, pytest.param(100, marks=pytest.mark.long)])
-def test_other_words_for_a_cached_program_find_it_every_time(client, programs):
+def test_equivalent_arguments_always_hit_the_cache(client, programs):
     # The answer for a program that is there comes so soon that it once overtook the question.
     for rows in range(300, 300 + programs):
         x = np.zeros((rows, 2), np.int8)
@@ -178,7 +178,7 @@ def test_twenty_callers_with_one_new_key_compile_once(own_server, tmp_path):
     assert len(compilations) == 1
 
 
-def test_the_compiled_text_of_a_split_halo_diff_has_one_permute_and_no_gather(client):
+def test_the_compiled_text_of_a_sharded_halo_diff_has_one_permute_and_no_gather(client):
     compiled = client.compile(
         "diff", sc.Array((64, 64), "float64"), axis=0, prepend=0.0, mesh=MESH, spec=P("x", None), strategy="halo"
     )
@@ -232,7 +232,7 @@ def test_products_meet_numpy(client):
         np.testing.assert_allclose(result.array, lhs @ rhs, rtol=1e-12, atol=1e-12)
 
 
-def test_a_kernel_and_its_plans_tell_whether_bits_are_the_same_on_every_mesh(client):
+def test_a_kernel_and_its_plans_report_whether_bits_are_the_same_on_every_mesh(client):
     told = {name: client.kernel(name).reproducibility for name in ("diff", "matmul", "gradient", "mean")}
     assert told == {"diff": "always", "matmul": "integers", "gradient": "per call", "mean": "not promised"}
     assert "  results: the same bits on every mesh of integers and bool; others may differ" in str(

@@ -10,7 +10,7 @@ from shardcall import P
 MESH = sc.Mesh(a=4, b=2)
 
 
-def test_functions_are_called_as_numpys_are(client):
+def test_elementwise_calls_have_numpys_signatures(client):
     x = np.linspace(-3, 3, 61 * 3, dtype=np.float32).reshape(61, 3)
     placed = {"mesh": MESH, "spec": P("a", "b")}
     np.testing.assert_allclose(client.sin(x, **placed).array, np.sin(x), rtol=1e-6, atol=1e-6)

@@ -169,7 +169,7 @@ PLANNED = [
 
 @pytest.mark.parametrize("row", PLANNED, ids=lambda row: row.name)
 @pytest.mark.parametrize("method", ["Plan", "Compile"])
-def test_a_call_that_cannot_be_is_told_why(stub, row, method):
+def test_an_invalid_call_is_refused_with_the_reason(stub, row, method):
     kind = {"Plan": kernel_service_pb2.PlanRequest, "Compile": kernel_service_pb2.CompileRequest}[method]
     with pytest.raises(grpc.RpcError) as caught:
         getattr(stub, method)(kind(call=row.call, operands=row.operands), timeout=30)
@@ -267,7 +267,7 @@ EXECUTED = [
 @pytest.mark.parametrize(
     ("name", "reason", "field", "says", "request_", "status"), EXECUTED, ids=lambda v: v if isinstance(v, str) else ""
 )
-def test_operands_that_cannot_be_are_told_why(stub, name, reason, field, says, request_, status):
+def test_invalid_operands_are_refused_with_the_reason(stub, name, reason, field, says, request_, status):
     with pytest.raises(grpc.RpcError) as caught:
         stub.Execute(request_, timeout=30)
     check(caught.value, status, reason, field, says)

@@ -36,7 +36,7 @@ def robust(robust_server: ServerProcess) -> Iterator[ServerProcess]:
         yield server
 
 
-def test_memory_is_kept_warm_for_a_while_and_then_given_back(robust):
+def test_memory_stays_mapped_for_a_while_and_is_then_released(robust):
     large = np.ones((1024, 2048))
     with sc.connect(robust.address, shared_memory=False) as client:
         client.diff(X, axis=0)
@@ -48,7 +48,7 @@ def test_memory_is_kept_warm_for_a_while_and_then_given_back(robust):
             until(lambda: not memory_files(robust.process.pid))
 
 
-def test_a_worker_killed_in_the_middle_of_a_call_is_told_or_the_call_is_repeated_and_the_next_is_right(robust):
+def test_after_a_worker_is_killed_in_a_call_the_call_fails_or_is_repeated_and_the_next_is_right(robust):
     with (
         sc.connect(robust.address) as client,
         sc.connect(robust.address, retries=False, shared_memory=False) as plain,

@@ -38,7 +38,7 @@ def refused(stub, request, status, reason: str, field: str, says: str) -> None:
     check(caught.value, status, reason, field, says)
 
 
-def test_a_call_in_the_contracts_own_words(stub, held: Held):
+def test_a_call_by_the_contract_alone(stub, held: Held):
     held.put(0, X)
     answer = stub.Execute(held.execute(0, 4 * MIB), timeout=30)
     np.testing.assert_array_equal(held.result(answer), np.diff(X, axis=0))
@@ -137,7 +137,7 @@ def test_a_segment_that_is_not_there_is_not_found(stub, held: Held):
     refused(stub, held.execute(segment_id=b"short"), INVALID, "MALFORMED_REQUEST", "operand 0", "16 bytes")
 
 
-def test_a_segment_whose_lease_ended_is_found_no_more(stub, held: Held, client: sc.Client):
+def test_a_segment_whose_lease_ended_is_not_found(stub, held: Held, client: sc.Client):
     others = client.usage().segments - 1
     held.put(0, X)
     stub.Execute(held.execute(0, 4 * MIB), timeout=30)
@@ -149,19 +149,19 @@ def test_a_segment_whose_lease_ended_is_found_no_more(stub, held: Held, client: 
 @pytest.mark.parametrize(
     "offset", [8, 1, 8 * MIB, 6 * MIB + 64, 2**32, 2**63 - 64, 2**63, 2**64 - 64, 2**64 - NBYTES, 2**64 - 1]
 )
-def test_nothing_lies_outside_a_segment(stub, held: Held, offset: int):
+def test_ranges_outside_a_segment_are_refused(stub, held: Held, offset: int):
     says = "multiple of 64" if offset % 64 else "put it inside"
     refused(stub, held.execute(offset), INVALID, "MALFORMED_REQUEST", "operand 0", says)
     refused(stub, held.execute(0, offset), INVALID, "MALFORMED_REQUEST", "result_space", says)
 
 
 @pytest.mark.parametrize("room", [8 * MIB, 2**63, 2**64 - 1])
-def test_no_room_is_larger_than_its_segment(stub, held: Held, room: int):
+def test_no_result_buffer_is_larger_than_its_segment(stub, held: Held, room: int):
     request = held.execute(0, 4 * MIB, room=room)
     refused(stub, request, INVALID, "MALFORMED_REQUEST", "result_space", "put it inside")
 
 
-def test_room_that_is_too_small_is_left_alone(stub, held: Held):
+def test_a_result_buffer_that_is_too_small_is_not_written(stub, held: Held):
     held.memory[...] = 9
     held.put(0, X)
     with pytest.raises(grpc.RpcError) as caught:

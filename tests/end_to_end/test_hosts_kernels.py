@@ -37,7 +37,7 @@ def hosts(request) -> Iterator[sc.Client]:
 
 
 @on_one
-def test_health_tells_of_a_host(hosts):
+def test_health_reports_a_host(hosts):
     def health(name: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "shardcall.cli", "health", hosts.address, "--host", name]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -60,7 +60,7 @@ def test_a_kernel_that_failed_is_refused_and_says_what_to_do(refusing):
         np.testing.assert_allclose(client.sin(X).array, np.sin(X))
 
 
-def test_a_kernel_that_failed_is_reported_by_everything_that_tells_of_the_server(refusing):
+def test_a_kernel_that_failed_is_reported_by_every_view_of_the_server(refusing):
     running, log = refusing
     with sc.connect(running.address) as client:
         for found in (client.server_info().known_answers, client.usage().known_answers):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("shared_memory", [False, True], ids=["stream", "shared memory"])
-def test_more_than_two_gib_go_both_ways(own_server, shared_memory):
+def test_more_than_two_gib_travel_in_both_directions(own_server, shared_memory):
     x = np.resize(np.arange(251, dtype=np.uint8), SHAPE)
     server = own_server("--max-call-bytes", str(5 << 30))
     with sc.connect(server.address, shared_memory=shared_memory) as client:

@@ -132,7 +132,7 @@ def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_wa
         client.diff(half, axis=0, mesh=mesh, spec=spec)
 
 
-def test_questions_about_the_server_are_answered_while_every_place_is_taken(crowded):
+def test_questions_about_the_server_are_answered_while_every_slot_is_taken(crowded):
     with sc.connect(crowded.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         (worker,) = crowded.worker_pids()

@@ -41,7 +41,7 @@ def diff(client: sc.Client, x: np.ndarray = X, **options: str) -> sc.Result:
     return result
 
 
-def test_auto_is_timed_and_the_plan_tells_how_long_each_took(measured):
+def test_auto_is_timed_and_the_plan_reports_the_time_of_each(measured):
     plan = diff(measured).plan
     assert set(plan.strategy_timings) == CANDIDATES
     assert next(iter(plan.strategy_timings)) == plan.strategy
@@ -53,7 +53,7 @@ def test_auto_is_timed_and_the_plan_tells_how_long_each_took(measured):
     assert (again.strategy, again.strategy_timings) == (plan.strategy, plan.strategy_timings)
 
 
-def test_other_words_for_the_call_get_the_same_choice(measured):
+def test_equivalent_arguments_get_the_same_strategy(measured):
     timings = diff(measured).plan.strategy_timings
     worded = measured.call("diff", X, mesh=MESH, in_specs=[P("x")], out_specs=[P("x", None)], axis=-2, n=1)
     assert worded.plan.strategy_timings == timings
@@ -66,7 +66,7 @@ def test_a_call_may_name_its_strategy(measured, strategy):
     assert (plan.strategy, plan.strategy_reason, plan.strategy_timings) == (strategy, "asked for", {})
 
 
-def test_the_result_lies_as_it_does_without_timing(measured, client):
+def test_the_result_has_the_same_layout_as_without_timing(measured, client):
     assert diff(measured).plan.results == diff(client).plan.results
 
 

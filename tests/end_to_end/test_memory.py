@@ -79,7 +79,7 @@ def test_idle_processes_give_their_memory_back(own_server, shared_memory: bool):
     until(lambda: pss(pids) <= before + SLACK)
 
 
-def test_arrays_that_stay_are_given_back_when_they_are_deleted(own_server):
+def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(own_server):
     server = own_server("--trim-after-s", "0.2")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
@@ -92,7 +92,7 @@ def test_arrays_that_stay_are_given_back_when_they_are_deleted(own_server):
         until(lambda: pss(pids) <= before + SLACK)
 
 
-def test_calls_of_many_sizes_in_turn_stay_within_the_budget(own_server):
+def test_successive_calls_of_many_sizes_stay_within_the_budget(own_server):
     limit = 32 * MIB
     server = own_server(
         *("--max-bytes-in-flight", str(limit), "--max-bytes-per-client", str(limit)),

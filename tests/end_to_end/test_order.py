@@ -38,7 +38,7 @@ def answers(client: sc.Client, i: int) -> None:
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_callers_who_do_not_read_their_results_are_in_nobodys_way(server, channel, shared_memory: bool):
+def test_callers_who_do_not_read_their_results_block_no_other(server, channel, shared_memory: bool):
     stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
     with sc.connect(server.address, shared_memory=shared_memory) as client, ExitStack() as stack:
         for _ in range(STALLED):
@@ -55,7 +55,7 @@ def test_callers_who_do_not_read_their_results_are_in_nobodys_way(server, channe
         until(lambda: client.usage().regions == 0)
 
 
-def test_callers_who_do_not_send_their_operands_are_in_nobodys_way(server, channel):
+def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
     stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
     ended = threading.Event()
 
@@ -118,7 +118,7 @@ def narrow(narrow_server: ServerProcess) -> Iterator[ServerProcess]:
         yield server
 
 
-def test_questions_are_answered_while_the_mesh_is_busy_and_every_place_is_taken(narrow):
+def test_questions_are_answered_while_the_mesh_is_busy_and_every_slot_is_taken(narrow):
     with sc.connect(narrow.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         kept = client.put(X)

@@ -63,7 +63,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("package")
-def test_what_fails_is_told_apart_from_the_compilers_refusals_and_shown_to_the_caller(capfd):
+def test_failures_are_distinguished_from_the_compilers_refusals_and_shown_to_the_caller(capfd):
     with sc.local(devices=1) as client:
         for kernel in ("raises", "leaves", "makes_too_little"):
             with pytest.raises(sc.CompileFailedError, match=f"^the code of kernel '{kernel}' itself failed") as caught:

@@ -25,7 +25,7 @@ def test_stacks_of_matrices_are_multiplied_transposed(client):
 
 
 @pytest.mark.parametrize("strategy", ["all_gather", "summa"])
-def test_both_operands_split_over_both_mesh_axes(client, strategy):
+def test_both_operands_sharded_over_both_mesh_axes(client, strategy):
     lhs, rhs = whole_numbers(2, 11, 13), whole_numbers(3, 13, 5)
     result = client.matmul(lhs, rhs, mesh=MESH, strategy=strategy)
     np.testing.assert_array_equal(result.array, lhs @ rhs)

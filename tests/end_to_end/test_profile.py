@@ -149,7 +149,7 @@ def test_programs_are_called_by_kernel_and_strategy_and_phases_have_their_reques
     assert re.fullmatch(r"[0-9a-f]+", request_id)
 
 
-def test_files_tell_neither_the_machine_nor_its_folders_by_name(recorder, tmp_path):
+def test_files_contain_neither_the_name_of_the_machine_nor_its_folders(recorder, tmp_path):
     with recorder.profile(tmp_path / "traces") as profile:
         recorder.diff(X, axis=0, **ACROSS)
     assert {file.name for file in profile.path.iterdir()} == {"mesh.trace.json.gz", "mesh.xplane.pb"}
@@ -230,7 +230,7 @@ def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_on
 
 
 @pytest.mark.long
-def test_one_over_the_limit_is_thrown_away_whole(own_server, tmp_path):
+def test_a_profile_over_the_limit_is_discarded_entirely(own_server, tmp_path):
     with sc.connect(own_server("--max-profile-bytes", str(1 << 20)).address) as client:
         profile = client.profile(tmp_path / "traces")
         profile.start()

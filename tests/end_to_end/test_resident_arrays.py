@@ -48,7 +48,7 @@ def same(actual: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
-def test_an_array_that_was_put_is_told_of_and_comes_back(either, x):
+def test_an_array_that_was_put_is_described_and_fetched(either, x):
     with either.put(x, mesh=MESH, spec=ROWS) as there:
         assert (there.shape, there.dtype, there.nbytes) == (x.shape, x.dtype, x.nbytes)
         assert (there.mesh.axes, there.spec) == (MESH.axes, ROWS)
@@ -78,7 +78,7 @@ def test_padding_and_copies_on_several_devices_count(client):
         assert replicated.device_bytes == 8 * 13 * 2 * 8
 
 
-def test_deleting_tells_how_many_were_there(client):
+def test_deleting_returns_the_number_of_deleted_arrays(client):
     first, second = client.put(X), client.put(X)
     assert client.delete(first, second, first.handle) == 2
     assert client.delete(first.handle, second.handle) == 0
@@ -202,7 +202,7 @@ def test_clients_see_their_own_arrays_and_may_use_those_whose_handle_they_have(s
         same(ours.get(), X)
 
 
-def test_an_array_that_is_made_anew_again_and_again_needs_the_room_of_few(client):
+def test_an_array_that_is_made_repeatedly_needs_the_memory_of_few(client):
     others = client.usage().arrays  # those that other tests' connections still hold; they may only become fewer
     h = client.put(X, mesh=MESH, spec=ROWS)
     for _ in range(5):

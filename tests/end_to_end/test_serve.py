@@ -41,7 +41,7 @@ def shardcall(*arguments: str, **environment: str) -> subprocess.CompletedProces
     )
 
 
-def test_a_port_in_use_names_its_holder_and_the_way_out(server):
+def test_a_port_in_use_is_reported_with_its_holder_and_a_remedy(server):
     port = server.address.rpartition(":")[2]
     said = shardcall("serve", "--port", port)
     assert said.returncode == 2
@@ -84,7 +84,7 @@ def test_a_setting_that_cannot_be_is_refused_in_a_line(arguments, environment, s
     assert "Traceback" not in said.stderr
 
 
-def test_a_mesh_that_cannot_start_is_told_and_ends_the_server():
+def test_a_mesh_that_cannot_start_is_reported_and_ends_the_server():
     said = shardcall("serve", "--port", "0", "--platform", "tpu", "--start-timeout-s", "600")
     assert said.returncode == 1
     assert re.search(
@@ -92,7 +92,7 @@ def test_a_mesh_that_cannot_start_is_told_and_ends_the_server():
     )
 
 
-def test_a_mesh_larger_than_the_devices_found_is_told_at_the_start():
+def test_a_mesh_larger_than_the_devices_is_reported_at_the_start():
     said = shardcall("serve", "--port", "0", "--platform", "cpu", "--mesh", "x=3")
     assert said.returncode == 2
     assert "needs 3 devices, and there are 1" in said.stderr
@@ -127,7 +127,7 @@ def test_the_mesh_left_open_follows_specs_and_size(client):
     assert client.plan("diff", large).mesh.size == 8
 
 
-def test_reflection_tells_the_services(server):
+def test_reflection_lists_the_services(server):
     with open_channel(server.address) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
@@ -136,7 +136,7 @@ def test_reflection_tells_the_services(server):
     assert {"shardcall.v1.KernelService", "shardcall.v1.ServerInfoService", "grpc.health.v1.Health"} <= names
 
 
-def test_health_is_told_by_the_exit_status(server):
+def test_the_exit_status_is_the_health(server):
     assert shardcall("health", server.address).stdout == "ready\n"
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -145,7 +145,7 @@ def test_health_is_told_by_the_exit_status(server):
     assert "no server answers" in said.stderr
 
 
-def test_the_allocator_is_set_for_both_processes_unless_told_otherwise(server, unusual):
+def test_the_allocator_is_set_for_both_processes_by_default(server, unusual):
     def tunables(pid: int) -> bool:
         return b"glibc.malloc.mmap_threshold" in Path(f"/proc/{pid}/environ").read_bytes()
 
@@ -183,7 +183,7 @@ def test_a_private_server_ends_with_its_owner():
     until(gone)
 
 
-def test_help_tells_every_command_and_setting():
+def test_help_lists_every_command_and_setting():
     assert {"serve", "info", "health"} <= set(re.findall(r"\w+", shardcall("--help").stdout))
     said = shardcall("serve", "--help", COLUMNS="200").stdout
     assert "--max-call-bytes" in said

@@ -54,7 +54,7 @@ def shared(array: np.ndarray) -> bool:
     raise AssertionError("the array lies nowhere")
 
 
-def test_results_are_read_in_place_and_are_their_owners(sharing: sc.Client):
+def test_results_are_read_without_a_copy_and_own_their_memory(sharing: sc.Client):
     first = sharing.diff(LARGE, axis=0, prepend=0.0).array
     assert shared(first)
     assert first.flags.writeable
@@ -106,7 +106,7 @@ def test_with_a_full_segment_results_come_as_streams(sharing: sc.Client):
     assert shared(sharing.diff(LARGE, axis=0, prepend=0.0).array)
 
 
-def test_an_array_made_by_empty_is_an_operand_where_it_lies(own_server):
+def test_an_array_made_by_empty_is_an_operand_without_a_copy(own_server):
     server = own_server("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
     with sc.connect(server.address) as client:
         x = client.empty((20, 128, 1024))  # 20 MiB: there is no room for a copy, nor for the result

@@ -31,7 +31,7 @@ STREAMS = [
 @pytest.mark.parametrize(
     ("name", "reason", "field", "says", "messages"), STREAMS, ids=lambda v: v if isinstance(v, str) else ""
 )
-def test_a_stream_out_of_order_is_told_why(stub, name, reason, field, says, messages):
+def test_a_stream_out_of_order_is_refused_with_the_reason(stub, name, reason, field, says, messages):
     with pytest.raises(grpc.RpcError) as caught:
         list(stub.ExecuteStream(iter(messages), timeout=30))
     status = NOT_FOUND if reason == "KERNEL_NOT_FOUND" else INVALID

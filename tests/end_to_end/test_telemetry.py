@@ -191,7 +191,7 @@ def test_status_shows_what_the_server_is_and_holds(server, client):
     assert told["server"]["devices"] == 8
 
 
-def test_status_that_watches_shows_every_look_in_a_pipe_too(server):
+def test_status_that_watches_shows_every_update_in_a_pipe_too(server):
     command = [sys.executable, "-m", "shardcall.cli", "status", server.address, "--watch", "--interval", "0.1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
@@ -202,7 +202,7 @@ def test_status_that_watches_shows_every_look_in_a_pipe_too(server):
     assert watching.returncode == 0
 
 
-def test_status_tells_why_the_mesh_ended_while_it_is_away(observed):
+def test_status_reports_why_the_mesh_ended_while_it_is_away(observed):
     running, url, _ = observed
     kill_the_worker(running, url)
     said = json.loads(status(running.address, "--json").stdout)

@@ -51,7 +51,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("over", "told"), OTHERS.values(), ids=OTHERS)
-def test_arrays_on_different_devices_do_not_meet_unless_told_where(client, over, told):
+def test_arrays_on_different_devices_are_combined_only_on_an_explicit_mesh(client, over, told):
     with client.put(X, mesh=sc.Mesh(x=4), spec=P("x")) as here, client.put(X + 1, mesh=over, spec=P("x")) as there:
         for ask in (client.matmul, lambda *operands: client.plan("matmul", *operands)):
             with pytest.raises(sc.ShardingError) as caught:

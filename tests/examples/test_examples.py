@@ -70,7 +70,7 @@ def test_the_factory_serves_the_three_layouts_of_the_question(client, size):
     assert failed(load("ahead_of_time_factory").compare_layouts(client, size)) == []
 
 
-def test_the_factory_tells_why_the_compiler_is_slow(client, capsys):
+def test_the_factory_explains_why_the_compiler_is_slow(client, capsys):
     load("ahead_of_time_factory").compare_layouts(client, 64)
     told = capsys.readouterr().out
     assert "2 all-to-all" in told
@@ -116,7 +116,7 @@ def test_random_numbers_are_the_same_on_every_mesh(client):
     assert failed(example.drawn_integers_and_orders(client, 24)) == []
 
 
-def test_partial_sums_are_completed_in_every_way(client):
+def test_partial_sums_are_completed_by_every_strategy(client):
     assert failed(load("collective_matmul").partial_sums(client)) == []
 
 

@@ -36,7 +36,7 @@ def run(node: str, address: str, token: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_client_in_javascript_calls_a_kernel_and_is_told_why_it_may_not(server, node):
+def test_the_client_in_javascript_calls_a_kernel_and_gets_the_reason_of_a_refusal(server, node):
     ended = run(node, server.address, token_of("runner"))
     assert ended.returncode == 0, ended.stderr
     assert f"{server.address} has {DEVICES} cpu devices" in ended.stdout

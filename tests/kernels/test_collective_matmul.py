@@ -62,7 +62,7 @@ def ways(gathered, scattered):
     return [*itertools.product(gathered, GATHERING), *itertools.product(scattered, SCATTERING)]
 
 
-def short_and_whole(table, every):
+def short_and_complete(table, every):
     return [pytest.param(*row, marks=() if i % every == 0 else pytest.mark.long) for i, row in enumerate(table)]
 
 
@@ -79,7 +79,7 @@ def assert_near(actual, lhs, rhs):
     assert (np.abs(actual - expected) <= bound).all()
 
 
-@pytest.mark.parametrize(("layout", "strategy"), short_and_whole(ways(GATHERED, SCATTERED), every=5), ids=str)
+@pytest.mark.parametrize(("layout", "strategy"), short_and_complete(ways(GATHERED, SCATTERED), every=5), ids=str)
 def test_every_layout_by_every_strategy(run, values, layout, strategy):
     lhs, rhs = values.normal((9, 11), float), values.normal((11, 7), float)
     assert_near(run(KERNEL, lhs, rhs, padding=np.nan, **how(layout, strategy, {"x": 4})), lhs, rhs)
@@ -87,10 +87,10 @@ def test_every_layout_by_every_strategy(run, values, layout, strategy):
 
 @pytest.mark.parametrize(
     ("way", "mesh"),
-    short_and_whole([*itertools.product(ways(OTHER_AXES, OTHER_AXES_OF_SUMS), MESHES)], every=43),
+    short_and_complete([*itertools.product(ways(OTHER_AXES, OTHER_AXES_OF_SUMS), MESHES)], every=43),
     ids=str,
 )
-def test_other_mesh_axes_may_split_the_other_axes(run, values, way, mesh):
+def test_other_mesh_axes_may_shard_the_other_axes(run, values, way, mesh):
     lhs, rhs = values.normal((13, 10), float), values.normal((10, 11), float)
     assert_near(run(KERNEL, lhs, rhs, padding=np.nan, **how(*way, mesh)), lhs, rhs)
 

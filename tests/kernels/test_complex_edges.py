@@ -52,7 +52,7 @@ def assert_alike(name, result, wanted):
 
 
 @pytest.mark.parametrize("dtype_", [pytest.param("complex64", marks=pytest.mark.long), "complex128"])
-def test_functions_of_one_number_have_numpys_edges(run, dtype_):
+def test_unary_edge_cases_equal_numpys(run, dtype_):
     info = np.finfo(dtype_)
     parts = [*SPECIAL, 0.5, -2.5, info.max / 2, -np.sqrt(info.max) * 4, info.smallest_normal * 4]
     x = grid(dtype_, parts)
@@ -63,13 +63,13 @@ def test_functions_of_one_number_have_numpys_edges(run, dtype_):
 
 
 @pytest.mark.parametrize("dtype_", [pytest.param("complex64", marks=pytest.mark.long), "complex128"])
-def test_functions_of_two_numbers_have_numpys_edges(run, dtype_):
+def test_binary_edge_cases_equal_numpys(run, dtype_):
     x, y = pairs(dtype_)
     for name, result in run.together([(KERNELS[name], x, y) for name in BINARY]).items():
         assert_alike(name, result, expected(name, x, y))
 
 
-def test_whole_powers_are_products(run):
+def test_integer_powers_are_products(run):
     x = grid(np.complex128, [0.0, 1.0, -2.5], 9)
     exponents = np.array([0, 1, 2, 3, 4, 7, 99, -1, -2, -99], complex)
     x, y = (a.ravel() for a in np.meshgrid(x, exponents))

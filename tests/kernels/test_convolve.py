@@ -51,7 +51,7 @@ def test_the_compilers_partition_gives_numpys_result(run, values, same, layout, 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
 @pytest.mark.parametrize(("layout", "sizes", "mode"), WHOLE)
-def test_the_whole_table_gives_numpys_result(run, values, same, layout, sizes, mode, strategy):
+def test_the_complete_table_gives_numpys_result(run, values, same, layout, sizes, mode, strategy):
     run.programs.clear()  # no call comes twice
     check(run, values, same, layout, sizes, mode, strategy)
 
@@ -87,7 +87,7 @@ def test_padding_reaches_no_element(run, values, same, count, length, mode, stra
 
 
 @pytest.mark.parametrize("length", [4, MAX_UNROLLED + 1])
-def test_what_lies_outside_is_left_out_and_not_a_zero(run, same, length):
+def test_elements_outside_the_array_are_omitted_and_not_zero(run, same, length):
     x, v = np.ones(16), np.ones(length)
     v[2], x[5] = np.inf, -np.inf
     for mesh in ({"x": 1}, {"x": 8}):
@@ -124,7 +124,7 @@ def test_only_rows_beside_the_blocks_move(run):
     assert not any(word in whole.text for word in (" all-gather(", " all-to-all(", " collective-permute("))
 
 
-def test_a_result_split_otherwise_is_left_to_the_compiler(run, values, same):
+def test_a_result_sharded_otherwise_is_left_to_the_compiler(run, values, same):
     x, v = (values.random.integers(-9, 9, shape) for shape in ((9, 3), 4))
     how = {"mesh": {"x": 8}, "axis": 0, "out_specs": [(None, "x")]}
     assert run.resolve(CONVOLVE, x, v, **how).strategy.name == "gspmd"

@@ -53,7 +53,7 @@ def test_every_mesh_gives_numpys_result(run, values, same, layout, shape, axis, 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["block_scan", "gspmd"])
 @pytest.mark.parametrize(("layout", "shape", "axis"), [*TABLE, *itertools.product(LAYOUTS, ODD, [0, 1, None])])
-def test_the_whole_table_gives_numpys_result(run, values, same, layout, shape, axis, strategy):
+def test_the_complete_table_gives_numpys_result(run, values, same, layout, shape, axis, strategy):
     run.programs.clear()  # no call comes twice
     check(run, values, same, layout, shape, axis, strategy)
 

@@ -76,7 +76,7 @@ def test_every_mesh_gives_numpys_result(run, values, same, layout, shape, edges,
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
 @pytest.mark.parametrize(("layout", "shape", "edges", "n"), WHOLE)
-def test_the_whole_table_gives_numpys_result(run, values, same, layout, shape, edges, n, strategy):
+def test_the_complete_table_gives_numpys_result(run, values, same, layout, shape, edges, n, strategy):
     run.programs.clear()  # no call comes twice
     check(run, values, same, layout, shape, edges, n, strategy)
 
@@ -193,7 +193,7 @@ def test_any_axis(run, values, same, axis):
     same(run(DIFF, x, None, row, **how), expected(x, None, row, axis=axis))
 
 
-def test_order_0_is_x_whatever_else_is_given(run, values, same):
+def test_order_0_is_x_whatever_the_other_arguments(run, values, same):
     x, misfit = values.normal((9, 3)), values.normal((2, 2, 2))
     same(run(DIFF, x, misfit, mesh={"x": 8}, n=0, axis=7), x)
     same(run(DIFF, np.float32(3), n=0), np.asarray(np.float32(3)))
@@ -217,7 +217,7 @@ def test_padding_does_not_leak(run, values, same, edges, strategy):
     same(run(DIFF, x, *ends, padding=np.nan, **how), expected(x, *ends, n=2, axis=0))
 
 
-def test_edges_may_be_split_otherwise_than_x(run, values, same):
+def test_edges_may_be_sharded_otherwise_than_x(run, values, same):
     x, first, last = values.normal((64, 6)), values.normal((3, 6)), np.float32(2)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", None), ("b", "a"), ()], "n": 3, "axis": 0}
     for strategy in ("halo", "gspmd"):
@@ -225,7 +225,7 @@ def test_edges_may_be_split_otherwise_than_x(run, values, same):
         same(result, expected(x, first, last, n=3, axis=0))
 
 
-def test_a_result_may_be_split_otherwise_than_x(run, values, same):
+def test_a_result_may_be_sharded_otherwise_than_x(run, values, same):
     x = values.normal((61, 6))
     how = {"mesh": {"x": 8}, "in_specs": [("x", None)], "out_specs": [(None, "x")], "axis": 0}
     assert run.program(DIFF, x, **how).resolved.strategy.name == "gspmd"
@@ -277,7 +277,7 @@ def edge_of(random, rows, shape, axis):
     return random.normal(size=(*shape[:axis], rows, *shape[axis + 1 :]) if rows else ())
 
 
-def test_along_a_split_axis_only_edges_travel(run):
+def test_along_a_sharded_axis_only_edges_travel(run):
     x, scalar = ArrayType((4096, 16), np.dtype(np.float64)), ArrayType((), np.dtype(np.float64))
     how = {"mesh": {"x": 8}, "in_specs": [("x", None)], "axis": 0}
     text = run.program(DIFF, x, scalar, **how).compiled.as_text()
@@ -290,7 +290,7 @@ def test_along_a_split_axis_only_edges_travel(run):
 
 
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-def test_across_the_split_axis_nothing_travels(run, strategy):
+def test_across_the_sharded_axis_nothing_travels(run, strategy):
     x, scalar = ArrayType((4096, 17), np.dtype(np.float64)), ArrayType((), np.dtype(np.float64))
     how = {"mesh": {"x": 8}, "in_specs": [(None, "x")], "axis": 0, "strategy": strategy}
     text = run.program(DIFF, x, scalar, **how).compiled.as_text()

@@ -102,7 +102,7 @@ def test_the_spans_on_its_edges_are_jax_s_indices(shape, spec, axes, ids):
     assert indices(grid) == indices_of_jax(of_jax(axes, spec, ids), shape)
 
 
-def test_the_drawings_are_told_apart():
+def test_different_drawings_are_not_equal():
     """That the comparison can fail: a drawing of another layout is not equal."""
     drawn = [
         devices_in_boxes(draw(block_grid((8, 8), spec, sc.Mesh(AB))))
@@ -129,7 +129,7 @@ def layouts(draw_from):
 
 @settings(max_examples=60, deadline=None)
 @given(layouts())
-def test_any_layout_lies_as_jax_lays_it(layout):
+def test_any_layout_equals_jaxs(layout):
     shape, spec, axes, ids = layout
     grid = block_grid(shape, spec, sc.Mesh(axes, device_ids=ids))
     assert indices(grid) == indices_of_jax(of_jax(axes, spec, ids), shape)

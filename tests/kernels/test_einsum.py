@@ -249,7 +249,7 @@ def test_a_product_of_more_axes_than_an_array_may_have_is_refused(refused):
 
 
 @pytest.mark.parametrize(("shape", "is_shared"), [((16, 16), True), ((128, 1), True), ((4, 4), False)])
-def test_long_sums_over_two_axes_are_shared_out_where_nothing_is_split(run, values, shape, is_shared):
+def test_long_sums_over_two_axes_are_distributed_where_nothing_is_sharded(run, values, shape, is_shared):
     lhs, rhs = values.small((16, *shape), F32), values.small((*shape, 8), F32)
     how = {"subscripts": "ijk,jkl->il", "mesh": {"a": 8}, "in_specs": [(None,) * 3] * 2, "out_specs": [(None, None)]}
     how["strategy"] = "gspmd"

@@ -90,7 +90,7 @@ QUICK = [  # with padding; tests/accuracy has every function, of types that are 
 
 
 @pytest.mark.parametrize(("name", "dtype_"), QUICK)
-def test_functions_are_numpys(run, values, name, dtype_):
+def test_elementwise_results_equal_numpys(run, values, name, dtype_):
     check(run, values, name, np.dtype(dtype_), {"x": 8})
 
 
@@ -143,7 +143,7 @@ def test_the_sign_of_complex_infinities_is_numpys(run, same):
 
 
 @pytest.mark.parametrize("name", ["sinh", "cosh"])
-def test_hyperbolic_functions_of_small_complex_numbers_have_all_digits(run, name):
+def test_hyperbolics_of_small_complex_numbers_have_all_digits(run, name):
     x = np.array([1e-10 + 1e-10j, 1e-20, 1e-3 - 1e-7j, -0.5 + 2j, 300 + 1j, -1e-5j])
     result, wanted = run(KERNELS[name], x, mesh={"x": 2}), expected(name, x)
     np.testing.assert_allclose(result.real, wanted.real, rtol=2e-15)
@@ -269,7 +269,7 @@ LAYOUTS = [(("a", "b"), ("a", "b")), (("a", "b"), (None, ("b", "a"))), ((None, N
 
 @pytest.mark.parametrize(("x_spec", "y_spec"), LAYOUTS)
 @pytest.mark.parametrize("out_spec", [None, (None, "a")])
-def test_operands_may_be_split_in_different_ways(run, values, same, x_spec, y_spec, out_spec):
+def test_operands_may_have_different_shardings(run, values, same, x_spec, y_spec, out_spec):
     x, y = values.normal((13, 5)), values.normal((13, 5))
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": [x_spec, y_spec], "out_specs": [out_spec], "padding": np.nan}
     same(run(KERNELS["add"], x, y, **how), x + y)

@@ -65,13 +65,13 @@ def check(same, devices, rows, before, after, boundary, dtype="float32"):
 
 
 @pytest.mark.parametrize(("boundary", "case"), SHORT)
-def test_blocks_are_extended_as_np_pad_extends_the_whole(same, boundary, case):
+def test_blocks_are_extended_as_np_pad_extends_the_array(same, boundary, case):
     check(same, *case, boundary)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("boundary", "case"), WHOLE)
-def test_the_whole_table_is_extended_as_np_pad_extends_it(same, boundary, case):
+def test_the_complete_table_is_extended_as_np_pad_extends_it(same, boundary, case):
     check(same, *case, boundary)
 
 
@@ -121,7 +121,7 @@ def test_each_distance_takes_the_rows_it_must(devices, rows, count, boundary, le
     assert sorted((permute.length for permute in exchange.permutes), reverse=True) == lengths
 
 
-def test_blocks_of_an_axis_that_is_not_split_send_nothing():
+def test_blocks_of_an_unsharded_axis_send_nothing():
     along = along_rows(1, 6)
     for boundary in MODES:
         assert rows_before(along, 2, boundary).rows_moved == 0

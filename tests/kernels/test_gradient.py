@@ -56,7 +56,7 @@ def test_several_axes_give_several_results(run, values, axis, strategy):
     ("layout", "shape", "kind", "edge_order", "strategy"),
     [*itertools.product(LAYOUTS, [*SHAPES, (3, 3)], SPACINGS, [1, 2], ["halo", "gspmd"])],
 )
-def test_the_whole_table_gives_numpys_result(run, values, layout, shape, kind, edge_order, strategy):
+def test_the_complete_table_gives_numpys_result(run, values, layout, shape, kind, edge_order, strategy):
     run.programs.clear()
     steps = spacing(values, kind, shape, (0, 1))
     check(run, values.normal(shape, np.float64), steps, None, edge_order, strategy=strategy, **layout)

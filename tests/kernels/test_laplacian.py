@@ -64,7 +64,7 @@ def test_gspmd_says_the_same(run, values, same, boundary):
 
 
 @pytest.mark.parametrize("spec", [(None, "x", None), (None, None, "x")])
-def test_the_compiler_takes_complex_zeros_around_split_axes(run, values, same, spec):
+def test_the_compiler_pads_sharded_axes_with_complex_zeros(run, values, same, spec):
     x = values.small((3, 4, 4), np.dtype(np.complex64))
     check(run, same, x, {"mesh": {"x": 2}, "in_specs": [spec]}, (1, 2), "zero", "gspmd")
 
@@ -73,7 +73,7 @@ def test_the_compiler_takes_complex_zeros_around_split_axes(run, values, same, s
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
 @pytest.mark.parametrize("boundary", MODES)
 @pytest.mark.parametrize(("layout", "shape", "axes"), WHOLE)
-def test_the_whole_table_is_numpys(run, values, same, layout, shape, axes, boundary, strategy):
+def test_the_complete_table_is_numpys(run, values, same, layout, shape, axes, boundary, strategy):
     run.programs.clear()
     check(run, same, values.normal(shape, np.float64), layout, axes, boundary, strategy)
 

@@ -39,7 +39,7 @@ def long_types(*names):
     return [pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
-def short_and_whole(table, every):
+def short_and_complete(table, every):
     return [pytest.param(*row, marks=() if i % every == 0 else pytest.mark.long) for i, row in enumerate(table)]
 
 
@@ -49,7 +49,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("mesh", "lhs_spec", "rhs_spec", "out_spec", "size"), short_and_whole(TABLE, every=197))
+@pytest.mark.parametrize(("mesh", "lhs_spec", "rhs_spec", "out_spec", "size"), short_and_complete(TABLE, every=197))
 def test_every_strategy_that_serves_a_layout_is_right(run, values, same, mesh, lhs_spec, rhs_spec, out_spec, size):
     m, k, n = size
     lhs, rhs = whole_numbers(values, (m, k)), whole_numbers(values, (k, n))
@@ -105,7 +105,7 @@ def test_stacks_of_matrices_are_broadcast(run, values, same, left, right):
 @pytest.mark.long
 @pytest.mark.parametrize(("left", "right"), STACKS)
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
-def test_stacks_split_in_every_way(run, values, same, mesh, left, right):
+def test_stacks_of_every_sharding(run, values, same, mesh, left, right):
     lhs, rhs = whole_numbers(values, left), whole_numbers(values, right)
     for of_lhs, of_rhs in itertools.product(range(len(left)), range(len(right))):
         for names in (("a", "b"), ("a", "a")):
@@ -206,7 +206,7 @@ def test_summa_broadcasts_panels_and_never_holds_the_gathered_operands(run):
         ([("b", "a"), ("a",)], (("b", "a"),), "reduce-scatter"),
     ],
 )
-def test_the_plan_tells_which_collective_completes_the_partial_sums(run, in_specs, out_spec, collective):
+def test_the_plan_names_the_collective_that_completes_the_partial_sums(run, in_specs, out_spec, collective):
     lhs = rhs = ArrayType((16, 16), F32)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": in_specs, "out_specs": [out_spec]}
     reason = run.resolve(MATMUL, lhs, rhs, **how).reason
@@ -267,7 +267,7 @@ def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(
 )
 @pytest.mark.parametrize("dtype_name", ["int4", *long_types("bool", "float32")])
 @pytest.mark.parametrize("cut", [0, 1])
-def test_work_is_shared_out_over_mesh_axes_that_nothing_is_split_over(
+def test_work_is_distributed_over_mesh_axes_that_shard_nothing(
     run, values, same, element_types, specs, out_spec, rows, dtype_name, cut
 ):
     dtype = next(known for known in element_types if known.name == dtype_name)
@@ -297,7 +297,7 @@ def test_what_is_shared_out_is_padded_the_least(run):
     assert "f32[9,8]" in run.program(MATMUL, lhs, rhs, **how).text
 
 
-def test_work_is_shared_out_where_nothing_is_split(run, values, same):
+def test_work_is_distributed_where_nothing_is_sharded(run, values, same):
     lhs, rhs = values.small((160, 128), np.dtype(np.float32)), values.small((128, 24), np.dtype(np.float32))
     how = {"mesh": {"x": 4, "y": 2}, "in_specs": [(), ()], "out_specs": [()], "strategy": "gspmd"}
     same(run(MATMUL, lhs, rhs, **how), lhs @ rhs)

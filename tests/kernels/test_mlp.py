@@ -95,7 +95,7 @@ def test_layers_that_are_replicated_are_summed_once_and_predictions_need_nothing
     assert not any(word in text for word in ("all-gather", "all-to-all", "collective-permute"))
 
 
-def test_new_layers_lie_as_the_old_ones(run):
+def test_new_layers_have_the_layout_of_the_old_ones(run):
     kinds = [ArrayType(shape, np.dtype(np.float32)) for shape in ((8, 7), (8, 3), (), (7, 16), (16,), (16, 3), (3,))]
     in_specs = [None, None, None, (None, "model"), ("model",), ("model", None), None]
     problem = run.resolve(STEP, *kinds, mesh=MESH, in_specs=in_specs).problem

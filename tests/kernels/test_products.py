@@ -72,12 +72,12 @@ def assert_near(actual, lhs, rhs):
     assert (error <= bound).all(), f"off by {np.max(error - bound, initial=0)} more than {np.max(bound, initial=0)}"
 
 
-def short_and_whole(table, every):
+def short_and_complete(table, every):
     return [pytest.param(*row, marks=() if i % every == 0 else pytest.mark.long) for i, row in enumerate(table)]
 
 
 @pytest.mark.parametrize(
-    ("mesh", "layout", "size"), short_and_whole([*itertools.product(MESHES, LAYOUTS, SIZES)], every=3)
+    ("mesh", "layout", "size"), short_and_complete([*itertools.product(MESHES, LAYOUTS, SIZES)], every=3)
 )
 def test_matmul_serves_every_layout(run, values, mesh, layout, size):
     m, k, n = size
@@ -90,7 +90,7 @@ def test_matmul_serves_every_layout(run, values, mesh, layout, size):
 @pytest.mark.parametrize("strategy", ["gspmd", "psum", "psum_scatter"])
 @pytest.mark.parametrize("names", ["x", ("x", "y"), ("y", "x")])
 @pytest.mark.parametrize("size", SIZES)
-def test_matmul_strategies_for_a_split_contracting_axis(run, values, size, names, strategy):
+def test_matmul_strategies_for_a_sharded_contracting_axis(run, values, size, names, strategy):
     m, k, n = size
     lhs, rhs = values.normal((m, k)), values.normal((k, n))
     how = {"mesh": {"x": 4, "y": 2}, "in_specs": [(None, names), (names, None)], "strategy": strategy}
@@ -228,7 +228,7 @@ def test_rings_only_pass_on(run, strategy):
     assert not any(word in text for word in ("all-gather", "all-to-all", "all-reduce", "reduce-scatter"))
 
 
-def test_gathering_the_product_leaves_each_device_its_rows(run):
+def test_gathered_products_leave_each_device_its_rows(run):
     lhs, rhs = ArrayType((32, 16), F32), ArrayType((16, 8), F32)
     text = run.program(COLLECTIVE, lhs, rhs, mesh={"x": 4}, axis_name="x").compiled.as_text()
     assert "f32[8,8]{1,0} dot(" in text
@@ -269,7 +269,7 @@ def test_rows_by_columns_moves_nothing(run):
         ([("y", "x"), ("x", "y")], None, "gspmd", None),
     ],
 )
-def test_auto_sums_where_the_contracting_axis_is_split(run, in_specs, out_spec, chosen, made):
+def test_auto_sums_where_the_contracting_axis_is_sharded(run, in_specs, out_spec, chosen, made):
     lhs = rhs = ArrayType((16, 16), F32)
     how = {"mesh": {"x": 4, "y": 2}, "in_specs": in_specs, "out_specs": [out_spec]}
     resolved = run.resolve(MATMUL, lhs, rhs, **how)

@@ -89,7 +89,7 @@ def test_elements_that_are_left_out_and_initial_values(run, values, name, axis, 
     np.testing.assert_allclose(actual, wanted, rtol=1e-6)
 
 
-def test_a_mask_split_otherwise_is_left_to_the_compiler(run, values, refused):
+def test_a_mask_sharded_otherwise_is_left_to_the_compiler(run, values, refused):
     x, mask = values.normal((19, 5)), values.small((19, 5), np.dtype(bool))
     how = {"mesh": MESH, "in_specs": [("a", "b"), ("b", None)], "axis": 0}
     assert run.resolve(KERNELS["sum"], x, mask, **how).strategy.name == "gspmd"
@@ -111,7 +111,7 @@ def test_results_have_numpys_type(element_types):
 
 @pytest.mark.parametrize("strategy", ["gspmd", "all_reduce"])
 @pytest.mark.parametrize("name", ["max", "argmax", "argmin"])
-def test_nan_wins_and_the_first_of_equals_is_told(run, name, strategy):
+def test_nan_wins_and_the_first_of_equals_is_returned(run, name, strategy):
     x = np.array([[1, 3, -0.0], [3, np.nan, 0], [3, 1, -0.0], [np.nan, np.nan, 0], [1, 3, 0]], np.float32)
     check(run, name, x, ("a", None), strategy, axis=0)
 
@@ -172,7 +172,7 @@ def test_only_parts_of_the_result_move(run):
     assert not re.search("all-gather|all-reduce|all-to-all|collective-permute", alone.text)
 
 
-def test_the_result_is_split_as_x_without_the_axes(run):
+def test_the_result_is_sharded_as_x_without_the_axes(run):
     x = ArrayType((61, 12), np.dtype("float32"))
     how = {"mesh": MESH, "in_specs": [("a", "b")], "axis": 0}
     assert run.resolve(KERNELS["sum"], x, **how).problem.out_specs == ((("b",),),)

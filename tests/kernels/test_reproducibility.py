@@ -168,7 +168,7 @@ def test_a_kernel_promises_nothing_unless_it_says_so():
     assert not Kernel.is_reproducible(KERNELS["mlp_loss"], None)
 
 
-def test_the_documentation_tells_what_each_kernel_promises():
+def test_the_documentation_lists_the_promise_of_each_kernel():
     words = {
         Reproducibility.ALWAYS: "always",
         Reproducibility.INTEGERS: "of integers and bool",

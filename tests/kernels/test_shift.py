@@ -51,7 +51,7 @@ CASES = [  # rows, shift: within a neighbour, beyond it, beyond all
 
 @pytest.mark.parametrize(("rows", "shift"), CASES)
 @pytest.mark.parametrize("mode", ["fill", "periodic"])
-def test_rows_move_as_far_as_told(run, values, same, rows, shift, mode):
+def test_rows_move_by_the_requested_shift(run, values, same, rows, shift, mode):
     check(run, same, values.normal((rows, 3)), X8, "halo", shift, 0, mode)
 
 
@@ -64,13 +64,13 @@ def test_rows_move_as_far_as_told(run, values, same, rows, shift, mode):
         )
     ],
 )
-def test_the_whole_table_moves(run, values, same, layout, strategy, shape, shift, axis, mode):
+def test_the_complete_table_moves(run, values, same, layout, strategy, shape, shift, axis, mode):
     run.programs.clear()
     check(run, same, values.normal(shape), layout, strategy, shift, axis, mode)
 
 
 @pytest.mark.parametrize("shape", [(13, 7), (0, 3), (4, 0)])
-def test_several_axes_may_be_split(run, values, same, shape):
+def test_several_axes_may_be_sharded(run, values, same, shape):
     for axis, strategy in ((0, "halo"), (1, "halo"), (1, "gspmd")):
         check(run, same, values.normal(shape), LAYOUTS[2], strategy, 2, axis, "periodic")
 
@@ -153,7 +153,7 @@ def test_a_fill_may_be_of_an_earlier_kind(run, same):
         same(run(SHIFT, x, fill, shift=-9, mesh={"x": 8}), expected(x, -9, 0, "fill", 3))
 
 
-def test_halo_serves_results_split_as_x(refused):
+def test_halo_serves_results_sharded_as_x(refused):
     error = refused(SHIFT, MATRIX, shift=1, out_specs=[(None, "x")], strategy="halo", **X8)
     assert error.reason == Reason.STRATEGY_UNSUPPORTED
     assert "these can: gspmd, auto" in error.message

@@ -59,7 +59,7 @@ def known(name, element_types):
 
 
 @pytest.mark.parametrize("dtype_", WIDE)
-def test_functions_are_exact_for_subnormal_numbers(run, same, dtype_):
+def test_elementwise_results_are_exact_for_subnormal_numbers(run, same, dtype_):
     operands = triples(np.dtype(dtype_))
     calls = {name: operands[: len(KERNELS[name].operands)] for name in EXACT}
     for name, result in run.together([(KERNELS[name], *given) for name, given in calls.items()]).items():
@@ -67,7 +67,7 @@ def test_functions_are_exact_for_subnormal_numbers(run, same, dtype_):
 
 
 @pytest.mark.parametrize("name", ["less", "maximum", "where", "sign", "logical_not"])
-def test_subnormal_numbers_of_narrow_types_are_told_apart(run, same, element_types, name):
+def test_subnormal_numbers_of_narrow_types_are_distinct(run, same, element_types, name):
     for dtype in ("bfloat16", "float8_e5m2"):
         check(run, same, name, triples(known(dtype, element_types)), {"x": 3})
 
@@ -75,7 +75,7 @@ def test_subnormal_numbers_of_narrow_types_are_told_apart(run, same, element_typ
 @pytest.mark.long
 @pytest.mark.parametrize("count", [7, 4_099])
 @pytest.mark.parametrize("name", EXACT)
-def test_functions_are_exact_for_every_floating_point_type(run, same, element_types, name, count):
+def test_elementwise_results_are_exact_for_every_floating_point_type(run, same, element_types, name, count):
     for dtype in (*WIDE, *NARROW):
         operands = triples(known(dtype, element_types), count)
         try:
@@ -134,7 +134,7 @@ def test_logarithms_of_subnormal_numbers_are_numpys(run, name):
         np.testing.assert_allclose(result, wanted, rtol=4 * np.finfo(dtype).eps)
 
 
-def test_a_subnormal_number_is_true(run, same):
+def test_a_subnormal_number_is_truthy(run, same):
     for dtype in WIDE:
         x = np.full(5, np.finfo(dtype).smallest_subnormal, dtype)
         same(run(KERNELS["sum"], x, mesh={"x": 2}, dtype="bool"), np.asarray(True))

@@ -18,7 +18,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("mesh", "in_specs"), LAYOUTS)
-def test_a_negative_power_is_found_on_every_device(run, same, mesh, in_specs):
+def test_a_negative_power_is_detected_on_every_device(run, same, mesh, in_specs):
     how = {"mesh": mesh, "in_specs": in_specs, "padding": -1}
     y = np.full_like(X, 2)
     same(run(POWER, X, y, **how), X**2)
@@ -31,7 +31,7 @@ def test_a_negative_power_is_found_on_every_device(run, same, mesh, in_specs):
         y[place] = 2
 
 
-def test_one_in_many_is_found(run):
+def test_one_in_many_is_detected(run):
     y = np.zeros(5003, np.int16)
     wanted = run.kernel_case(POWER, y, y)
     for place in (0, 511, 512, 4999, 5002):
