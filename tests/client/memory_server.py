@@ -165,17 +165,17 @@ class MemoryServer:
             if operand.type.element_type
         ]
         kinds = [arrays.from_proto(kind) for kind, _ in present]
-        room, needed = request.result_space, sum(-(-kind.nbytes // 64) * 64 for kind in kinds)
-        fits = room.segment_id and needed <= room.size_bytes
-        results, offset = [], room.offset
+        space, needed = request.result_space, sum(-(-kind.nbytes // 64) * 64 for kind in kinds)
+        fits = space.segment_id and needed <= space.size_bytes
+        results, offset = [], space.offset
         for index, ((kind, data), described) in enumerate(zip(present, kinds, strict=True)):
             result = kernel_service_pb2.Result(type=kind)
             if request.keep_results:
                 stored = self.store(kind, data, request.lease_id)
                 result.resident.handle = stored.description.handle
             elif fits:
-                self.memory(room.segment_id, context)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-                result.segment.segment_id, result.segment.offset = room.segment_id, offset
+                self.memory(space.segment_id, context)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+                result.segment.segment_id, result.segment.offset = space.segment_id, offset
                 offset += -(-described.nbytes // 64) * 64
             elif streamed is not None:
                 result.streamed.SetInParent()
@@ -271,12 +271,12 @@ class _Arrays(array_service_pb2_grpc.ArrayServiceServicer):
         self._memory.calls.append(request)
         stored = self._memory.find(request.handle, context)
         result = kernel_service_pb2.Result(type=stored.description.placement.type)
-        room, data = request.result_space, stored.data
-        in_segment = room.segment_id and len(data) <= room.size_bytes
+        space, data = request.result_space, stored.data
+        in_segment = space.segment_id and len(data) <= space.size_bytes
         if in_segment:
-            memory = self._memory.memory(room.segment_id, context)
-            memory[room.offset : room.offset + len(data)] = np.frombuffer(data, np.uint8)
-            result.segment.segment_id, result.segment.offset = room.segment_id, room.offset
+            memory = self._memory.memory(space.segment_id, context)
+            memory[space.offset : space.offset + len(data)] = np.frombuffer(data, np.uint8)
+            result.segment.segment_id, result.segment.offset = space.segment_id, space.offset
         else:
             result.streamed.SetInParent()
         answer = array_service_pb2.GetArrayResponse

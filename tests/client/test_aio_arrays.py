@@ -134,12 +134,12 @@ def test_the_end_of_a_block_deletes_without_a_timeout(memory):
     async def use(client):
         asked, run = [], client._threads.run
 
-        async def told(work, dropped=None, timeout=None):
+        async def record_timeout(work, dropped=None, timeout=None):
             asked.append(timeout)
             return await run(work, dropped, timeout)
 
         async with await client.put([1.0]):
-            client._threads.run = told
+            client._threads.run = record_timeout
         assert asked == [None]
 
     with_client(memory, use)

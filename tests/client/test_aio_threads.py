@@ -127,9 +127,9 @@ def test_the_wait_for_a_thread_counts():
         await asyncio.to_thread(lambda: None)
         asked = time.monotonic()
         release.set()
-        given = await late
+        value = await late
         await asyncio.gather(*taken)
         await pool.close(lambda: None)
-        assert given.began_at <= asked
+        assert value.began_at <= asked
 
     asyncio.run(use())

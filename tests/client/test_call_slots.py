@@ -68,8 +68,8 @@ def test_a_waiter_that_times_out_gets_a_reason_and_consumes_no_slot():
     slots, order = CallSlots(1), []
     holder = Holder(slots, order, "holder")
     assert holder.inside.wait(60)
-    told = r"0\.01 s passed while it waited .* has 1 calls"
-    with pytest.raises(shardcall.DeadlineExceededError, match=told) as caught, slots.one(Deadline(0.01)):
+    message = r"0\.01 s passed while it waited .* has 1 calls"
+    with pytest.raises(shardcall.DeadlineExceededError, match=message) as caught, slots.one(Deadline(0.01)):
         pass
     assert caught.value.field == "timeout"
     holder.leave()

@@ -56,7 +56,7 @@ MESSAGES = st.one_of(
         max_size=3,
     ).map(b"".join),
     st.tuples(st.builds(delimited, st.just(0x12), CHUNKS), st.binary(max_size=3)).map(b"".join),
-    st.builds(lambda whole, cut: whole[:-cut], st.builds(delimited, st.just(0x12), CHUNKS), st.integers(1, 9)),
+    st.builds(lambda message, cut: message[:-cut], st.builds(delimited, st.just(0x12), CHUNKS), st.integers(1, 9)),
     st.binary(max_size=40),
 )
 

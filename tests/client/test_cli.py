@@ -19,7 +19,7 @@ testing = pytest.importorskip("typer.testing")
 def run():
     from shardcall.cli.app import make_app
 
-    return lambda *words: testing.CliRunner().invoke(make_app(), words, env={"COLUMNS": "200"})
+    return lambda *arguments: testing.CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "200"})
 
 
 def test_version(run):
@@ -42,9 +42,9 @@ def test_info_shows_server_and_kernels(run, server):
 
 
 def test_no_line_of_the_help_is_cut():
-    told = shardcall_command("--help").stdout
-    assert "  info " in told
-    assert "..." not in told.partition("\n")[2]
+    text = shardcall_command("--help").stdout
+    assert "  info " in text
+    assert "..." not in text.partition("\n")[2]
 
 
 def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
@@ -55,7 +55,7 @@ def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "expected"),
     [
         ("leave out ca_certificate= and tls=, or", "leave out --ca-certificate and --tls, or"),
         ("give client_certificate and client_key together", "give --client-certificate and --client-key together"),
@@ -67,8 +67,8 @@ def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
         ("or SHARDCALL_CA_CERTIFICATE, or say tls=False on", "or SHARDCALL_CA_CERTIFICATE, or say --no-tls on"),
     ],
 )
-def test_errors_of_encryption_name_options(said, told):
-    assert as_options(said) == told
+def test_errors_of_encryption_name_options(said, expected):
+    assert as_options(said) == expected
 
 
 @pytest.fixture
@@ -91,18 +91,18 @@ def test_tokens_are_printed_to_a_terminal_or_where_they_were_asked_for(run, tmp_
     own, bob = token_file.read(file)
     (admin,) = token_file.read(token_file.admin_path(file))
     assert not any(entry.token in said for entry in (own, bob, admin))
-    for words, entry in (((), own), (("bob",), bob), (("--admin",), admin)):
-        assert run("token", "show", *words, "--token-file", file).output == f"{entry.token}\n"
+    for arguments, entry in (((), own), (("bob",), bob), (("--admin",), admin)):
+        assert run("token", "show", *arguments, "--token-file", file).output == f"{entry.token}\n"
     monkeypatch.setattr("shardcall.cli.token._is_terminal", lambda: True)
     assert f'token="{own.token}"' in run("token", "--token-file", file).output
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [(["nobody"], "there is no principal 'nobody'; there are: "), (["a", "--admin"], "leave out NAME, or --admin")],
 )
-def test_a_token_that_there_is_not_is_refused(run, tmp_path, words, says):
-    ended = run("token", "show", *words, "--token-file", str(tmp_path / "token"))
+def test_a_token_that_there_is_not_is_refused(run, tmp_path, arguments, says):
+    ended = run("token", "show", *arguments, "--token-file", str(tmp_path / "token"))
     assert ended.exit_code == 1
     assert says in ended.output
 
@@ -113,8 +113,8 @@ def test_scopes_may_have_spaces_between_them(run, tmp_path):
     assert "sp: run, arrays\n" in run("token", "--token-file", file).output
 
 
-def shardcall_command(*words):
-    command = [sys.executable, "-m", "shardcall", *words]
+def shardcall_command(*arguments):
+    command = [sys.executable, "-m", "shardcall", *arguments]
     environment = {**os.environ, "COLUMNS": "80"}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
@@ -127,18 +127,18 @@ def test_the_package_is_the_command():
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "says"),
     [
         (["inform"], "shardcall: No such command 'inform'. Did you mean 'info'? (see: shardcall --help)\n"),
         (["info", "--tiny"], "(see: shardcall info --help)\n"),
         (["info", "a", "b"], "(see: shardcall info --help)\n"),
     ],
 )
-def test_a_command_that_is_none_is_refused_in_one_line(capsys, words, says):
+def test_a_command_that_is_none_is_refused_in_one_line(capsys, arguments, says):
     from shardcall.cli.app import run as run_to_the_end
 
     with pytest.raises(SystemExit) as ended:
-        run_to_the_end(words)
+        run_to_the_end(arguments)
     said = capsys.readouterr()
     assert (ended.value.code, said.out) == (2, "")
     assert said.err.startswith("shardcall: ")
@@ -148,20 +148,20 @@ def test_a_command_that_is_none_is_refused_in_one_line(capsys, words, says):
 
 def test_the_help_of_serve_is_complete_in_80_columns():
     settings = pytest.importorskip("shardcall_server.settings").Settings
-    told = shardcall_command("serve", "--help").stdout
-    assert max(map(len, told.splitlines())) <= 80
-    words = " ".join(told.split())
-    assert "--token " not in words  # others see the words of a command
+    output = shardcall_command("serve", "--help").stdout
+    assert max(map(len, output.splitlines())) <= 80
+    text = " ".join(output.split())
+    assert "--token " not in text  # other users see the arguments of a command
     for name, field in settings.model_fields.items():
         if name == "token":
             continue
-        assert f"--{name.replace('_', '-')} " in words
+        assert f"--{name.replace('_', '-')} " in text
         default = "" if field.default_factory or field.default == "" else f" default: {field.default}]"
-        assert f"SHARDCALL_{name.upper()};{default}" in words
+        assert f"SHARDCALL_{name.upper()};{default}" in text
 
 
 @pytest.mark.parametrize(
-    ("hidden", "words", "says"),
+    ("hidden", "arguments", "says"),
     [
         ("typer", ["info"], "pip install 'shardcall[cli]'"),
         ("typer", ["serve"], "pip install 'shardcall[server]'"),
@@ -170,10 +170,9 @@ def test_the_help_of_serve_is_complete_in_80_columns():
         ("shardcall_server", ["serve", "--devices=8"], "pip install 'shardcall[server]'"),
     ],
 )
-def test_a_missing_extra_is_named(hidden, words, says):
-    code = (
-        f"import sys; sys.modules[{hidden!r}] = None; sys.argv[1:] = {words!r}\nfrom shardcall.cli import main; main()"
-    )
+def test_a_missing_extra_is_named(hidden, arguments, says):
+    code = f"import sys; sys.modules[{hidden!r}] = None; sys.argv[1:] = {arguments!r}\n"
+    code += "from shardcall.cli import main; main()"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
     assert says in ended.stderr
@@ -197,13 +196,13 @@ def test_client_config_sets_what_a_client_elsewhere_needs(run, tmp_path, monkeyp
     monkeypatch.setenv("SHARDCALL_TOKEN_FILE", tokens)
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", str(tmp_path / "ca.pem"))
     printed = run("client-config").stdout
-    told = subprocess.run(
+    output = subprocess.run(
         ["sh", "-c", f'{printed}\nprintf %s "$SHARDCALL_TOKEN|$SHARDCALL_CA_CERTIFICATE"'],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    token, _, authority = told.partition("|")
+    token, _, authority = output.partition("|")
     assert token == entries[0].token
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", authority)
     assert find_tls(parse_address("localhost:1")) == Tls((tmp_path / "ca.pem").read_bytes())

@@ -213,8 +213,8 @@ def test_a_mesh_that_never_was_ready_is_reported_with_the_missing_hosts(server, 
     with pytest.raises(shardcall.ServerUnavailableError) as caught:
         shardcall.connect(server.address)
     up = f"the server at {server.address} is up, but {late.partition(';')[0]}"
-    told = f"{up}; wait longer (connect_timeout=), or see: shardcall status"
-    assert caught.value.message == told
+    message = f"{up}; wait longer (connect_timeout=), or see: shardcall status"
+    assert caught.value.message == message
 
 
 def test_other_refusals_pass_as_they_are(server, abort):

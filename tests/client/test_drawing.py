@@ -182,11 +182,11 @@ def drawing(shape, spec, mesh, title="title"):
 
 
 def test_a_drawing_is_its_title_and_text_and_survives_copies():
-    whole = drawing((5,), P("x"), Mesh(x=4))
-    assert whole == "title\n" + draw(whole.grid)
-    for again in (copy.deepcopy(whole), pickle.loads(pickle.dumps(whole))):
-        assert (again, again.caption, again.grid) == (whole, "title", whole.grid)
-        assert again._repr_svg_() == whole._repr_svg_()
+    drawn = drawing((5,), P("x"), Mesh(x=4))
+    assert drawn == "title\n" + draw(drawn.grid)
+    for again in (copy.deepcopy(drawn), pickle.loads(pickle.dumps(drawn))):
+        assert (again, again.caption, again.grid) == (drawn, "title", drawn.grid)
+        assert again._repr_svg_() == drawn._repr_svg_()
 
 
 def test_ipython_prints_the_lines():
@@ -196,9 +196,9 @@ def test_ipython_prints_the_lines():
         def text(self, text):
             printed.append(text)
 
-    whole = drawing((5,), P("x"), Mesh(x=4))
-    whole._repr_pretty_(Printer(), False)
-    assert printed == [whole]
+    drawn = drawing((5,), P("x"), Mesh(x=4))
+    drawn._repr_pretty_(Printer(), False)
+    assert printed == [drawn]
     assert type(printed[0]) is str
 
 
@@ -208,17 +208,17 @@ FLAT = {name: case for name, case in DRAWINGS.items() if len(case[0]) in (1, 2)}
 
 @pytest.mark.parametrize(("shape", "spec", "mesh", "expected"), FLAT.values(), ids=FLAT)
 def test_a_notebook_shows_the_boxes_as_a_picture(shape, spec, mesh, expected):
-    whole = drawing(shape, spec, mesh)
-    assert whole._repr_html_() is None
-    svg = ElementTree.fromstring(whole._repr_svg_())
+    drawn = drawing(shape, spec, mesh)
+    assert drawn._repr_html_() is None
+    svg = ElementTree.fromstring(drawn._repr_svg_())
     assert (svg.tag, svg.get("role")) == (f"{SVG}svg", "img")
     assert svg[0].text == "title"  # first, where readers of screens look for the name
     boxes = svg.findall(f"{SVG}g")
     in_text = [cell.strip() for line in expected.splitlines() for cell in line.split("│")[1:-1]]
     assert [box.find(f"{SVG}text").text for box in boxes] == in_text
     assert [box.find(f"{SVG}title").text for box in boxes] == [
-        f"[{', '.join(whole.grid.label(axis, i) for axis, i in enumerate(block))}] on device {', '.join(map(str, ids))}"
-        for block, ids in whole.grid.holders.items()
+        f"[{', '.join(drawn.grid.label(axis, i) for axis, i in enumerate(block))}] on device {', '.join(map(str, ids))}"
+        for block, ids in drawn.grid.holders.items()
     ]
     labels = {label.text for label in svg.findall(f"{SVG}text")}
     assert set(re.findall(r"\d+:\d+", expected)) | {"title"} == labels
@@ -284,9 +284,9 @@ def test_devices_next_to_each_other_differ_in_colour():
     ids=["rank 0", "rank 3", "too wide", "very many"],
 )
 def test_a_notebook_shows_others_as_a_table(shape, spec, mesh, rows):
-    whole = drawing(shape, spec, mesh)
-    assert whole._repr_svg_() is None
-    table = ElementTree.fromstring(whole._repr_html_())
+    drawn = drawing(shape, spec, mesh)
+    assert drawn._repr_svg_() is None
+    table = ElementTree.fromstring(drawn._repr_html_())
     assert table.find("caption").text == "title"
     assert [cell.text for cell in table.findall("thead/tr/th")] == [
         "devices",
@@ -294,9 +294,9 @@ def test_a_notebook_shows_others_as_a_table(shape, spec, mesh, rows):
     ]
     lines = [[cell.text for cell in line] for line in table.findall("tbody/tr")]
     assert len(lines) == rows
-    in_text = [re.split(r"  \[|, |\]", line.removeprefix("device "))[:-1] for line in str(whole).splitlines()[1:]]
-    for line, told in itertools.zip_longest(lines, in_text):
-        assert line[0].startswith("…") or line == [told[0].strip(), *filter(None, told[1:])]
+    in_text = [re.split(r"  \[|, |\]", line.removeprefix("device "))[:-1] for line in str(drawn).splitlines()[1:]]
+    for line, row in itertools.zip_longest(lines, in_text):
+        assert line[0].startswith("…") or line == [row[0].strip(), *filter(None, row[1:])]
 
 
 def test_text_is_escaped():

@@ -96,8 +96,8 @@ def test_the_log_of_a_server_that_is_ready_goes_to_its_callers_standard_error(st
     process = start(say + READY.format(address="a:1") + "print('E0000 of a library', file=sys.stderr)\n" + say)
     process.wait_until_ready(30)
     process.stop()
-    told = "shardcall server: error: a kernel could not be loaded kernel=own\nTraceback: x\ny\n"
-    assert capsys.readouterr().err == f"{told}E0000 of a library\n{told}"
+    output = "shardcall server: error: a kernel could not be loaded kernel=own\nTraceback: x\ny\n"
+    assert capsys.readouterr().err == f"{output}E0000 of a library\n{output}"
 
 
 class Blocking:

@@ -35,18 +35,18 @@ MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation
 
 
 def test_a_plan_has_every_field_of_the_servers_message():
-    told = plan.from_proto(MESSAGE, MISS)
-    assert told.mesh == Mesh(x=2, device_ids=[0, 1])
+    parsed = plan.from_proto(MESSAGE, MISS)
+    assert parsed.mesh == Mesh(x=2, device_ids=[0, 1])
     operand = ArrayPlacement(Array((3, 4), "float64"), P("x", None), (4, 4), (2, 4))
-    assert told.operands == (operand, None)
-    assert told.results == (operand,)
-    assert told.collectives == (plan.Collective("collective-permute", 1, 32768),)
-    assert told.memory == plan.DeviceMemory(64, 65536, 0)
-    assert list(told.key.items()) == [("kernel", "diff 1"), ("mesh", "x=2")]
-    assert told.explanation == "mesh was x=4, is x=2"
-    assert not told.cache_hit
+    assert parsed.operands == (operand, None)
+    assert parsed.results == (operand,)
+    assert parsed.collectives == (plan.Collective("collective-permute", 1, 32768),)
+    assert parsed.memory == plan.DeviceMemory(64, 65536, 0)
+    assert list(parsed.key.items()) == [("kernel", "diff 1"), ("mesh", "x=2")]
+    assert parsed.explanation == "mesh was x=4, is x=2"
+    assert not parsed.cache_hit
     assert plan.from_proto(MESSAGE, HIT).cache_hit
-    assert hash(told) == hash(plan.from_proto(MESSAGE, MISS))
+    assert hash(parsed) == hash(plan.from_proto(MESSAGE, MISS))
 
 
 def test_a_plan_says_what_the_strategies_took_that_were_timed():
@@ -54,16 +54,16 @@ def test_a_plan_says_what_the_strategies_took_that_were_timed():
     message.CopyFrom(MESSAGE)
     for strategy, seconds in (("halo", 0.0126), ("gspmd", 0.12)):
         message.strategy_timings.add(strategy=strategy, seconds=seconds, run_count=9)
-    told = plan.from_proto(message, HIT)
-    assert list(told.strategy_timings.items()) == [("halo", 0.0126), ("gspmd", 0.12)]
+    parsed = plan.from_proto(message, HIT)
+    assert list(parsed.strategy_timings.items()) == [("halo", 0.0126), ("gspmd", 0.12)]
     assert plan.from_proto(MESSAGE, HIT).strategy_timings == {}
-    assert hash(told) == hash(plan.from_proto(message, HIT))
+    assert hash(parsed) == hash(plan.from_proto(message, HIT))
 
 
 def test_print_and_repr_are_for_people():
-    told = plan.from_proto(MESSAGE, MISS)
-    assert repr(told) == "<Plan diff(float64[3,4], None) by 'halo' on Mesh(x=2), compiled now>"
-    assert str(told).splitlines() == [
+    parsed = plan.from_proto(MESSAGE, MISS)
+    assert repr(parsed) == "<Plan diff(float64[3,4], None) by 'halo' on Mesh(x=2), compiled now>"
+    assert str(parsed).splitlines() == [
         "diff on Mesh(x=2)",
         "  strategy     halo: axis 0 is split",
         "  operand 0    float64[3,4] P('x', None), blocks of (2, 4)",
@@ -79,8 +79,8 @@ def test_print_and_repr_are_for_people():
 
 def test_a_long_reason_for_a_miss_hangs():
     parts = [f"parameters.p{i} was {i}, is {i + 1}" for i in range(9)]
-    told = plan.from_proto(MESSAGE, kernel_pb2.CacheAnswer(explanation="; ".join(parts)))
-    first, *rest = str(told).partition("  miss  ")[2].splitlines()
+    parsed = plan.from_proto(MESSAGE, kernel_pb2.CacheAnswer(explanation="; ".join(parts)))
+    first, *rest = str(parsed).partition("  miss  ")[2].splitlines()
     assert rest
     assert all(len(line) <= 100 and line.startswith(" " * 15) for line in rest)
     assert " ".join([first.strip(), *map(str.strip, rest)]) == "; ".join(parts)
@@ -88,11 +88,11 @@ def test_a_long_reason_for_a_miss_hangs():
 
 @pytest.mark.parametrize("which", [0, "operand 0", "operand", "result", "result 0"])
 def test_visualize_draws_the_blocks_of_operands_and_results(which):
-    told = plan.from_proto(MESSAGE, HIT)
-    title, _, drawing = told.visualize(which).partition("\n")
+    parsed = plan.from_proto(MESSAGE, HIT)
+    title, _, drawing = parsed.visualize(which).partition("\n")
     assert title == f"{'result' if 'result' in str(which) else 'operand'} 0: float64[3,4] P('x', None) on Mesh(x=2)"
     assert drawing == "      0:4\n    ┌─────┐\n0:2 │  0  │\n    ├─────┤\n2:3 │  1  │\n    └─────┘"
-    assert told.blocks(which).holders == {(0, 0): (0,), (1, 0): (1,)}
+    assert parsed.blocks(which).holders == {(0, 0): (0,), (1, 0): (1,)}
 
 
 @pytest.mark.parametrize("which", [1, 2, -1, "operand 1", "result 1", "x", ""])
@@ -106,9 +106,9 @@ def test_a_plan_reports_whether_the_bits_are_the_same_on_every_mesh():
     message.CopyFrom(MESSAGE)
     message.reproducible = True
     assert not plan.from_proto(MESSAGE, HIT).reproducible
-    told = plan.from_proto(message, HIT)
-    assert told.reproducible
-    assert "  bits         the same on every mesh\n" in str(told)
+    parsed = plan.from_proto(message, HIT)
+    assert parsed.reproducible
+    assert "  bits         the same on every mesh\n" in str(parsed)
 
 
 def test_a_plan_reports_the_operands_that_move():
@@ -117,15 +117,15 @@ def test_a_plan_reports_the_operands_that_move():
     there = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="a", size=2)], device_ids=[1, 0])
     columns = mesh_pb2.PartitionSpec(entries=[entry(), entry("a")])
     message.transfers.add(operand=0, mesh=there, spec=columns, received_bytes=1234, through_host=True)
-    told = plan.from_proto(message, HIT)
-    (transfer,) = told.transfers
+    parsed = plan.from_proto(message, HIT)
+    (transfer,) = parsed.transfers
     assert (transfer.from_mesh, transfer.from_spec) == (Mesh(a=2, device_ids=[1, 0]), P(None, "a"))
-    assert (transfer.type, transfer.to_mesh, transfer.to_spec) == (told.operands[0].type, told.mesh, P("x", None))
+    assert (transfer.type, transfer.to_mesh, transfer.to_spec) == (parsed.operands[0].type, parsed.mesh, P("x", None))
     assert plan.transfer_to_proto(transfer) == message.transfers[0]
     line = "from P(None, 'a') on Mesh(a=2, device_ids=[1, 0]), 1,234 bytes through the host"
-    assert f"  transfer     operand 0 {line}\n" in str(told)
-    assert repr(told).endswith("cached, moves 1 operand (1,234 bytes)>")
-    assert told.visualize().caption == f"operand 0: float64[3,4] P('x', None) on Mesh(x=2), moved {line}"
+    assert f"  transfer     operand 0 {line}\n" in str(parsed)
+    assert repr(parsed).endswith("cached, moves 1 operand (1,234 bytes)>")
+    assert parsed.visualize().caption == f"operand 0: float64[3,4] P('x', None) on Mesh(x=2), moved {line}"
 
 
 def test_a_transfer_of_what_the_plan_does_not_have_breaks_the_contract():

@@ -78,8 +78,8 @@ class Terminal:
 
 
 def test_a_callback_gets_the_end_of_each_phase():
-    told = []
-    with Meters(told.append).start() as meter:
+    reports = []
+    with Meters(reports.append).start() as meter:
         meter.compile()
         meter.upload(6)
         meter.add(2)
@@ -87,26 +87,26 @@ def test_a_callback_gets_the_end_of_each_phase():
         meter.download(0)
         meter.download(3)
         meter.add(3)
-    assert [(one.phase, one.done_bytes, one.total_bytes) for one in told] == [
+    assert [(one.phase, one.done_bytes, one.total_bytes) for one in reports] == [
         ("compile", 0, 0),
         ("upload", 6, 6),
         ("download", 3, 3),
     ]
-    assert all(one.elapsed_s >= 0 for one in told)
+    assert all(one.elapsed_s >= 0 for one in reports)
 
 
 def test_a_callback_is_called_ten_times_a_second_at_most():
-    told: list[Progress] = []
+    reports: list[Progress] = []
     began = time.monotonic()
-    with Meters(told.append).start() as meter:
+    with Meters(reports.append).start() as meter:
         meter.upload(10**9)
-        while len(told) < 3:
+        while len(reports) < 3:
             meter.add(1)
         meter.add(10**9)
-    assert len(told) <= 10 * (time.monotonic() - began) + 1
-    done = [one.done_bytes for one in told]
+    assert len(reports) <= 10 * (time.monotonic() - began) + 1
+    done = [one.done_bytes for one in reports]
     assert done == sorted(set(done))
-    assert all(later.elapsed_s >= sooner.elapsed_s for sooner, later in itertools.pairwise(told))
+    assert all(later.elapsed_s >= sooner.elapsed_s for sooner, later in itertools.pairwise(reports))
 
 
 def upload(listener, *chunks, fails_by=None):
@@ -123,14 +123,14 @@ def fail(progress):
 
 
 def test_a_failed_call_is_not_reported_as_complete():
-    told = []
+    reports = []
     with pytest.raises(KeyError):
-        upload(told.append, 2, fails_by=KeyError())
-    assert [one.phase for one in told] == ["upload"]
-    meter = Meters(told.append).start()
+        upload(reports.append, 2, fails_by=KeyError())
+    assert [one.phase for one in reports] == ["upload"]
+    meter = Meters(reports.append).start()
     meter.compile()
     meter.close(done=False)
-    assert len(told) == 1
+    assert len(reports) == 1
 
 
 def test_the_error_of_a_function_comes_when_the_call_is_done_and_silences_it():
@@ -355,12 +355,12 @@ def test_a_notebook_is_detected_by_its_kernel(kernel, drawable, shown):
 
 
 def test_a_client_reports_the_bytes_that_it_moves(server):
-    told = []
+    reports = []
     x = np.arange(2**19, dtype=np.float64)
-    with shardcall.connect(server.address, progress=told.append) as client:
+    with shardcall.connect(server.address, progress=reports.append) as client:
         client.call("echo", 1.0)
-        assert not told
+        assert not reports
         client.call("echo", x)
         client.compile("echo", shardcall.Array(2, "float64"))
-    ends = [(one.phase, one.done_bytes) for one in told if one.done_bytes == one.total_bytes]
+    ends = [(one.phase, one.done_bytes) for one in reports if one.done_bytes == one.total_bytes]
     assert ends == [("upload", x.nbytes), ("download", x.nbytes), ("compile", 0)]

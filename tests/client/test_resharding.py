@@ -54,17 +54,17 @@ def test_equivalent_layouts_need_no_transfer(from_spec, from_mesh, to_spec, to_m
     ],
 )
 def test_a_device_receives_what_it_does_not_hold(from_spec, from_mesh, to_spec, to_mesh, elements):
-    found = transfer((8, 4), from_spec, from_mesh, to_spec, to_mesh)
-    assert found.received_bytes == elements * 8
-    assert not found.through_host
-    assert (found.operand, found.from_mesh, found.to_spec) == (1, from_mesh, to_spec)
+    moved = transfer((8, 4), from_spec, from_mesh, to_spec, to_mesh)
+    assert moved.received_bytes == elements * 8
+    assert not moved.through_host
+    assert (moved.operand, moved.from_mesh, moved.to_spec) == (1, from_mesh, to_spec)
 
 
 def test_an_array_padded_otherwise_moves_through_the_host_without_its_padding():
-    found = transfer((5, 4), P("x", None), X, P(None, "x"), X)
-    assert found.through_host
-    assert found.received_bytes == 5 * 4 * 8
-    assert str(found) == "operand 1 from P('x', None), 160 bytes through the host"
+    moved = transfer((5, 4), P("x", None), X, P(None, "x"), X)
+    assert moved.through_host
+    assert moved.received_bytes == 5 * 4 * 8
+    assert str(moved) == "operand 1 from P('x', None), 160 bytes through the host"
 
 
 def test_between_other_devices_of_several_hosts_too():

@@ -31,8 +31,8 @@ def test_bounds_that_no_element_can_be_beyond_count_for_nothing():
 
 
 def test_integers_that_do_not_fit_are_reported_by_their_size():
-    for number, told in ((300, "300"), (10**100, "of 333 bits")):
-        with pytest.raises(OverflowError, match=f"the integer {told} beside an array of uint8 does not fit uint8"):
+    for number, size in ((300, "300"), (10**100, "of 333 bits")):
+        with pytest.raises(OverflowError, match=f"the integer {size} beside an array of uint8 does not fit uint8"):
             typed("add", (np.ones(2, np.uint8), number))
     with pytest.raises(OperandOverflowError, match="beside Python's numbers does not fit int64"):
         typed("add", (2**63, 1.5))

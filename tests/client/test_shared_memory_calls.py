@@ -96,11 +96,11 @@ def test_an_array_made_in_shared_memory_is_not_copied(memory, shared_client):
     x[...] = 5
     shared_client.call("echo", x)
     shared_client.call("echo", x[256:])
-    whole, half = (call.operands[0].segment for call in memory.calls)
-    assert half.offset - whole.offset == x.nbytes // 2
+    full, half = (call.operands[0].segment for call in memory.calls)
+    assert half.offset - full.offset == x.nbytes // 2
     assert shared_client.empty((2, 3)).shape == (2, 3)
     shared_client.call("echo", x.T)
-    assert memory.calls[2].operands[0].segment.offset != whole.offset
+    assert memory.calls[2].operands[0].segment.offset != full.offset
 
 
 def test_a_small_result_keeps_no_shared_memory(memory, shared_client):

@@ -58,8 +58,8 @@ def test_every_rpc_of_the_contract_has_a_method():
 
 
 def test_names_are_imported_from_the_modules_that_type_checkers_see():
-    told, _ = (node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.If))
-    homes = {alias.name: home.module for home in told.body for alias in home.names}
+    imports, _ = (node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.If))
+    homes = {alias.name: home.module for home in imports.body for alias in home.names}
     assert homes == {name: f"shardcall.{home}" for name, home in shardcall._HOMES.items()}
     assert {*homes, "__version__"} == set(shardcall.__all__) == set(dir(shardcall))
     with pytest.raises(AttributeError, match="'shardcall' has no attribute 'connext'"):

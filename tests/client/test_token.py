@@ -19,7 +19,7 @@ from shardcall._src.access.token import Token, find_token
 from shardcall._src.wire import token_file
 from shardcall._src.wire.token_file import Entry
 
-GIVEN, VARIABLE = "given-" + "g" * 20, "variable-" + "v" * 20
+EXPLICIT, VARIABLE = "explicit-" + "e" * 20, "variable-" + "v" * 20
 LOCAL, REMOTE = parse_address("localhost:8470"), parse_address("gpu.example.org:8470")
 
 
@@ -104,14 +104,14 @@ def shown(server):
 
 def test_an_explicit_token_has_precedence(server, own, monkeypatch):
     monkeypatch.setenv("SHARDCALL_TOKEN", VARIABLE)
-    with shardcall.connect(server.address, token=GIVEN) as client:
+    with shardcall.connect(server.address, token=EXPLICIT) as client:
         client.call("echo", 1.0)
-        assert shown(server) == f"Bearer {GIVEN}"
+        assert shown(server) == f"Bearer {EXPLICIT}"
         client.call("echo", np.zeros(2**18))
         assert server.requests[-1] == "stream"
-        assert shown(server) == f"Bearer {GIVEN}"
+        assert shown(server) == f"Bearer {EXPLICIT}"
         client.plan("echo", 1.0)
-        assert shown(server) == f"Bearer {GIVEN}"
+        assert shown(server) == f"Bearer {EXPLICIT}"
 
 
 def test_then_that_of_the_environment(server, own, monkeypatch):
@@ -261,18 +261,18 @@ def test_a_refusal_says_what_was_shown_and_never_the_token(server, own, exchange
 
     refuse()
     said = {}
-    for way, token in (("given", GIVEN), ("file", None)):
+    for source, token in (("explicit", EXPLICIT), ("file", None)):
         with pytest.raises(shardcall.AccessDeniedError) as caught:
             shardcall.connect(server.address, token=token)
-        said[way] = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+        said[source] = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
     monkeypatch.setenv("SHARDCALL_TOKEN_FILE", "/nonexistent/token")
     with pytest.raises(shardcall.AccessDeniedError) as caught:
         shardcall.connect(server.address)
     said["nothing"] = str(caught.value)
-    assert "showed the token that it was given" in said["given"]
+    assert "showed the token that it was given" in said["explicit"]
     assert f"showed a session token, for the one of {token_file.own_name()} in the token file" in said["file"]
     assert "SHARDCALL_TOKEN is not set, and there is no token file /nonexistent/token" in said["nothing"]
-    assert not any(token in text for token in (GIVEN, own) for text in said.values())
+    assert not any(token in text for token in (EXPLICIT, own) for text in said.values())
 
 
 @pytest.mark.parametrize(
@@ -301,21 +301,21 @@ def test_a_variable_that_is_no_token_is_named(monkeypatch):
 
 
 def test_no_repr_of_a_client_contains_the_token(server):
-    with shardcall.connect(server.address, token=GIVEN) as client:
-        things = [client, client._transport, client._transport._token, Token(GIVEN, "x")]
-        assert not any(GIVEN in repr(thing) + str(thing) for thing in things)
+    with shardcall.connect(server.address, token=EXPLICIT) as client:
+        things = [client, client._transport, client._transport._token, Token(EXPLICIT, "x")]
+        assert not any(EXPLICIT in repr(thing) + str(thing) for thing in things)
 
 
 @pytest.mark.parametrize("by_environment", [True, False])
 def test_a_token_goes_unencrypted_to_another_machine_only_where_that_was_asked_for(by_environment, monkeypatch):
     if by_environment:
-        monkeypatch.setenv("SHARDCALL_TOKEN", GIVEN)
-    given = None if by_environment else GIVEN
+        monkeypatch.setenv("SHARDCALL_TOKEN", EXPLICIT)
+    passed = None if by_environment else EXPLICIT
     with pytest.raises(
         shardcall.InvalidParameterError, match=r"go unencrypted to .*ca_certificate=.*tls=False"
     ) as caught:
-        find_token(REMOTE, given, encrypted=False)
-    assert GIVEN not in str(caught.value)
-    assert find_token(LOCAL, given, encrypted=False).show(60) == GIVEN
+        find_token(REMOTE, passed, encrypted=False)
+    assert EXPLICIT not in str(caught.value)
+    assert find_token(LOCAL, passed, encrypted=False).show(60) == EXPLICIT
     with pytest.raises(shardcall.InvalidParameterError, match="unencrypted"):
-        shardcall.connect("gpu1.example.org:8470", token=given)
+        shardcall.connect("gpu1.example.org:8470", token=passed)

@@ -78,7 +78,7 @@ def chunk(index, offset, size):
 def details(error: grpc.RpcError) -> dict:
     status = rpc_status.from_call(error)
     assert status is not None, f"an error without details: {error}"
-    found = {}
+    entries = {}
     for detail in status.details:
         for kind in (
             error_details_pb2.ErrorInfo,
@@ -89,21 +89,21 @@ def details(error: grpc.RpcError) -> dict:
             if detail.Is(kind.DESCRIPTOR):
                 message = kind()
                 detail.Unpack(message)
-                found[kind.__name__] = message
-    return found
+                entries[kind.__name__] = message
+    return entries
 
 
 def check(error: grpc.RpcError, status, reason: str, field: str, says: str) -> None:
     assert error.code() is status, error
-    found = details(error)
-    assert found["ErrorInfo"].reason == reason
-    assert found["ErrorInfo"].domain == "shardcall"
+    entries = details(error)
+    assert entries["ErrorInfo"].reason == reason
+    assert entries["ErrorInfo"].domain == "shardcall"
     assert f"ERROR_REASON_{reason}" in error_pb2.ErrorReason.keys()  # noqa: SIM118  # an enum is no dictionary
     assert says in error.details()
     if status is INVALID:
-        assert found["BadRequest"].field_violations[0].field == field
+        assert entries["BadRequest"].field_violations[0].field == field
     if status is EXHAUSTED:
-        assert found["QuotaFailure"].violations
+        assert entries["QuotaFailure"].violations
     metadata = dict(error.trailing_metadata())
     timing = timing_pb2.Timing.FromString(metadata["shardcall-timing-bin"])
     assert timing.total_seconds > 0

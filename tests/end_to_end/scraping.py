@@ -27,7 +27,7 @@ class Scrape:
 
     def total(self, name: str, **labels: str) -> float:
         """The sum of the samples that have these labels among theirs."""
-        return sum(value for found, has, value in self._samples if found == name and labels.items() <= has.items())
+        return sum(value for key, has, value in self._samples if key == name and labels.items() <= has.items())
 
     def values(self, label: str) -> set[str]:
         """Every value of a label."""

@@ -45,7 +45,9 @@ class Held:
         libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
         assert libc.fallocate(self.fd, _PUNCH_HOLE, offset, nbytes) == 0, os.strerror(ctypes.get_errno())
 
-    def execute(self, offset: int = 0, room_at: int | None = None, **changed) -> kernel_service_pb2.ExecuteRequest:
+    def execute(
+        self, offset: int = 0, result_offset: int | None = None, **changed
+    ) -> kernel_service_pb2.ExecuteRequest:
         """A diff by rows of what lies at an offset, its result put at another if one is given."""
         operand = kernel_service_pb2.Operand(
             type=changed.get("type", tensor(*SHAPE)),
@@ -54,9 +56,9 @@ class Held:
             ),
         )
         space = None
-        if room_at is not None:
-            room = changed.get("room", NBYTES)
-            space = kernel_service_pb2.SegmentSpace(segment_id=self.segment_id, offset=room_at, size_bytes=room)
+        if result_offset is not None:
+            size = changed.get("result_bytes", NBYTES)
+            space = kernel_service_pb2.SegmentSpace(segment_id=self.segment_id, offset=result_offset, size_bytes=size)
         asked = call(parameters={"axis": 0}, mesh=mesh(x=2), in_specs=[spec("x", None)])
         return kernel_service_pb2.ExecuteRequest(call=asked, operands=[operand], result_space=space)
 

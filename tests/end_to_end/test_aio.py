@@ -19,7 +19,7 @@ from shardcall import aio
 
 _Value = TypeVar("_Value")
 X = np.arange(2**18, dtype=np.float64).reshape(512, 512) ** 2
-WAYS = pytest.mark.parametrize("shared_memory", [True, False], ids=["shared memory", "messages"])
+TRANSPORTS = pytest.mark.parametrize("shared_memory", [True, False], ids=["shared memory", "messages"])
 
 
 def with_client(
@@ -101,7 +101,7 @@ def test_a_client_works_on_after_calls_that_were_cancelled(server: ServerProcess
     np.testing.assert_array_equal(with_client(server, use).array, np.diff(X, axis=1))
 
 
-@WAYS
+@TRANSPORTS
 def test_arrays_that_stay_are_put_worked_on_and_fetched(server: ServerProcess, shared_memory: bool) -> None:
     async def use(client: aio.AsyncClient) -> None:
         h = await client.put(X, mesh=sc.Mesh(x=8), spec=sc.P("x"))
@@ -119,7 +119,7 @@ def test_arrays_that_stay_are_put_worked_on_and_fetched(server: ServerProcess, s
     with_client(server, use, shared_memory=shared_memory)
 
 
-@WAYS
+@TRANSPORTS
 def test_many_puts_at_once_each_make_their_own_array(
     quiet_server: ServerProcess, observer: sc.Client, shared_memory: bool
 ) -> None:
@@ -132,7 +132,7 @@ def test_many_puts_at_once_each_make_their_own_array(
     with_client(quiet_server, use, shared_memory=shared_memory)
 
 
-@WAYS
+@TRANSPORTS
 def test_a_put_cancelled_in_flight_leaves_no_array(
     quiet_server: ServerProcess, observer: sc.Client, shared_memory: bool
 ) -> None:
@@ -150,7 +150,7 @@ def test_a_put_cancelled_in_flight_leaves_no_array(
     with_client(quiet_server, use, shared_memory=shared_memory)
 
 
-@WAYS
+@TRANSPORTS
 def test_puts_cancelled_at_any_moment_leave_nothing_behind_their_client(
     quiet_server: ServerProcess, observer: sc.Client, shared_memory: bool
 ) -> None:

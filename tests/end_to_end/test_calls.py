@@ -49,7 +49,7 @@ def test_meshes_and_specs_in_short_forms_are_those_in_long_ones(client, mesh, sp
         ]
         specs = [array.spec, called.plan.operands[0].spec, called.plan.results[0].spec]
     assert over == [sc.Mesh(x=4, y=2)] * 3
-    assert {(*known, None)[:2] for known in specs} == {("x", None)}
+    assert {(*spec, None)[:2] for spec in specs} == {("x", None)}
     np.testing.assert_array_equal(called.array, np.diff(x, axis=0))
 
 
@@ -233,8 +233,8 @@ def test_products_meet_numpy(client):
 
 
 def test_a_kernel_and_its_plans_report_whether_bits_are_the_same_on_every_mesh(client):
-    told = {name: client.kernel(name).reproducibility for name in ("diff", "matmul", "gradient", "mean")}
-    assert told == {"diff": "always", "matmul": "integers", "gradient": "per call", "mean": "not promised"}
+    promises = {name: client.kernel(name).reproducibility for name in ("diff", "matmul", "gradient", "mean")}
+    assert promises == {"diff": "always", "matmul": "integers", "gradient": "per call", "mean": "not promised"}
     assert "  results: the same bits on every mesh of integers and bool; others may differ" in str(
         client.kernel("matmul")
     )

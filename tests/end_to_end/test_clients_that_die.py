@@ -28,9 +28,9 @@ ROUNDS = pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark
 def shared_server() -> Iterator[ServerProcess]:
     """A server whose places are all taken when all victims call."""
     of_all = str(AT_ONCE)
-    places = ("--max-concurrent-calls", of_all, "--max-concurrent-calls-per-client", of_all)
-    places += ("--max-launched-calls", of_all)
-    with running_server("--trim-after-s", "0.2", *places, "--lease-s", "5") as server:
+    limits = ("--max-concurrent-calls", of_all, "--max-concurrent-calls-per-client", of_all)
+    limits += ("--max-launched-calls", of_all)
+    with running_server("--trim-after-s", "0.2", *limits, "--lease-s", "5") as server:
         yield server
 
 

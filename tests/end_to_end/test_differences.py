@@ -7,19 +7,19 @@ import shardcall as sc
 from shardcall import P
 
 MESH = sc.Mesh(a=4, b=2)
-SPLIT = {"mesh": MESH, "spec": P("a", "b")}
+SHARDED = {"mesh": MESH, "spec": P("a", "b")}
 
 
 def test_the_family_meets_numpy(client):
     x = np.random.default_rng(7).standard_normal((33, 10))
-    np.testing.assert_array_equal(client.shift(x, -2, axis=0, mode="periodic", **SPLIT).array, np.roll(x, -2, 0))
-    filled = client.shift(x, 3, axis=0, fill=np.nan, **SPLIT).array
+    np.testing.assert_array_equal(client.shift(x, -2, axis=0, mode="periodic", **SHARDED).array, np.roll(x, -2, 0))
+    filled = client.shift(x, 3, axis=0, fill=np.nan, **SHARDED).array
     np.testing.assert_array_equal(filled, np.concatenate([np.full((3, 10), np.nan), x[:-3]]))
-    result = client.gradient(x, 0.5, np.arange(10.0) ** 2, edge_order=2, **SPLIT)
+    result = client.gradient(x, 0.5, np.arange(10.0) ** 2, edge_order=2, **SHARDED)
     for derivative, numpys in zip(result.arrays, np.gradient(x, 0.5, np.arange(10.0) ** 2, edge_order=2), strict=True):
         np.testing.assert_allclose(derivative, numpys, rtol=1e-12, atol=1e-12)
     rolled = sum(np.roll(x, 1, axis) - 2 * x + np.roll(x, -1, axis) for axis in (0, 1))
-    laplacian = client.laplacian(x, **SPLIT)
+    laplacian = client.laplacian(x, **SHARDED)
     np.testing.assert_allclose(laplacian.array, rolled, rtol=1e-12, atol=1e-12)
     assert laplacian.plan.strategy == "halo"
 
@@ -27,9 +27,9 @@ def test_the_family_meets_numpy(client):
 def test_rolls_beyond_64_bits_go_round(client):
     x = np.arange(42.0).reshape(6, 7)
     for shift, axis in ((2**100, None), (-(2**63) - 1, 1), (np.uint64(2**63 + 2), -2)):
-        np.testing.assert_array_equal(client.roll(x, shift, axis, **SPLIT).array, np.roll(x, shift, axis))
+        np.testing.assert_array_equal(client.roll(x, shift, axis, **SHARDED).array, np.roll(x, shift, axis))
     for shift in ((2**70, 3), [-(10**30), np.int8(-1)]):
-        np.testing.assert_array_equal(client.roll(x, shift, (0, 1), **SPLIT).array, np.roll(x, shift, (0, 1)))
+        np.testing.assert_array_equal(client.roll(x, shift, (0, 1), **SHARDED).array, np.roll(x, shift, (0, 1)))
     with pytest.raises(sc.AxisError, match="axis=5"):
         client.roll(x, 2**70, 5)
     with pytest.raises(sc.InvalidParameterError, match="shift"):
@@ -38,7 +38,7 @@ def test_rolls_beyond_64_bits_go_round(client):
 
 def test_one_axis_of_a_list_is_an_axis(client):
     x = np.arange(24.0).reshape(8, 3) ** 2
-    np.testing.assert_allclose(client.gradient(x, axis=[0], **SPLIT).array, np.gradient(x, axis=0))
+    np.testing.assert_allclose(client.gradient(x, axis=[0], **SHARDED).array, np.gradient(x, axis=0))
 
 
 @pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[s]"])

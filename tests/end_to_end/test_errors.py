@@ -310,10 +310,10 @@ def test_a_message_over_the_limit_is_resource_exhausted(stub):
     assert caught.value.code() is EXHAUSTED
 
 
-@pytest.mark.parametrize("given", ["soon", "-1", "nan", ""])
-def test_an_odd_timeout_is_refused(stub, given):
+@pytest.mark.parametrize("timeout", ["soon", "-1", "nan", ""])
+def test_an_odd_timeout_is_refused(stub, timeout):
     with pytest.raises(grpc.RpcError) as caught:
-        stub.Execute(execute(operand(X)), timeout=30, metadata=[("shardcall-timeout", given)])
+        stub.Execute(execute(operand(X)), timeout=30, metadata=[("shardcall-timeout", timeout)])
     assert caught.value.code() is INVALID
     assert details(caught.value)["ErrorInfo"].reason == "MALFORMED_REQUEST"
 
@@ -344,6 +344,6 @@ def test_values_of_any_length_come_back_short(stub):
     ):
         with pytest.raises(grpc.RpcError) as caught:
             stub.Plan(request, timeout=30)
-        found = details(caught.value)
-        field = found["BadRequest"].field_violations[0].field if "BadRequest" in found else ""
-        check(caught.value, caught.value.code(), found["ErrorInfo"].reason, field, "")
+        entries = details(caught.value)
+        field = entries["BadRequest"].field_violations[0].field if "BadRequest" in entries else ""
+        check(caught.value, caught.value.code(), entries["ErrorInfo"].reason, field, "")

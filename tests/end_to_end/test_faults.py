@@ -122,7 +122,7 @@ def test_a_stopped_worker_costs_its_callers_their_deadline_and_nobody_a_hang(rob
                 call.result(120)
             assert caught.value.reason == "DEADLINE_EXCEEDED"
             doing = ("running the kernel", "waiting for the mesh")  # the mesh has some of them, the others are queued
-            assert any(words in str(caught.value) for words in doing)
+            assert any(text in str(caught.value) for text in doing)
         assert time.monotonic() - began < 36.0  # one after the other they would take as long or longer
         assert client.server_info().platform == "cpu"  # what needs no mesh is answered meanwhile
         os.kill(worker, signal.SIGCONT)

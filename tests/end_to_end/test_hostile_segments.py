@@ -89,10 +89,10 @@ def test_holes_punched_while_calls_run_spoil_their_owners_answers_alone(stub, he
         puncher.join()
 
 
-@pytest.mark.parametrize("room_at", [0, 64, MIB])
-def test_a_result_over_its_operand_is_its_owners_affair(stub, held: Held, client: sc.Client, room_at: int):
+@pytest.mark.parametrize("result_offset", [0, 64, MIB])
+def test_a_result_over_its_operand_is_its_owners_affair(stub, held: Held, client: sc.Client, result_offset: int):
     held.put(0, X)
-    answer = stub.Execute(held.execute(0, room_at), timeout=30)
+    answer = stub.Execute(held.execute(0, result_offset), timeout=30)
     assert list(answer.results[0].type.shape) == [SHAPE[0] - 1, SHAPE[1]]
     held.put(0, X)
     answer = stub.Execute(held.execute(0, 4 * MIB), timeout=30)
@@ -155,9 +155,9 @@ def test_ranges_outside_a_segment_are_refused(stub, held: Held, offset: int):
     refused(stub, held.execute(0, offset), INVALID, "MALFORMED_REQUEST", "result_space", says)
 
 
-@pytest.mark.parametrize("room", [8 * MIB, 2**63, 2**64 - 1])
-def test_no_result_buffer_is_larger_than_its_segment(stub, held: Held, room: int):
-    request = held.execute(0, 4 * MIB, room=room)
+@pytest.mark.parametrize("result_bytes", [8 * MIB, 2**63, 2**64 - 1])
+def test_no_result_buffer_is_larger_than_its_segment(stub, held: Held, result_bytes: int):
+    request = held.execute(0, 4 * MIB, result_bytes=result_bytes)
     refused(stub, request, INVALID, "MALFORMED_REQUEST", "result_space", "put it inside")
 
 
@@ -165,7 +165,7 @@ def test_a_result_buffer_that_is_too_small_is_not_written(stub, held: Held):
     held.memory[...] = 9
     held.put(0, X)
     with pytest.raises(grpc.RpcError) as caught:
-        stub.Execute(held.execute(0, 4 * MIB, room=64), timeout=30)
+        stub.Execute(held.execute(0, 4 * MIB, result_bytes=64), timeout=30)
     check(caught.value, grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED", "results", "ExecuteStream")
     assert (held.memory[NBYTES:] == 9).all()
 

@@ -54,11 +54,11 @@ def test_health_reports_a_host(hosts):
         assert f"--host is {name!r}; a name has 1 to 64 characters" in said
 
 
-def whole_numbers(seed: int, *shape: int) -> np.ndarray:
+def integers(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(float)
 
 
-X = whole_numbers(0, 83, 45)
+X = integers(0, 83, 45)
 
 
 @on_both
@@ -70,14 +70,14 @@ def test_differences(hosts):
 @on_one
 def test_scans(hosts):
     np.testing.assert_array_equal(hosts.cumsum(X, 0, mesh=ROW).array, X.cumsum(0))
-    window = whole_numbers(1, 5)
+    window = integers(1, 5)
     result = hosts.convolve(X[:, 0], window, mode="same", mesh=SOME).array
     np.testing.assert_array_equal(result, np.convolve(X[:, 0], window, "same"))
 
 
 @on_both
 def test_products(hosts):
-    y = whole_numbers(2, 45, 31)
+    y = integers(2, 45, 31)
     result = hosts.matmul(X, y, mesh=GRID, lhs_spec=P("a", "b"), rhs_spec=P("b", None))
     np.testing.assert_array_equal(result.array, X @ y)
     assert result.plan.collectives
@@ -130,9 +130,9 @@ def test_random_arrays_are_the_same_on_every_mesh(hosts):
 
 @on_one
 def test_a_step_of_a_network_trains_it_as_one_device_does(hosts):
-    x, targets = whole_numbers(4, 26, 7), whole_numbers(5, 26, 3)
-    layers = [(whole_numbers(6, 7, 8), whole_numbers(7, 8)), (whole_numbers(8, 8, 3), whole_numbers(9, 3))]
-    split = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=GRID, spec=P("a", None)).arrays
-    whole = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=sc.Mesh(a=1)).arrays
-    for result, expected in zip(split, whole, strict=True):
+    x, targets = integers(4, 26, 7), integers(5, 26, 3)
+    layers = [(integers(6, 7, 8), integers(7, 8)), (integers(8, 8, 3), integers(9, 3))]
+    sharded = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=GRID, spec=P("a", None)).arrays
+    unsharded = hosts.mlp_sgd_step(x, targets, 1e-3, layers, mesh=sc.Mesh(a=1)).arrays
+    for result, expected in zip(sharded, unsharded, strict=True):
         np.testing.assert_allclose(result, expected)

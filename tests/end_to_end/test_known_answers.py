@@ -21,9 +21,9 @@ DETAIL = "3584 of 4096 elements are wrong"
 
 
 def test_servers_of_the_tests_have_their_verdicts_from_the_start(client):
-    found = client.server_info().known_answers
-    assert found.passed
-    assert (found.pending, found.failures) == (0, ())
+    verdicts = client.server_info().known_answers
+    assert verdicts.passed
+    assert (verdicts.pending, verdicts.failures) == (0, ())
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def test_a_kernel_that_failed_is_refused_and_says_what_to_do(refusing):
 def test_a_kernel_that_failed_is_reported_by_every_view_of_the_server(refusing):
     running, log = refusing
     with sc.connect(running.address) as client:
-        for found in (client.server_info().known_answers, client.usage().known_answers):
-            assert [(failure.kernel, failure.detail) for failure in found.failures] == [("arctan", DETAIL)]
+        for verdicts in (client.server_info().known_answers, client.usage().known_answers):
+            assert [(failure.kernel, failure.detail) for failure in verdicts.failures] == [("arctan", DETAIL)]
         assert f"FAILED, and refused: arctan ({TEST}" in str(client.server_info())
     for command in ("status", "info"):
         shown = subprocess.run(

@@ -18,7 +18,7 @@ from shardcall import P
 MIB = 1 << 20
 ROWS, COLUMNS = 1024, 2048  # 16 MiB
 MESH = sc.Mesh(x=8)
-WARM = 50
+SETTLED = 50
 SLACK = 8 * MIB
 
 
@@ -58,9 +58,9 @@ def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool, co
         held = []
         for i in range(count):
             call(client, x)
-            if WARM // 2 <= i < WARM or count - i <= WARM // 2:
+            if SETTLED // 2 <= i < SETTLED or count - i <= SETTLED // 2:
                 held.append(pss(pids))
-        first, last = held[: WARM // 2], held[-WARM // 2 :]
+        first, last = held[: SETTLED // 2], held[-SETTLED // 2 :]
         assert median(last) <= median(first) * 1.05 + SLACK
 
 

@@ -73,10 +73,10 @@ def test_failures_are_distinguished_from_the_compilers_refusals_and_shown_to_the
         with pytest.raises(sc.InternalServerError, match="internal server error"):
             client.call("leaves_at_once", np.arange(4.0))
         assert client.diff([1.0, 4.0]).array == 3.0
-    told = capfd.readouterr().err
+    output = capfd.readouterr().err
     for entry in ("kernel=ends package=ends_when_imported:kernels", "kernel=missing package=failing_kernels:others"):
-        assert f"shardcall server: error: a kernel could not be loaded {entry}\n" in told
-    assert re.findall(r"^(?:\w+Error|SystemExit): .*", told, re.MULTILINE) == [
+        assert f"shardcall server: error: a kernel could not be loaded {entry}\n" in output
+    assert re.findall(r"^(?:\w+Error|SystemExit): .*", output, re.MULTILINE) == [
         "SystemExit: usage: ends",
         "AttributeError: module 'failing_kernels' has no attribute 'others'",
         "ValueError: the author's own mistake",

@@ -12,12 +12,12 @@ from shardcall import P
 MESH = sc.Mesh(a=4, b=2)
 
 
-def whole_numbers(seed: int, *shape: int) -> np.ndarray:
+def integers(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(float)
 
 
 def test_stacks_of_matrices_are_multiplied_transposed(client):
-    lhs, rhs = whole_numbers(0, 3, 11, 13), whole_numbers(1, 5, 13)
+    lhs, rhs = integers(0, 3, 11, 13), integers(1, 5, 13)
     result = client.matmul(lhs, rhs, transpose_rhs=True, mesh=MESH, lhs_spec=P(None, "a", "b"), rhs_spec=P(None, "b"))
     np.testing.assert_array_equal(result.array, lhs @ rhs.T)
     assert {collective.kind for collective in result.plan.collectives} == {"reduce-scatter"}
@@ -26,20 +26,20 @@ def test_stacks_of_matrices_are_multiplied_transposed(client):
 
 @pytest.mark.parametrize("strategy", ["all_gather", "summa"])
 def test_both_operands_sharded_over_both_mesh_axes(client, strategy):
-    lhs, rhs = whole_numbers(2, 11, 13), whole_numbers(3, 13, 5)
+    lhs, rhs = integers(2, 11, 13), integers(3, 13, 5)
     result = client.matmul(lhs, rhs, mesh=MESH, strategy=strategy)
     np.testing.assert_array_equal(result.array, lhs @ rhs)
     assert result.plan.results[0].spec == P("a", "b")
 
 
 def test_narrow_factors_may_give_a_wide_product(client):
-    lhs = whole_numbers(4, 8, 300).astype(ml_dtypes.bfloat16)
+    lhs = integers(4, 8, 300).astype(ml_dtypes.bfloat16)
     result = client.matmul(lhs, lhs, transpose_rhs=True, preferred_element_type=np.float32, mesh=MESH).array
     np.testing.assert_array_equal(result, lhs.astype(np.float32) @ lhs.T.astype(np.float32), strict=True)
 
 
 def test_einsum_of_one_and_of_two_arrays(client):
-    lhs, rhs = whole_numbers(5, 9, 7), whole_numbers(6, 7, 9)
+    lhs, rhs = integers(5, 9, 7), integers(6, 7, 9)
     np.testing.assert_array_equal(client.einsum("ij,ji", lhs, rhs, mesh=MESH).array, np.einsum("ij,ji", lhs, rhs))
     np.testing.assert_array_equal(client.einsum("ij->j", lhs, mesh=MESH).array, lhs.sum(0))
 

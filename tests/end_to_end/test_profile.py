@@ -144,8 +144,8 @@ def test_programs_are_called_by_kernel_and_strategy_and_phases_have_their_reques
     shown = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     phases = {event["name"]: event["args"] for event in shown if event.get("name", "").startswith("shardcall ")}
     assert set(phases) == {f"shardcall {name}" for name in ("place", "launch", "execute", "gather")}
-    assert {(found["kernel"], found["strategy"]) for found in phases.values()} == {("diff", "halo")}
-    (request_id,) = {found["request_id"] for found in phases.values()}
+    assert {(phase["kernel"], phase["strategy"]) for phase in phases.values()} == {("diff", "halo")}
+    (request_id,) = {phase["request_id"] for phase in phases.values()}
     assert re.fullmatch(r"[0-9a-f]+", request_id)
 
 

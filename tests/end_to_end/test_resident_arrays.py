@@ -55,8 +55,8 @@ def test_an_array_that_was_put_is_described_and_fetched(either, x):
         assert there.device_bytes == x.nbytes
         same(there.get(), x)
         same(np.asarray(there), x)
-        told = either.describe(there.handle)
-        assert (told.type, told.spec, told.mesh, told.padded_shape) == (
+        described = either.describe(there.handle)
+        assert (described.type, described.spec, described.mesh, described.padded_shape) == (
             there.type,
             there.spec,
             there.mesh,
@@ -98,7 +98,7 @@ def test_an_operand_that_is_there_brings_its_mesh_and_its_spec(either, x):
 
 @pytest.mark.parametrize("shape", [(64, 8), (61, 9)], ids=["divided", "padded"])
 @pytest.mark.parametrize(
-    ("over", "split"),
+    ("over", "spec"),
     [
         (MESH, ROWS),
         (MESH, P(None, "x")),
@@ -111,10 +111,10 @@ def test_an_operand_that_is_there_brings_its_mesh_and_its_spec(either, x):
     ids=str,
 )
 @pytest.mark.parametrize("put", [P("x", None), P(None, "x"), P(None, None)], ids=str)
-def test_an_operand_that_is_there_may_be_wanted_elsewhere(client, put, over, split, shape):
+def test_an_operand_that_is_there_may_be_wanted_elsewhere(client, put, over, spec, shape):
     x = np.random.default_rng(5).standard_normal(shape)
     with client.put(x, mesh=MESH, spec=put) as there:
-        same(client.diff(there, axis=0, mesh=over, spec=split).array, np.diff(x, axis=0))
+        same(client.diff(there, axis=0, mesh=over, spec=spec).array, np.diff(x, axis=0))
         same(there.get(), x)
 
 
@@ -164,17 +164,17 @@ def test_what_stays_has_no_memory_in_common_with_what_it_was_made_of(client, ove
 
 
 @pytest.mark.parametrize("over", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
-@pytest.mark.parametrize("split", [ROWS, P(None, "x")], ids=str)
-def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, over, split):
+@pytest.mark.parametrize("spec", [ROWS, P(None, "x")], ids=str)
+def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, over, spec):
     rows = 4096
     x = np.random.default_rng(6).standard_normal((rows, 64))
     with (
-        streaming.put(x, mesh=over, spec=split) as there,
-        streaming.diff(x, n=0, axis=0, mesh=over, spec=split, keep=True).array as kept,
+        streaming.put(x, mesh=over, spec=spec) as there,
+        streaming.diff(x, n=0, axis=0, mesh=over, spec=spec, keep=True).array as kept,
     ):
         for value in (np.nan, -1.0):  # of the same size: into the same regions
-            with streaming.put(np.full_like(x, value), mesh=over, spec=split):
-                streaming.diff(np.full_like(x, value), n=0, axis=0, mesh=over, spec=split)
+            with streaming.put(np.full_like(x, value), mesh=over, spec=spec):
+                streaming.diff(np.full_like(x, value), n=0, axis=0, mesh=over, spec=spec)
         same(there.get(), x)
         same(kept.get(), x)
 

@@ -26,7 +26,7 @@ ELEMENT_TYPES = [
     *(np.dtype(getattr(ml_dtypes, n)) for n in ["int4", "uint4", "bfloat16", "float8_e4m3fn", "float8_e5m2"]),
 ]
 MESHES = [sc.Mesh(x=1), sc.Mesh(x=3), sc.Mesh(x=8), sc.Mesh(a=4, b=2), sc.Mesh(a=2, b=2, c=2)]
-WAYS = ["shared", "lying in shared memory", "streamed", "in short chunks"]
+TRANSPORTS = ["shared", "in shared memory", "streamed", "in short chunks"]
 SHORT_CHUNK = 4 * KIB
 THRESHOLDS = [64 * KIB, 256 * KIB, MIB]  # riding along; shared memory; one message, which is one chunk too
 CHUNKS = [SHORT_CHUNK, 2 * SHORT_CHUNK, 3 * SHORT_CHUNK]
@@ -147,7 +147,7 @@ class Case:
     dtype: np.dtype
     shape: tuple[int, ...]
     layout: str
-    way: str
+    transport: str
     mesh: sc.Mesh | None
     spec: sc.P | None
     seed: int
@@ -160,12 +160,12 @@ class Case:
 
 
 @st.composite
-def shapes(draw: st.DrawFn, itemsize: int, way: str) -> tuple[int, ...]:
+def shapes(draw: st.DrawFn, itemsize: int, transport: str) -> tuple[int, ...]:
     """Mostly small; else an element around a threshold, or right at it."""
     if draw(st.integers(0, 14)):
         few, many = st.lists(st.integers(0, 9), max_size=3), st.lists(st.integers(1, 3), min_size=4, max_size=8)
         return tuple(draw(few | many | st.lists(st.integers(0, 3), max_size=8)))
-    edges = st.sampled_from(CHUNKS if way == "in short chunks" else THRESHOLDS)
+    edges = st.sampled_from(CHUNKS if transport == "in short chunks" else THRESHOLDS)
     size = draw(edges) // itemsize + draw(st.integers(-1, 1))
     rows = draw(st.sampled_from([1, 2, 3, 7]))
     return draw(st.sampled_from([(size,), (size // rows, rows), (rows, 1, size // rows)]))
@@ -173,25 +173,25 @@ def shapes(draw: st.DrawFn, itemsize: int, way: str) -> tuple[int, ...]:
 
 @st.composite
 def specs(draw: st.DrawFn, mesh: sc.Mesh, ndim: int) -> sc.P:
-    """Each mesh axis splits an axis of the array, or none; several may split the same."""
+    """Draws for each mesh axis a dimension of the array or none; several may share a dimension."""
     entries: list[list[str]] = [[] for _ in range(ndim)]
     for name, _ in draw(st.permutations(mesh.axes)):
-        split = draw(st.integers(-1, ndim - 1))
-        if split >= 0:
-            entries[split].append(name)
+        dimension = draw(st.integers(-1, ndim - 1))
+        if dimension >= 0:
+            entries[dimension].append(name)
     return sc.P(*(tuple(names) or None for names in entries))
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    dtype, way = draw(st.sampled_from(ELEMENT_TYPES)), draw(st.sampled_from(WAYS))
-    shape = draw(shapes(dtype.itemsize, way))
+    dtype, transport = draw(st.sampled_from(ELEMENT_TYPES)), draw(st.sampled_from(TRANSPORTS))
+    shape = draw(shapes(dtype.itemsize, transport))
     layout = draw(st.sampled_from(list(LAYOUTS)))
     mesh = draw(st.none() | st.sampled_from(MESHES))
     # What NumPy makes of a bytearray has one axis, whatever the shape was.
     flat = layout in ("bytearray", "array.array")
     spec = draw(st.none() | specs(mesh, len(shape))) if mesh is not None and not flat else None
-    return Case(dtype, shape, layout, way, mesh, spec, draw(st.integers(0, 2**32)))
+    return Case(dtype, shape, layout, transport, mesh, spec, draw(st.integers(0, 2**32)))
 
 
 @pytest.fixture(scope="module")
@@ -205,13 +205,13 @@ def short_chunks() -> Iterator[sc.Client]:
 @pytest.fixture(scope="module")
 def round_trip(client, streaming, short_chunks) -> Iterator[Callable[[Case], None]]:
     """Makes a round trip and compares; afterwards the servers hold nothing."""
-    ways = {"streamed": streaming, "in short chunks": short_chunks}
+    clients = {"streamed": streaming, "in short chunks": short_chunks}
 
     def make(case: Case) -> None:
         value = case.value
         expected = numpys(value)
-        through = ways.get(case.way, client)
-        if case.way == "lying in shared memory":
+        through = clients.get(case.transport, client)
+        if case.transport == "in shared memory":
             value = client.empty(expected.shape, expected.dtype)
             value[...] = expected
         with through.put(value, mesh=case.mesh, spec=case.spec) as there:
@@ -238,12 +238,12 @@ def test_a_great_many_arrays_come_back_bit_for_bit(round_trip, case):
     round_trip(case)
 
 
-@pytest.mark.parametrize("way", ["shared", "streamed"])
+@pytest.mark.parametrize("transport", ["shared", "streamed"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_large_arrays_of_every_layout_come_back_too(round_trip, layout, way):
+def test_large_arrays_of_every_layout_come_back_too(round_trip, layout, transport):
     for dtype in (np.dtype(np.float64), np.dtype(np.uint8)):
         shape = () if layout == "scalar" else (5 * MIB // dtype.itemsize // 23, 23)
-        round_trip(Case(dtype, shape, layout, way, sc.Mesh(a=4, b=2), None, seed=1))
+        round_trip(Case(dtype, shape, layout, transport, sc.Mesh(a=4, b=2), None, seed=1))
 
 
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES[9:14] + ELEMENT_TYPES[16:], ids=str)

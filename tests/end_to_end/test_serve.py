@@ -105,8 +105,8 @@ def test_the_server_listens_on_both_loopbacks_and_nowhere_else(server):
         for row in Path(table).read_text().splitlines()[1:]:
             address, state = row.split()[1], row.split()[3]
             if state == "0A" and int(address.rpartition(":")[2], 16) == port:
-                words = re.findall("........", address.rpartition(":")[0])
-                packed = b"".join(bytes.fromhex(word)[::-1] for word in words)
+                groups = re.findall("........", address.rpartition(":")[0])
+                packed = b"".join(bytes.fromhex(group)[::-1] for group in groups)
                 listening.add(socket.inet_ntop(family, packed).removeprefix("::ffff:"))
     assert "127.0.0.1" in listening
     assert listening <= {"127.0.0.1", "::1"}

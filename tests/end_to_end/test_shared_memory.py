@@ -38,7 +38,7 @@ def tight(tight_server: ServerProcess) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def sharing(tight: ServerProcess) -> Iterator[sc.Client]:
+def local(tight: ServerProcess) -> Iterator[sc.Client]:
     """A client of that server."""
     with sc.connect(tight.address) as client:
         yield client
@@ -54,12 +54,12 @@ def shared(array: np.ndarray) -> bool:
     raise AssertionError("the array lies nowhere")
 
 
-def test_results_are_read_without_a_copy_and_own_their_memory(sharing: sc.Client):
-    first = sharing.diff(LARGE, axis=0, prepend=0.0).array
+def test_results_are_read_without_a_copy_and_own_their_memory(local: sc.Client):
+    first = local.diff(LARGE, axis=0, prepend=0.0).array
     assert shared(first)
     assert first.flags.writeable
     expected = np.diff(LARGE, axis=0, prepend=0.0)
-    second = sharing.diff(LARGE + 1, axis=0, prepend=0.0).array
+    second = local.diff(LARGE + 1, axis=0, prepend=0.0).array
     np.testing.assert_array_equal(first, expected)
     first[...] = 7
     np.testing.assert_array_equal(second, np.diff(LARGE + 1, axis=0, prepend=0.0))
@@ -94,16 +94,16 @@ def test_arrays_stay_valid_after_the_server_was_killed(own_server):
         assert (made[:-1] == result).all()
 
 
-def test_with_a_full_segment_results_come_as_streams(sharing: sc.Client):
-    held = [sharing.diff(LARGE + i, axis=0, prepend=0.0).array for i in range(8)]
-    places = [shared(array) for array in held]
-    assert places[0]
-    assert not places[-1]
-    assert sharing.usage().segments == 1
+def test_with_a_full_segment_results_come_as_streams(local: sc.Client):
+    held = [local.diff(LARGE + i, axis=0, prepend=0.0).array for i in range(8)]
+    in_segments = [shared(array) for array in held]
+    assert in_segments[0]
+    assert not in_segments[-1]
+    assert local.usage().segments == 1
     for i, array in enumerate(held):
         np.testing.assert_array_equal(array, np.diff(LARGE + i, axis=0, prepend=0.0))
     del held, array
-    assert shared(sharing.diff(LARGE, axis=0, prepend=0.0).array)
+    assert shared(local.diff(LARGE, axis=0, prepend=0.0).array)
 
 
 def test_an_array_made_by_empty_is_an_operand_without_a_copy(own_server):
@@ -122,14 +122,14 @@ def test_an_array_made_by_empty_is_an_operand_without_a_copy(own_server):
         assert client.usage().bytes_high_water >= 2 * x.nbytes
 
 
-def test_an_operand_changed_after_the_answer_changes_no_result(sharing: sc.Client):
-    x = sharing.empty((512, 1024))
+def test_an_operand_changed_after_the_answer_changes_no_result(local: sc.Client):
+    x = local.empty((512, 1024))
     x[...] = LARGE[:512]
     expected = np.diff(x, axis=0)
-    result = sharing.diff(x, axis=0)
-    kept = sharing.diff(x, axis=0, keep=True).array
-    copied = sharing.diff(x, n=0, keep=True).array
-    put = sharing.put(x)
+    result = local.diff(x, axis=0)
+    kept = local.diff(x, axis=0, keep=True).array
+    copied = local.diff(x, n=0, keep=True).array
+    put = local.put(x)
     x[...] = 0
     np.testing.assert_array_equal(result.array, expected)
     np.testing.assert_array_equal(kept.get(), expected)
@@ -137,7 +137,7 @@ def test_an_operand_changed_after_the_answer_changes_no_result(sharing: sc.Clien
         np.testing.assert_array_equal(array.get(), LARGE[:512])
 
 
-def test_many_threads_of_two_clients_with_different_shapes(tight: ServerProcess, sharing: sc.Client):
+def test_many_threads_of_two_clients_with_different_shapes(tight: ServerProcess, local: sc.Client):
     shapes = [(256, 1024), (300, 700), (128, 2048), (64, 64)]
     arrays = [np.random.default_rng(i).standard_normal(shape) for i, shape in enumerate(shapes)]
 
@@ -146,13 +146,13 @@ def test_many_threads_of_two_clients_with_different_shapes(tight: ServerProcess,
         for i in range(12):
             x = arrays[(thread + i) % len(arrays)] + thread
             held = [*held[-2:], (x, client.diff(x, axis=0, prepend=float(i)).array, i)]
-            for given, result, first in held:  # what came before is still as it was
-                np.testing.assert_array_equal(result, np.diff(given, axis=0, prepend=float(first)))
+            for operand, result, first in held:  # what came before is still as it was
+                np.testing.assert_array_equal(result, np.diff(operand, axis=0, prepend=float(first)))
 
     with sc.connect(tight.address, token=token_of("guest")) as second, ThreadPoolExecutor(8) as pool:
-        for done in [pool.submit(hammer, [sharing, second][i % 2], i) for i in range(8)]:
+        for done in [pool.submit(hammer, [local, second][i % 2], i) for i in range(8)]:
             done.result(60)
-        assert sharing.usage().segments == 2
+        assert local.usage().segments == 2
 
 
 def test_shared_memory_can_be_turned_off_by_the_client(tight: ServerProcess):

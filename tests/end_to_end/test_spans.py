@@ -119,12 +119,12 @@ def test_a_call_is_a_span_that_continues_its_callers_trace(collector, traced):
     call = root_of(spans, parent)
     assert call.name == "shardcall.v1/Execute"
     assert call.trace_state == "vendor=1"
-    told = attributes(call)
-    assert told["shardcall.kernel"] == "diff"
-    assert told["shardcall.strategy"]
-    assert told["shardcall.cache_hit"] is False
-    assert (told["shardcall.received_bytes"], told["shardcall.sent_bytes"]) == (X.nbytes, X[3:].nbytes)
-    assert told["rpc.grpc.status_code"] == 0
+    recorded = attributes(call)
+    assert recorded["shardcall.kernel"] == "diff"
+    assert recorded["shardcall.strategy"]
+    assert recorded["shardcall.cache_hit"] is False
+    assert (recorded["shardcall.received_bytes"], recorded["shardcall.sent_bytes"]) == (X.nbytes, X[3:].nbytes)
+    assert recorded["rpc.grpc.status_code"] == 0
     assert "shardcall" in collector.services
 
 
@@ -180,8 +180,8 @@ def test_a_call_without_a_trace_begins_one(collector, traced):
     x = X[:3]  # no other test sends so few bytes
 
     def roots() -> list[object]:
-        found = [span for span in collector.spans if not span.parent_span_id]
-        return [span for span in found if attributes(span).get("shardcall.received_bytes") == x.nbytes]
+        parentless = [span for span in collector.spans if not span.parent_span_id]
+        return [span for span in parentless if attributes(span).get("shardcall.received_bytes") == x.nbytes]
 
     traced.diff(x, axis=0)
     until(lambda: bool(roots()))

@@ -173,8 +173,8 @@ def test_the_log_holds_no_token_no_path_and_no_values(observed):
     assert "nosuch-private-name" not in text
 
 
-def status(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shardcall.cli", "status", *words]
+def status(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardcall.cli", "status", *arguments]
     environment = {**os.environ, "COLUMNS": "120", **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
@@ -182,13 +182,13 @@ def status(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_status_shows_what_the_server_is_and_holds(server, client):
     with client.put(X):
         said = status(server.address)
-        told = json.loads(status(server.address, "--json").stdout)
+        report = json.loads(status(server.address, "--json").stdout)
     assert said.returncode == 0, said.stderr
     for text in (server.address, "ready, for", "8 × cpu", "restarts", "spare worker", "programs", "at work"):
         assert text in said.stdout
-    assert told["usage"]["mesh"]["ready"] is True
-    assert told["usage"]["arrays"] >= 1
-    assert told["server"]["devices"] == 8
+    assert report["usage"]["mesh"]["ready"] is True
+    assert report["usage"]["arrays"] >= 1
+    assert report["server"]["devices"] == 8
 
 
 def test_status_that_watches_shows_every_update_in_a_pipe_too(server):

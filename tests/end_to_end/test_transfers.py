@@ -31,9 +31,9 @@ def fd(client):
     return client.compile("diff", sc.Array(X.shape, "float64"), axis=1, mesh=MESH, spec=ROWS)
 
 
-@pytest.mark.parametrize(("over", "split", "moved"), ELSEWHERE.values(), ids=ELSEWHERE)
-def test_a_compiled_call_refuses_to_move_an_operand_unless_it_may(client, fd, over, split, moved):
-    with client.put(X, mesh=over, spec=split) as h:
+@pytest.mark.parametrize(("over", "layout", "moved"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_compiled_call_refuses_to_move_an_operand_unless_it_may(client, fd, over, layout, moved):
+    with client.put(X, mesh=over, spec=layout) as h:
         with pytest.raises(
             sc.ShardingError, match=r"^x is float64\[16,4\] placed as .*compiled for P\('x', None\)"
         ) as no:
@@ -105,7 +105,7 @@ def test_plans_and_results_of_ordinary_calls_report_what_moves(client):
         assert repr(planned).endswith("moves 1 operand (384 bytes)>")
         assert "moved from P('x', None), 384 bytes between devices" in planned.visualize().caption
         assert "moved" not in planned.visualize("result").caption
-        # The same program, found by the same key, for an array that needs no transfer.
+        # The same program, cached under the same key, for an array that needs no transfer.
         with client.put(X, mesh=MESH, spec=P(None, "x")) as other:
             assert client.plan("diff", other, **options).transfers == ()
             assert client.diff(other, **options).plan.key_digest == result.plan.key_digest
@@ -158,8 +158,8 @@ def test_the_server_refuses_where_the_request_says_so(client, stub):
     with pytest.raises(grpc.RpcError) as caught:
         resident(client, stub, mesh=TURNED, spec=ROWS)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    found = details(caught.value)
-    assert found["ErrorInfo"].reason == "TRANSFER_REQUIRED"
-    assert found["ErrorInfo"].metadata["bytes"] == "512"
-    assert found["BadRequest"].field_violations[0].field == "operand 0"
+    entries = details(caught.value)
+    assert entries["ErrorInfo"].reason == "TRANSFER_REQUIRED"
+    assert entries["ErrorInfo"].metadata["bytes"] == "512"
+    assert entries["BadRequest"].field_violations[0].field == "operand 0"
     assert "on Mesh(x=4, device_ids=[3, 2, 1, 0]), and the program takes it as P('x', None)" in caught.value.details()

@@ -50,8 +50,8 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize(("over", "told"), OTHERS.values(), ids=OTHERS)
-def test_arrays_on_different_devices_are_combined_only_on_an_explicit_mesh(client, over, told):
+@pytest.mark.parametrize(("over", "listed"), OTHERS.values(), ids=OTHERS)
+def test_arrays_on_different_devices_are_combined_only_on_an_explicit_mesh(client, over, listed):
     with client.put(X, mesh=sc.Mesh(x=4), spec=P("x")) as here, client.put(X + 1, mesh=over, spec=P("x")) as there:
         for ask in (client.matmul, lambda *operands: client.plan("matmul", *operands)):
             with pytest.raises(sc.ShardingError) as caught:
@@ -60,13 +60,13 @@ def test_arrays_on_different_devices_are_combined_only_on_an_explicit_mesh(clien
             for part in (
                 "lhs is on Mesh(x=4) of devices 0,1,2,3",
                 "rhs on ",
-                told,
+                listed,
                 "mesh=",
                 "Client.reshard(array, mesh=…, keep=True)",
             ):
                 assert part in str(caught.value)
-        for meeting in (sc.Mesh(x=4), over, sc.Mesh(x=8)):
-            np.testing.assert_allclose(client.matmul(here, there, mesh=meeting).array, X @ (X + 1))
+        for common in (sc.Mesh(x=4), over, sc.Mesh(x=8)):
+            np.testing.assert_allclose(client.matmul(here, there, mesh=common).array, X @ (X + 1))
 
 
 def test_the_server_refuses_them_too(client, stub):

@@ -72,9 +72,9 @@ def test_the_factory_serves_the_three_layouts_of_the_question(client, size):
 
 def test_the_factory_explains_why_the_compiler_is_slow(client, capsys):
     load("ahead_of_time_factory").compare_layouts(client, 64)
-    told = capsys.readouterr().out
-    assert "2 all-to-all" in told
-    assert "from rows to columns" in told
+    output = capsys.readouterr().out
+    assert "2 all-to-all" in output
+    assert "from rows to columns" in output
 
 
 def test_the_factory_keeps_a_narrow_element_type(client):
@@ -163,15 +163,15 @@ def test_a_script_starts_its_own_server_and_leaves_no_process(name, options):
 
 def marked(mark: str) -> list[int]:
     """The ids of the processes whose environment holds a mark: a script's descendants inherit it."""
-    found = []
+    indices = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             variables = path.read_bytes().split(b"\0")
         except OSError:  # it has just ended
             continue
         if mark.encode() in variables:
-            found.append(int(path.parent.name))
-    return found
+            indices.append(int(path.parent.name))
+    return indices
 
 
 def ends(pid: int) -> bool:

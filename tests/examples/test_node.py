@@ -17,15 +17,15 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples" / "node"
 @pytest.fixture(scope="module")
 def node() -> str:
     """The interpreter; the packages of the lock are beside the example."""
-    found = shutil.which("node")
-    if found is None or shutil.which("npm") is None:
+    node = shutil.which("node")
+    if node is None or shutil.which("npm") is None:
         if os.environ.get("REQUIRE_ALL_TESTS") == "1":
             pytest.fail("REQUIRE_ALL_TESTS=1, and there is no node and npm")
         pytest.skip("needs node and npm")
     command = ["make", "--no-print-directory", "node-example"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     subprocess.run(command, cwd=FOLDER.parents[1], check=True, timeout=300, env=environment)
-    return found
+    return node
 
 
 def run(node: str, address: str, token: str) -> subprocess.CompletedProcess[str]:

@@ -86,7 +86,7 @@ class Kernels:
             resolved = self.resolve(kernel, *operands[kernel.name])
             mesh = build_mesh(resolved.problem.mesh, resolved.device_ids)
             programs[kernel.name] = resolved.strategy.build(resolved.problem, mesh)
-        made = jax.jit(lambda given: {name: programs[name](*arrays)[0] for name, arrays in given.items()})(operands)
+        made = jax.jit(lambda named: {name: programs[name](*arrays)[0] for name, arrays in named.items()})(operands)
         return {name: np.asarray(array) for name, array in made.items()}
 
 
@@ -99,7 +99,7 @@ def _call(
     strategy: str = AUTO,
     **parameters: ParameterValue,
 ) -> KernelCase:
-    ins, outs = (tuple(None if s is None else _spec(s) for s in given) for given in (in_specs, out_specs))
+    ins, outs = (tuple(None if s is None else _spec(s) for s in specs) for specs in (in_specs, out_specs))
     return kernel_case(
         kernel, *operands, mesh=mesh, in_specs=ins, out_specs=outs, strategy=strategy, parameters=parameters
     )
@@ -176,7 +176,7 @@ class Values:
 
     def least(self, shape: tuple[int, ...], name: str) -> np.ndarray:
         """Zeros of both signs and subnormals, in each part of a complex type."""
-        dtype = next(known for known in ELEMENT_TYPES if known.name == name)
+        dtype = next(kind for kind in ELEMENT_TYPES if kind.name == name)
         array = np.empty(shape, dtype)
         parts = array.view(array.real.dtype) if dtype.kind == "c" else array
         some = self.subnormal(parts.shape, parts.dtype)

@@ -15,26 +15,26 @@ from shardcall_server.kernels.collective_matmul import CollectiveMatMul
 from shardcall_server.kernels.layout import ArrayType
 
 KERNEL = CollectiveMatMul()
-GATHERING = ["all_gather", "ring", "bidirectional_ring"]
-SCATTERING = ["psum_scatter", "psum_scatter_ring", "psum_scatter_bidirectional_ring"]
-BY_ROWS, BY_COLUMNS, WHOLE = ("x", None), (None, "x"), (None, None)
+GATHER_STRATEGIES = ["all_gather", "ring", "bidirectional_ring"]
+SCATTER_STRATEGIES = ["psum_scatter", "psum_scatter_ring", "psum_scatter_bidirectional_ring"]
+BY_ROWS, BY_COLUMNS, UNSHARDED = ("x", None), (None, "x"), (None, None)
 GATHERED = [  # lhs, rhs, result
-    (BY_ROWS, WHOLE, WHOLE),
+    (BY_ROWS, UNSHARDED, UNSHARDED),
     (BY_ROWS, BY_COLUMNS, BY_COLUMNS),
     (BY_ROWS, BY_COLUMNS, BY_ROWS),
-    (WHOLE, BY_COLUMNS, WHOLE),
-    (BY_COLUMNS, WHOLE, WHOLE),
+    (UNSHARDED, BY_COLUMNS, UNSHARDED),
+    (BY_COLUMNS, UNSHARDED, UNSHARDED),
     (BY_COLUMNS, BY_COLUMNS, BY_COLUMNS),
-    (WHOLE, BY_ROWS, WHOLE),
+    (UNSHARDED, BY_ROWS, UNSHARDED),
     (BY_ROWS, BY_ROWS, BY_ROWS),
 ]
 SCATTERED = [(BY_COLUMNS, BY_ROWS, BY_ROWS), (BY_COLUMNS, BY_ROWS, BY_COLUMNS)]
 OTHER_AXES = [  # lhs, rhs, result; None for what follows from the operands
-    (("x", "y"), ("y", None), WHOLE),
+    (("x", "y"), ("y", None), UNSHARDED),
     (("x", "y"), ("y", "x"), (None, "x")),
     (("x", "y"), ("y", "x"), ("x", None)),
     (("x", None), (None, "y"), (None, "y")),
-    ((("y", "x"), None), WHOLE, ("y", None)),
+    ((("y", "x"), None), UNSHARDED, ("y", None)),
     ((("y", "x"), None), (None, "x"), ("y", "x")),
     (("y", "x"), (None, "x"), ("y", "x")),
     ((None, ("y", "x")), ("y", "x"), (None, "x")),
@@ -42,7 +42,7 @@ OTHER_AXES = [  # lhs, rhs, result; None for what follows from the operands
     (("y", None), ("x", None), ("y", None)),
     (("x", "y"), (("y", "x"), None), ("x", None)),
     (("y", None), (None, "x"), ("y", None)),
-    (WHOLE, (None, ("y", "x")), (None, "y")),
+    (UNSHARDED, (None, ("y", "x")), (None, "y")),
 ]
 OTHER_AXES_OF_SUMS = [
     (("y", "x"), ("x", None), (("y", "x"), None)),
@@ -57,9 +57,9 @@ SIZES = [1, 7, 8, 9, 64, 1000]
 SHAPES = [*zip(SIZES, SIZES[1:] + SIZES[:1], SIZES[2:] + SIZES[:2], strict=True)]  # each size along each axis
 
 
-def ways(gathered, scattered):
+def cases(gathered, scattered):
     """Every layout with every strategy that serves it."""
-    return [*itertools.product(gathered, GATHERING), *itertools.product(scattered, SCATTERING)]
+    return [*itertools.product(gathered, GATHER_STRATEGIES), *itertools.product(scattered, SCATTER_STRATEGIES)]
 
 
 def short_and_complete(table, every):
@@ -79,28 +79,28 @@ def assert_near(actual, lhs, rhs):
     assert (np.abs(actual - expected) <= bound).all()
 
 
-@pytest.mark.parametrize(("layout", "strategy"), short_and_complete(ways(GATHERED, SCATTERED), every=5), ids=str)
+@pytest.mark.parametrize(("layout", "strategy"), short_and_complete(cases(GATHERED, SCATTERED), every=5), ids=str)
 def test_every_layout_by_every_strategy(run, values, layout, strategy):
     lhs, rhs = values.normal((9, 11), float), values.normal((11, 7), float)
     assert_near(run(KERNEL, lhs, rhs, padding=np.nan, **how(layout, strategy, {"x": 4})), lhs, rhs)
 
 
 @pytest.mark.parametrize(
-    ("way", "mesh"),
-    short_and_complete([*itertools.product(ways(OTHER_AXES, OTHER_AXES_OF_SUMS), MESHES)], every=43),
+    ("case", "mesh"),
+    short_and_complete([*itertools.product(cases(OTHER_AXES, OTHER_AXES_OF_SUMS), MESHES)], every=43),
     ids=str,
 )
-def test_other_mesh_axes_may_shard_the_other_axes(run, values, way, mesh):
+def test_other_mesh_axes_may_shard_the_other_axes(run, values, case, mesh):
     lhs, rhs = values.normal((13, 10), float), values.normal((10, 11), float)
-    assert_near(run(KERNEL, lhs, rhs, padding=np.nan, **how(*way, mesh)), lhs, rhs)
+    assert_near(run(KERNEL, lhs, rhs, padding=np.nan, **how(*case, mesh)), lhs, rhs)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("devices", range(1, 9))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("strategy", GATHERING + SCATTERING)
+@pytest.mark.parametrize("strategy", GATHER_STRATEGIES + SCATTER_STRATEGIES)
 def test_sizes_that_the_mesh_does_not_divide(run, values, strategy, shape, devices):
-    layouts = GATHERED if strategy in GATHERING else SCATTERED
+    layouts = GATHERED if strategy in GATHER_STRATEGIES else SCATTERED
     layout = layouts[(devices + SHAPES.index(shape)) % len(layouts)]
     (m, k, n) = shape
     lhs, rhs = values.normal((m, k), float), values.normal((k, n), float)
@@ -128,15 +128,15 @@ def test_every_element_type(run, values, same, dtype, layout, strategy, mesh):
 @pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    way=st.sampled_from(ways(GATHERED, SCATTERED)),
+    case=st.sampled_from(cases(GATHERED, SCATTERED)),
     devices=st.integers(1, 8),
     shape=st.tuples(*[st.integers(0, 20)] * 3),
 )
-def test_integer_values_are_exact_on_every_mesh(run, same, way, devices, shape):
+def test_integer_values_are_exact_on_every_mesh(run, same, case, devices, shape):
     run.programs.clear()
     (m, k, n), random = shape, np.random.default_rng(0)
     lhs, rhs = random.integers(-9, 9, (m, k)).astype(float), random.integers(-9, 9, (k, n)).astype(float)
-    same(run(KERNEL, lhs, rhs, padding=np.nan, **how(*way, {"x": devices})), lhs @ rhs)
+    same(run(KERNEL, lhs, rhs, padding=np.nan, **how(*case, {"x": devices})), lhs @ rhs)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_integer_values_are_exact_on_every_mesh(run, same, way, devices, shape):
     [
         pytest.param(layout, strategy, marks=() if layout in short else pytest.mark.long)
         for short in [[GATHERED[1], SCATTERED[0]]]
-        for layout, strategy in ways(GATHERED, SCATTERED)
+        for layout, strategy in cases(GATHERED, SCATTERED)
     ],
     ids=str,
 )
@@ -153,14 +153,14 @@ def test_rings_never_hold_what_is_gathered_or_summed(run, layout, strategy):
     travels_wide = layout in SCATTERED
     m, k, n = (512, 16, 512) if travels_wide else (512, 512, 32) if _travels_lhs(layout) else (32, 512, 512)
     lhs, rhs = ArrayType((m, k), np.dtype(np.float32)), ArrayType((k, n), np.dtype(np.float32))
-    whole = 512 * 512 * 4
+    full_bytes = 512 * 512 * 4
     program = run.program(KERNEL, lhs, rhs, **how(layout, strategy, {"x": 8}))
     temp_bytes = program.compiled.memory_analysis().temp_size_in_bytes
     if "ring" in strategy:
-        assert 0 < temp_bytes < whole / 2
+        assert 0 < temp_bytes < full_bytes / 2
         assert not any(word in program.text for word in ("all-gather", "all-reduce", "all-to-all", "reduce-scatter"))
     elif layout not in (GATHERED[0], GATHERED[3]):  # of these the products are gathered
-        assert temp_bytes >= whole
+        assert temp_bytes >= full_bytes
 
 
 def _travels_lhs(layout):

@@ -24,7 +24,7 @@ LAYOUTS = [  # mesh, spec of a matrix
 SIZES = [(32, 3), (29, 4), (9, 6), (3, 5)]  # rows of x, elements of v
 TABLE = list(itertools.product(LAYOUTS, SIZES, MODES))
 SHORT = TABLE[::3]
-WHOLE = [*TABLE, *itertools.product(LAYOUTS, [(1, 1), (8, 1), (1, 9), (2, 2), (17, 40), (64, 33)], MODES)]
+COMPLETE = [*TABLE, *itertools.product(LAYOUTS, [(1, 1), (8, 1), (1, 9), (2, 2), (17, 40), (64, 33)], MODES)]
 
 
 def along(x, v, mode, axis):
@@ -50,7 +50,7 @@ def test_the_compilers_partition_gives_numpys_result(run, values, same, layout, 
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize(("layout", "sizes", "mode"), WHOLE)
+@pytest.mark.parametrize(("layout", "sizes", "mode"), COMPLETE)
 def test_the_complete_table_gives_numpys_result(run, values, same, layout, sizes, mode, strategy):
     run.programs.clear()  # no call comes twice
     check(run, values, same, layout, sizes, mode, strategy)
@@ -117,11 +117,11 @@ def test_the_result_does_not_depend_on_the_mesh(run, same, x, v, layout):
 
 def test_only_rows_beside_the_blocks_move(run):
     x, v = (ArrayType(shape, np.dtype(np.float64)) for shape in ((64, 32), (3,)))
-    split = run.program(CONVOLVE, x, v, mesh={"x": 8}, axis=0, mode="same")
-    assert split.text.count(" collective-permute(") == 2
-    assert not any(word in split.text for word in (" all-gather(", " all-to-all(", " all-reduce("))
-    whole = run.program(CONVOLVE, x, v, mesh={"x": 8}, axis=1)
-    assert not any(word in whole.text for word in (" all-gather(", " all-to-all(", " collective-permute("))
+    sharded = run.program(CONVOLVE, x, v, mesh={"x": 8}, axis=0, mode="same")
+    assert sharded.text.count(" collective-permute(") == 2
+    assert not any(word in sharded.text for word in (" all-gather(", " all-to-all(", " all-reduce("))
+    unsharded = run.program(CONVOLVE, x, v, mesh={"x": 8}, axis=1)
+    assert not any(word in unsharded.text for word in (" all-gather(", " all-to-all(", " collective-permute("))
 
 
 def test_a_result_sharded_otherwise_is_left_to_the_compiler(run, values, same):

@@ -79,7 +79,7 @@ def test_every_element_type(run, values, same, dtype, mesh):
 
 
 @pytest.mark.parametrize(
-    ("given_type", "result_type"),
+    ("x_type", "result_type"),
     [
         ("float64", "int32"),
         ("float32", "bool"),
@@ -93,8 +93,8 @@ def test_every_element_type(run, values, same, dtype, mesh):
         ("float8_e4m3fn", "float64"),
     ],
 )
-def test_dtype_is_summed_in_and_returned(run, values, same, given_type, result_type):
-    x = (values.normal((24, 3), np.float64) * 3).astype(np.dtype(getattr(ml_dtypes, given_type, None) or given_type))
+def test_dtype_is_summed_in_and_returned(run, values, same, x_type, result_type):
+    x = (values.normal((24, 3), np.float64) * 3).astype(np.dtype(getattr(ml_dtypes, x_type, None) or x_type))
     dtype = np.dtype(getattr(ml_dtypes, result_type, None) or result_type)
     result = run(CUMSUM, x, mesh={"x": 8}, axis=0, dtype=result_type)
     if dtype.kind in "fc":
@@ -198,12 +198,12 @@ def test_diff_undoes_it(run, same, x, layout, axis):
 
 def test_only_totals_move(run):
     x = ArrayType((64, 32), np.dtype(np.float64))
-    split = run.program(CUMSUM, x, mesh={"x": 8}, in_specs=[("x", None)], axis=0)
-    assert split.text.count(" all-gather(") == 1
-    assert "f64[8,32]" in next(line for line in split.text.splitlines() if " all-gather(" in line)
-    assert not any(word in split.text for word in (" all-to-all(", " collective-permute(", " all-reduce("))
-    whole = run.program(CUMSUM, x, mesh={"x": 8}, in_specs=[("x", None)], axis=1)
-    assert not any(word in whole.text for word in (" all-gather(", " all-to-all(", " collective-permute("))
+    sharded = run.program(CUMSUM, x, mesh={"x": 8}, in_specs=[("x", None)], axis=0)
+    assert sharded.text.count(" all-gather(") == 1
+    assert "f64[8,32]" in next(line for line in sharded.text.splitlines() if " all-gather(" in line)
+    assert not any(word in sharded.text for word in (" all-to-all(", " collective-permute(", " all-reduce("))
+    unsharded = run.program(CUMSUM, x, mesh={"x": 8}, in_specs=[("x", None)], axis=1)
+    assert not any(word in unsharded.text for word in (" all-gather(", " all-to-all(", " collective-permute("))
 
 
 def test_auto_flattens_any_layout(run):

@@ -42,7 +42,7 @@ SHORT = [
         itertools.product(LAYOUTS, SHAPES), itertools.cycle(EDGES), itertools.cycle([1, 2, 1, 3]), strict=False
     )
 ]
-WHOLE = [*itertools.product(LAYOUTS, [*SHAPES, (4095, 2), (1, 3), (16, 3)], EDGES, range(6))]
+COMPLETE = [*itertools.product(LAYOUTS, [*SHAPES, (4095, 2), (1, 3), (16, 3)], EDGES, range(6))]
 
 
 def edge(values, rows, shape, axis, dtype):
@@ -75,7 +75,7 @@ def test_every_mesh_gives_numpys_result(run, values, same, layout, shape, edges,
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
-@pytest.mark.parametrize(("layout", "shape", "edges", "n"), WHOLE)
+@pytest.mark.parametrize(("layout", "shape", "edges", "n"), COMPLETE)
 def test_the_complete_table_gives_numpys_result(run, values, same, layout, shape, edges, n, strategy):
     run.programs.clear()  # no call comes twice
     check(run, values, same, layout, shape, edges, n, strategy)

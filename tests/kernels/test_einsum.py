@@ -168,15 +168,15 @@ def test_preferred_element_type(run, values, same):
 
 
 @pytest.mark.parametrize(
-    ("words", "others"),
+    ("subscripts", "others"),
     [
         ("ij,jk->ik", ["ij,jk", "ab , bc", "xA,AB->xB", "...j,jk->...k"]),
         ("ij,jk->ki", ["mn,nk->km", "zj,ja"]),
     ],
 )
-def test_equal_calls_share_a_program(run, words, others):
+def test_equal_calls_share_a_program(run, subscripts, others):
     types = ArrayType((4, 5), F32), ArrayType((5, 6), F32)
-    first = run.resolve(EINSUM, *types, subscripts=words).problem.parameters
+    first = run.resolve(EINSUM, *types, subscripts=subscripts).problem.parameters
     assert [run.resolve(EINSUM, *types, subscripts=other).problem.parameters for other in others] == [first] * len(
         others
     )
@@ -270,13 +270,13 @@ CHAINS = [
 ]
 
 
-@pytest.mark.parametrize(("words", "shapes", "names"), CHAINS)
-def test_more_arrays_than_two_are_multiplied_from_the_left(run, values, words, shapes, names):
+@pytest.mark.parametrize(("subscripts", "shapes", "names"), CHAINS)
+def test_more_arrays_than_two_are_multiplied_from_the_left(run, values, subscripts, shapes, names):
     operands = [values.small(shape, np.dtype(name)) for shape, name in zip(shapes, names, strict=True)]
-    wanted = np.einsum(words, *operands)
+    wanted = np.einsum(subscripts, *operands)
     spec = (("a",), *((None,) * (len(shapes[0]) - 1)))
     for how in ({"mesh": {"x": 8}}, {"mesh": {"a": 4, "b": 2}, "in_specs": [spec]}):
-        actual = run(EINSUM, *operands, subscripts=words, padding=1, **how)
+        actual = run(EINSUM, *operands, subscripts=subscripts, padding=1, **how)
         assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
         np.testing.assert_allclose(actual, wanted, rtol=1e-6)
 

@@ -59,17 +59,17 @@ def test_each_of_two_subtractions_is_rounded(small, values, same):
 
 @pytest.mark.parametrize(("source", "small"), [*itertools.product(["uint8", "int8", "bool"], FLOAT8)], ids=str)
 def test_integers_convert_to_float8_as_numpy_does(source, small, same):
-    given = np.arange(2 if source == "bool" else 256).astype(np.uint8).view(source)
-    same(np.asarray(jax.jit(lambda a: convert(a, small))(given)), given.astype(small))
+    values = np.arange(2 if source == "bool" else 256).astype(np.uint8).view(source)
+    same(np.asarray(jax.jit(lambda a: convert(a, small))(values)), values.astype(small))
 
 
 @pytest.mark.parametrize(
     ("small", "held"), [(np.dtype(ml_dtypes.int4), np.int8), (np.dtype(ml_dtypes.uint4), np.uint8)], ids=str
 )
 def test_four_bit_integers_wrap(small, held, same):
-    given = np.arange(256).astype(np.uint8).view(held)
-    narrowed = jax.jit(lambda a: narrow(a, small).astype(held))(given)
-    same(np.asarray(narrowed), given.astype(small).astype(held))
+    values = np.arange(256).astype(np.uint8).view(held)
+    narrowed = jax.jit(lambda a: narrow(a, small).astype(held))(values)
+    same(np.asarray(narrowed), values.astype(small).astype(held))
 
 
 def test_bits_of_float8_come_back(dtype, values):

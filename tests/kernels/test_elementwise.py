@@ -174,10 +174,10 @@ def test_every_function_takes_and_gives_numpys_types(element_types):
                 wanted = None
             types = [ArrayType((2,), dtype)] * len(operands)
             try:
-                given_type = kernel.validate(types, {}).results[0].dtype
+                result_type = kernel.validate(types, {}).results[0].dtype
             except CallError:
-                given_type = None
-            assert given_type == wanted, (name, dtype)
+                result_type = None
+            assert result_type == wanted, (name, dtype)
 
 
 @pytest.mark.parametrize("name", ["add", "true_divide", "power", "less", "bitwise_and", "arctan2"])
@@ -288,7 +288,7 @@ def test_mesh_axes_of_one_device_gather_nothing(run):
 def test_a_result_over_fewer_mesh_axes_is_computed_in_blocks_and_gathered(
     run, values, element_types, shape, spec, dtype_name
 ):
-    dtype = next(known for known in element_types if known.name == dtype_name)
+    dtype = next(kind for kind in element_types if kind.name == dtype_name)
     x = values.any(shape, dtype)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": [spec], "out_specs": [(None, None)]}
     padding = 0 if dtype.kind in "biu" or dtype.name == "int4" else np.nan
@@ -326,8 +326,8 @@ def test_unset_specs_follow_the_operands(run):
 @given(st.lists(st.integers(-(2**15), 2**15), min_size=40, max_size=40), st.sampled_from([1, 2, 3, 8]))
 def test_the_mesh_does_not_change_the_result(run, same, items, devices):
     x = (np.array(items) / 1024).astype(np.float32)
-    split = run(KERNELS["tanh"], x, mesh={"x": devices})
-    same(split, run(KERNELS["tanh"], x, mesh={"x": 1}))
+    sharded = run(KERNELS["tanh"], x, mesh={"x": devices})
+    same(sharded, run(KERNELS["tanh"], x, mesh={"x": 1}))
 
 
 def test_refusals_say_what_to_do(refused):

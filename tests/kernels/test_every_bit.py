@@ -24,7 +24,7 @@ EVEN, UNEVEN = (240, 280), (257, 256)
 """Sizes that 2, 5 and 8 devices divide, and such whose rows, or on 3 and 5 devices both, are padded."""
 
 
-def known(name, element_types):
+def named_type(name, element_types):
     return next(dtype for dtype in element_types if dtype.name == name)
 
 
@@ -59,7 +59,7 @@ def moved_together(run, x, devices):
     programs = [call.strategy.build(call.problem, mesh) for call in calls]
     shardings = [named_sharding(mesh, call.problem.out_specs[0]) for call in calls]
     together = jax.jit(
-        lambda given: [program(array)[0] for program, array in zip(programs, given, strict=True)],
+        lambda arrays: [program(array)[0] for program, array in zip(programs, arrays, strict=True)],
         out_shardings=shardings,
     )
     for (kernel, *_), call, array in zip(MOVES, calls, together(arrays), strict=True):
@@ -72,7 +72,7 @@ def moved_together(run, x, devices):
     [("bfloat16", 1), ("bfloat16", 3), ("bfloat16", 8), ("float16", 5), ("float8_e5m2", 3)],
 )
 def test_every_value_is_moved_bit_for_bit(run, element_types, name, devices):
-    x = every_pattern(known(name, element_types), UNEVEN)
+    x = every_pattern(named_type(name, element_types), UNEVEN)
     for result, wanted in moved_together(run, x, devices):
         assert_same_bits(result, wanted)
 
@@ -82,7 +82,7 @@ def test_every_value_is_moved_bit_for_bit(run, element_types, name, devices):
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("name", TYPES)
 def test_every_layout_moves_every_value_bit_for_bit(run, element_types, name, devices, shape):
-    x = every_pattern(known(name, element_types), shape)
+    x = every_pattern(named_type(name, element_types), shape)
     for kernel, spec, out_spec in MOVES:
         resolved = run.resolve(kernel, x, mesh={"x": devices}, in_specs=[spec], out_specs=[out_spec])
         for strategy in {resolved.strategy.name, "gspmd"}:

@@ -28,7 +28,7 @@ SHORT = [
     ("edge", (8, 57, 1, 2)),
     ("edge", (8, 9, 3, 5)),
 ]
-WHOLE = [*itertools.product(MODES, itertools.product((1, 2, 3, 8), (1, 7, 8, 17, 24), (0, 4), (2, 5)))]
+COMPLETE = [*itertools.product(MODES, itertools.product((1, 2, 3, 8), (1, 7, 8, 17, 24), (0, 4), (2, 5)))]
 
 
 def along_rows(devices, rows):
@@ -57,11 +57,11 @@ def check(same, devices, rows, before, after, boundary, dtype="float32"):
         return jax.numpy.concatenate([left, *continued(block, right, along, boundary)])
 
     results, _ = on_blocks(extended, x, along)
-    whole = np.pad(x, ((before, after), (0, 0)), MODES[boundary])
+    padded = np.pad(x, ((before, after), (0, 0)), MODES[boundary])
     for device, result in enumerate(results):
         if held := along.held(device):
             start, count = device * along.block, before + held + after
-            same(result[:count], whole[start : start + count])
+            same(result[:count], padded[start : start + count])
 
 
 @pytest.mark.parametrize(("boundary", "case"), SHORT)
@@ -70,7 +70,7 @@ def test_blocks_are_extended_as_np_pad_extends_the_array(same, boundary, case):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("boundary", "case"), WHOLE)
+@pytest.mark.parametrize(("boundary", "case"), COMPLETE)
 def test_the_complete_table_is_extended_as_np_pad_extends_it(same, boundary, case):
     check(same, *case, boundary)
 

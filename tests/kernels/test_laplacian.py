@@ -28,7 +28,7 @@ SHORT = [  # each boundary where the mesh divides nothing, and every layout
     *[(boundary, *CASES[i]) for boundary in MODES for i in (1, 3)],
     *[(boundary, *case) for boundary, case in zip(itertools.cycle(MODES), CASES, strict=False)],
 ]
-WHOLE = [
+COMPLETE = [
     *itertools.product(
         [X8, AB, {"mesh": {"a": 2, "b": 4}, "in_specs": [(("b", "a"), None)]}], [(24, 9), (17, 6), (1, 3)], [None, 0, 1]
     ),
@@ -72,7 +72,7 @@ def test_the_compiler_pads_sharded_axes_with_complex_zeros(run, values, same, sp
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
 @pytest.mark.parametrize("boundary", MODES)
-@pytest.mark.parametrize(("layout", "shape", "axes"), WHOLE)
+@pytest.mark.parametrize(("layout", "shape", "axes"), COMPLETE)
 def test_the_complete_table_is_numpys(run, values, same, layout, shape, axes, boundary, strategy):
     run.programs.clear()
     check(run, same, values.normal(shape, np.float64), layout, axes, boundary, strategy)
@@ -94,9 +94,9 @@ def test_steps_divide_each_axis(run, values):
     x = values.normal((16, 6))
     result = run(LAPLACIAN, x, np.float64(0.5), np.float64(3), boundary="edge", **AB)
     np.testing.assert_allclose(result, expected(x.astype(np.float64), None, "edge", (0.5, 3)), rtol=1e-5, atol=1e-5)
-    whole = run(LAPLACIAN, x.astype(np.int32), np.int64(2), **AB)
-    np.testing.assert_allclose(whole, expected(x.astype(np.int32), None, "periodic", (2, 2)), rtol=1e-12)
-    assert whole.dtype == np.float64
+    result = run(LAPLACIAN, x.astype(np.int32), np.int64(2), **AB)
+    np.testing.assert_allclose(result, expected(x.astype(np.int32), None, "periodic", (2, 2)), rtol=1e-12)
+    assert result.dtype == np.float64
 
 
 def test_only_outermost_rows_travel(run):

@@ -65,16 +65,16 @@ def floats(*shape):
     return ArrayType(shape, np.dtype(np.float32))
 
 
-ROW, COLUMN, WHOLE = (None, "x"), ("x", None), (None, None)
+ROW, COLUMN, UNSHARDED = (None, "x"), ("x", None), (None, None)
 CASES = [
-    (MatMul(), "psum", "summed", [ROW, COLUMN], [WHOLE], {}),
+    (MatMul(), "psum", "summed", [ROW, COLUMN], [UNSHARDED], {}),
     (MatMul(), "psum_scatter", "summed", [ROW, COLUMN], [COLUMN], {}),
     (MatMul(), "all_gather", "summed", [ROW, COLUMN], [COLUMN], {}),
     (MatMul(), "all_gather", "summed", [COLUMN, COLUMN], [COLUMN], {}),
     (MatMul(), "summa", "summed", [COLUMN, COLUMN], [COLUMN], {}),
     (MatMul(), "all_gather", "rows", [COLUMN, COLUMN], [COLUMN], {}),
-    (CollectiveMatMul(), "ring", "rows", [COLUMN, WHOLE], [WHOLE], {"axis_name": "x"}),
-    (Reshard(), "all_gather", "one", [COLUMN], [WHOLE], {}),
+    (CollectiveMatMul(), "ring", "rows", [COLUMN, UNSHARDED], [UNSHARDED], {"axis_name": "x"}),
+    (Reshard(), "all_gather", "one", [COLUMN], [UNSHARDED], {}),
     (Diff(), "halo", "one", [COLUMN], [COLUMN], {"axis": 0}),
     (Shift(), "halo", "one", [COLUMN], [COLUMN], {"shift": 1, "axis": 0}),
     (CumSum(), "block_scan", "one", [COLUMN], [COLUMN], {"axis": 0}),
@@ -93,9 +93,9 @@ def test_offsets_beyond_31_bits_are_counted_in_64(run, case, size):
         "one": (floats(size, 1),),
     }[of]
     how = {"mesh": {"x": DEVICES}, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
-    found = list(equations(traced(run, kernel, *operands, **how, **parameters)))
-    assert found
-    assert not [str(equation) for equation in found if overflows(equation)]
+    computed = list(equations(traced(run, kernel, *operands, **how, **parameters)))
+    assert computed
+    assert not [str(equation) for equation in computed if overflows(equation)]
 
 
 def test_offsets_that_overflow_are_seen():

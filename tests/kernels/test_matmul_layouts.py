@@ -31,7 +31,7 @@ def serving(run, *operands, **how):
     return able
 
 
-def whole_numbers(values, shape):
+def integers(values, shape):
     return values.small(shape, np.dtype(np.float64))
 
 
@@ -52,7 +52,7 @@ TABLE = [
 @pytest.mark.parametrize(("mesh", "lhs_spec", "rhs_spec", "out_spec", "size"), short_and_complete(TABLE, every=197))
 def test_every_strategy_that_serves_a_layout_is_right(run, values, same, mesh, lhs_spec, rhs_spec, out_spec, size):
     m, k, n = size
-    lhs, rhs = whole_numbers(values, (m, k)), whole_numbers(values, (k, n))
+    lhs, rhs = integers(values, (m, k)), integers(values, (k, n))
     how = {"mesh": mesh, "in_specs": [lhs_spec, rhs_spec], "out_specs": [out_spec]}
     for strategy in ["gspmd", *serving(run, lhs, rhs, **how)]:
         same(run(MATMUL, lhs, rhs, padding=np.nan, strategy=strategy, **how), lhs @ rhs + 0.0)
@@ -98,7 +98,7 @@ STACKS = [
 
 @pytest.mark.parametrize(("left", "right"), STACKS)
 def test_stacks_of_matrices_are_broadcast(run, values, same, left, right):
-    lhs, rhs = whole_numbers(values, left), whole_numbers(values, right)
+    lhs, rhs = integers(values, left), integers(values, right)
     same(run(MATMUL, lhs, rhs, mesh={"a": 4, "b": 2}, padding=np.nan), np.matmul(lhs, rhs) + 0.0)
 
 
@@ -106,7 +106,7 @@ def test_stacks_of_matrices_are_broadcast(run, values, same, left, right):
 @pytest.mark.parametrize(("left", "right"), STACKS)
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_stacks_of_every_sharding(run, values, same, mesh, left, right):
-    lhs, rhs = whole_numbers(values, left), whole_numbers(values, right)
+    lhs, rhs = integers(values, left), integers(values, right)
     for of_lhs, of_rhs in itertools.product(range(len(left)), range(len(right))):
         for names in (("a", "b"), ("a", "a")):
             in_specs = [
@@ -122,7 +122,7 @@ def test_stacks_of_every_sharding(run, values, same, mesh, left, right):
 @pytest.mark.parametrize("strategy", ["gspmd", "psum", "psum_scatter", "all_gather", "summa"])
 @pytest.mark.parametrize(("transpose_lhs", "transpose_rhs"), [(True, False), (True, True)])
 def test_transposes(run, values, same, strategy, transpose_lhs, transpose_rhs):
-    lhs, rhs = whole_numbers(values, (3, 11, 13)), whole_numbers(values, (13, 5))
+    lhs, rhs = integers(values, (3, 11, 13)), integers(values, (13, 5))
     product = np.matmul(lhs, rhs) + 0.0
     contracting = "a" if strategy in ("all_gather", "summa") else "b"
     left, right = (None, "a", "b"), (contracting, "b" if contracting == "a" else None)
@@ -216,7 +216,7 @@ def test_the_plan_names_the_collective_that_completes_the_partial_sums(run, in_s
 
 
 @pytest.mark.parametrize(
-    ("strategy", "given", "filled"),
+    ("strategy", "requested", "filled"),
     [
         ("psum", [], [((), ("a", "b")), (("a", "b"), ())]),
         ("summa", [], [(("a",), ("b",)), (("a",), ("b",))]),
@@ -226,9 +226,9 @@ def test_the_plan_names_the_collective_that_completes_the_partial_sums(run, in_s
         ("auto", [None, ("b",)], [(("a",), ("b",)), (("b",), ())]),
     ],
 )
-def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, given, filled):
+def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, requested, filled):
     lhs = rhs = ArrayType((16, 16), F32)
-    how = {"mesh": {"a": 4, "b": 2}, "in_specs": given, "strategy": strategy}
+    how = {"mesh": {"a": 4, "b": 2}, "in_specs": requested, "strategy": strategy}
     assert run.resolve(MATMUL, lhs, rhs, **how).problem.in_specs == tuple(filled)
 
 
@@ -246,7 +246,7 @@ def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, given, fill
 def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(
     run, values, same, element_types, size, specs, out_spec, dtype_name
 ):
-    dtype = next(known for known in element_types if known.name == dtype_name)
+    dtype = next(kind for kind in element_types if kind.name == dtype_name)
     lhs, rhs = values.small(size[:2], dtype), values.small(size[1:], dtype)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": specs, "out_specs": [out_spec], "strategy": "gspmd"}
     same(run(MATMUL, lhs, rhs, **how), run(MATMUL, lhs, rhs, mesh={"x": 1}))
@@ -270,7 +270,7 @@ def test_what_is_made_in_smaller_blocks_is_gathered_by_hand(
 def test_work_is_distributed_over_mesh_axes_that_shard_nothing(
     run, values, same, element_types, specs, out_spec, rows, dtype_name, cut
 ):
-    dtype = next(known for known in element_types if known.name == dtype_name)
+    dtype = next(kind for kind in element_types if kind.name == dtype_name)
     lhs, rhs = values.small((160 - cut, 128), dtype), values.small((128, 24), dtype)
     how = {"mesh": {"a": 4, "b": 2}, "in_specs": specs, "out_specs": [out_spec], "strategy": "gspmd"}
     same(run(MATMUL, lhs, rhs, **how), run(MATMUL, lhs, rhs, mesh={"x": 1}))

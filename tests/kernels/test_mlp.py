@@ -119,7 +119,7 @@ def test_refusals(refused):
         (LOSS, [of(0, 7), of(0, 3), *fine], "x", Reason.INVALID_OPERAND, "no rows"),
         (STEP, [of(8, 7), of(8, 3), of(1), *fine], "rate", Reason.INVALID_OPERAND, "a scalar"),
     ]
-    for kernel, operands, field, reason, told in cases:
+    for kernel, operands, field, reason, text in cases:
         error = refused(kernel, *operands)
         assert (error.field, error.reason) == (field, reason)
-        assert told in error.message
+        assert text in error.message

@@ -280,11 +280,11 @@ def test_unset_specs(run):
     lhs = rhs = ArrayType((16, 16), F32)
     mesh = {"x": 4, "y": 2}
     assert run.resolve(MATMUL, lhs, rhs, mesh=mesh).problem.in_specs == ((("x",), ()), ((), ("y",)))
-    by_rows, whole, by_columns = (("y",), ()), ((), ()), ((), ("y",))
+    by_rows, unsharded, by_columns = (("y",), ()), ((), ()), ((), ("y",))
     how = {"mesh": mesh, "axis_name": "y"}
     for strategy in [*BY_ROWS, "auto"]:
         problem = run.resolve(COLLECTIVE, lhs, rhs, strategy=strategy, **how).problem
-        assert (problem.in_specs, problem.out_specs) == ((by_rows, whole), (whole,))
-    for given_specs, strategy in [([], BY_COLUMNS[0]), ([], BY_COLUMNS[1]), ([(None, "y")], "auto")]:
-        problem = run.resolve(COLLECTIVE, lhs, rhs, strategy=strategy, in_specs=given_specs, **how).problem
+        assert (problem.in_specs, problem.out_specs) == ((by_rows, unsharded), (unsharded,))
+    for requested, strategy in [([], BY_COLUMNS[0]), ([], BY_COLUMNS[1]), ([(None, "y")], "auto")]:
+        problem = run.resolve(COLLECTIVE, lhs, rhs, strategy=strategy, in_specs=requested, **how).problem
         assert (problem.in_specs, problem.out_specs) == ((by_columns, by_rows), (by_rows,))

@@ -29,13 +29,13 @@ def test_reshard_keeps_the_array(run, values, spec, out_spec):
 
 @pytest.mark.parametrize("name", ["bool", "uint4", "float16", "bfloat16", "float8_e4m3fn", "float32", "complex64"])
 def test_every_bit_is_kept(run, values, element_types, name):
-    dtype = next(known for known in element_types if known.name == name)
+    dtype = next(kind for kind in element_types if kind.name == name)
     x = values.any((19, 5), dtype)  # NaN of every payload among them
     assert_same_bits(run(Reshard(), x, mesh=MESH, in_specs=[("a", "b")], out_specs=[(None, ("a", "b"))]), x)
 
 
 def test_bits_are_kept_of_what_is_sent(run, values, element_types):
-    dtype = next(known for known in element_types if known.name == "float8_e5m2")
+    dtype = next(kind for kind in element_types if kind.name == "float8_e5m2")
     x = values.any((19, 5), dtype)  # its NaN would come back as others from float32
     how = {"mesh": MESH, "in_specs": [SPECS[4]], "out_specs": [SPECS[0]]}
     assert_same_bits(run(Transpose(), x, **how), x.T)
@@ -78,7 +78,7 @@ PADDED = [  # what is padded where: mesh, shape, specs of x and of the result
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
 def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types, name, mesh, shape, spec, out_spec):
-    dtype = next(known for known in element_types if known.name == name)
+    dtype = next(kind for kind in element_types if kind.name == name)
     x = values.subnormal(shape, dtype)
     assert np.count_nonzero(x)
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
@@ -89,7 +89,7 @@ def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types,
 @pytest.mark.parametrize("name", ["float16", "float32", "float8_e5m2"])
 @pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
 def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, name, mesh, shape, spec, out_spec):
-    dtype = next(known for known in element_types if known.name == name)
+    dtype = next(kind for kind in element_types if kind.name == name)
     x = values.any(shape, dtype)
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
     assert_same_bits(run(Reshard(), x, **how), x)
@@ -97,7 +97,7 @@ def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, n
 
 @pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
 def test_a_bfloat16_that_is_no_number_stays_none(run, values, element_types, mesh, shape, spec, out_spec):
-    dtype = next(known for known in element_types if known.name == "bfloat16")
+    dtype = next(kind for kind in element_types if kind.name == "bfloat16")
     x = np.full(shape, 0xFF81, np.uint16).view(dtype)  # one that signals
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
     assert np.isnan(run(Reshard(), x, **how).astype(np.float32)).all()
@@ -156,7 +156,7 @@ GATHERED = [
 def test_gathered_by_hand_and_by_the_compiler_it_is_the_same(
     run, values, element_types, name, strategy, spec, out_spec
 ):
-    dtype = next(known for known in element_types if known.name == name)
+    dtype = next(kind for kind in element_types if kind.name == name)
     x = values.any((16, 24, 3), dtype)
     how = {"mesh": MESH, "in_specs": [(*spec, None)], "strategy": strategy}
     assert_same_bits(run(Reshard(), x, **how, out_specs=[(*out_spec, None)]), x)

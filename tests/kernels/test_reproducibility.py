@@ -103,9 +103,9 @@ def run_together(
     mesh = build_mesh(resolved[0].problem.mesh, resolved[0].device_ids)
     bodies = [item.strategy.build(item.problem, mesh) for item in resolved]
     placed = []
-    for item, given in zip(resolved, operands, strict=True):
+    for item, arrays in zip(resolved, operands, strict=True):
         problem = item.problem
-        for array, spec in zip(given, problem.in_specs, strict=False):  # those at the end may be left out
+        for array, spec in zip(arrays, problem.in_specs, strict=False):  # those at the end may be left out
             if array is not None and spec is not None:
                 placement = Placement(padded_shape(array.shape, spec, problem.mesh), named_sharding(mesh, spec))
                 placed.append(put_padded(np.asarray(array), placement, copier, may_alias=True))
@@ -113,8 +113,8 @@ def run_together(
     def together(*arrays: jax.Array) -> list[tuple[jax.Array, ...]]:
         left = iter(arrays)
         made = [
-            body(*[next(left) for array in given if array is not None])
-            for body, given in zip(bodies, operands, strict=True)
+            body(*[next(left) for array in arrays if array is not None])
+            for body, arrays in zip(bodies, operands, strict=True)
         ]
         return [results[: len(item.problem.results)] for results, item in zip(made, resolved, strict=True)]
 
@@ -123,23 +123,23 @@ def run_together(
         for item in resolved
     ]
     everything = jax.jit(together, out_shardings=shardings)(*placed)
-    found = [[np.zeros(kind.shape, kind.dtype) for kind in item.problem.results] for item in resolved]
-    for made, results in zip(everything, found, strict=True):
+    gathered = [[np.zeros(kind.shape, kind.dtype) for kind in item.problem.results] for item in resolved]
+    for made, results in zip(everything, gathered, strict=True):
         for array, result in zip(made, results, strict=True):
             gather(array, result, copier, lambda _: None)
-    return found
+    return gathered
 
 
 def check_bits(
     cases: Sequence[tuple[KernelCase, Sequence[np.ndarray | None]]], meshes: Sequence[dict[str, int]]
 ) -> None:
-    calls, operands = [wanted for wanted, _ in cases], [given for _, given in cases]
+    calls, operands = [wanted for wanted, _ in cases], [arrays for _, arrays in cases]
     expected = run_together(calls, operands)
     for mesh in meshes:
         results = run_together([replace(wanted, mesh=tuple(mesh.items())) for wanted in calls], operands)
         wrong = {
-            f"{wanted.kernel.name} of {given[-1] if given[-1] is None else given[-1].dtype}": count
-            for wanted, given, made, of_one in zip(calls, operands, results, expected, strict=True)
+            f"{wanted.kernel.name} of {arrays[-1] if arrays[-1] is None else arrays[-1].dtype}": count
+            for wanted, arrays, made, of_one in zip(calls, operands, results, expected, strict=True)
             if (count := sum(map(differing_bits, made, of_one)))
         }
         assert not wrong, f"on mesh {mesh} other bits than on one device: {wrong}"
@@ -150,9 +150,9 @@ def test_promised_bits_are_the_same_on_one_device_and_on_three():
     for i, kernel in enumerate(PROMISING.values()):
         turned = [*TYPES[i % len(TYPES) :], *TYPES[: i % len(TYPES)]]  # each kernel computes in one type, in turns
         of_types = (list(promised(kernel, name)) for name in turned)
-        found = next(filter(None, of_types), [])
-        assert found, f"{kernel.name} promises something and none of these calls shows it"
-        cases += found
+        matches = next(filter(None, of_types), [])
+        assert matches, f"{kernel.name} promises something and none of these calls shows it"
+        cases += matches
     check_bits(cases, MESHES[:1])
 
 
@@ -169,7 +169,7 @@ def test_a_kernel_promises_nothing_unless_it_says_so():
 
 
 def test_the_documentation_lists_the_promise_of_each_kernel():
-    words = {
+    texts = {
         Reproducibility.ALWAYS: "always",
         Reproducibility.INTEGERS: "of integers and bool",
         Reproducibility.PER_CALL: "per call",
@@ -177,8 +177,8 @@ def test_the_documentation_lists_the_promise_of_each_kernel():
     }
     page = Path(__file__).parents[2] / "docs" / "reproducibility.md"
     rows = [line.split("|")[1:3] for line in page.read_text().splitlines() if line.startswith("| ")][1:]
-    told = {name: promise.strip() for names, promise in rows for name in re.findall(r"`(\w+)`", names)}
+    promises = {name: promise.strip() for names, promise in rows for name in re.findall(r"`(\w+)`", names)}
     (functions,) = (promise.strip() for names, promise in rows if "elementwise" in names)
     for name, kernel in KERNELS.items():
-        promise = functions if isinstance(kernel, ElementwiseKernel) else told[name]
-        assert promise.startswith(words[kernel.reproducibility]), name
+        promise = functions if isinstance(kernel, ElementwiseKernel) else promises[name]
+        assert promise.startswith(texts[kernel.reproducibility]), name

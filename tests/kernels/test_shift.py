@@ -162,7 +162,7 @@ def test_halo_serves_results_sharded_as_x(refused):
 @pytest.mark.parametrize("strategy", ["halo", "gspmd"])
 @pytest.mark.parametrize("name", ["float8_e5m2", "bfloat16", "float16", "float32"])
 def test_every_bit_is_kept(run, values, element_types, name, strategy):
-    dtype = next(known for known in element_types if known.name == name)
+    dtype = next(kind for kind in element_types if kind.name == name)
     every = np.arange(2 ** min(8 * dtype.itemsize, 16)).astype(f"u{dtype.itemsize}")
     x = (every if dtype.itemsize < 4 else every + np.uint32(0x7F800000)).view(dtype)  # NaN of every payload among them
     for mesh in ({"x": 1}, {"x": 3}):

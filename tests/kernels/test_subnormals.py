@@ -12,11 +12,11 @@ from shardcall_server.kernels.reductions import reductions
 
 KERNELS = {kernel.name: kernel for kernel in (*elementwise(), *reductions())}
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
-CHOICES = ("maximum", "minimum", "fmax", "fmin", "where", "clip")
+SELECTIONS = ("maximum", "minimum", "fmax", "fmin", "where", "clip")
 LOGICAL = ("logical_and", "logical_or", "logical_xor", "logical_not")
 OTHERS = ("sign", "absolute", "negative", "positive", "floor", "ceil", "trunc", "rint", "copysign", "sqrt")
 TESTS = ("signbit", "isnan", "isinf", "isfinite")
-EXACT = (*COMPARISONS, *CHOICES, *LOGICAL, *OTHERS, *TESTS)
+EXACT = (*COMPARISONS, *SELECTIONS, *LOGICAL, *OTHERS, *TESTS)
 REDUCTIONS = ("max", "min", "argmax", "argmin", "any", "all")
 WIDE, NARROW = ("float32", "float64"), ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
@@ -54,7 +54,7 @@ def compare(same, result, wanted):
     assert result.dtype == wanted.dtype
 
 
-def known(name, element_types):
+def named_type(name, element_types):
     return next(dtype for dtype in element_types if dtype.name == name)
 
 
@@ -62,14 +62,14 @@ def known(name, element_types):
 def test_elementwise_results_are_exact_for_subnormal_numbers(run, same, dtype_):
     operands = triples(np.dtype(dtype_))
     calls = {name: operands[: len(KERNELS[name].operands)] for name in EXACT}
-    for name, result in run.together([(KERNELS[name], *given) for name, given in calls.items()]).items():
+    for name, result in run.together([(KERNELS[name], *operands) for name, operands in calls.items()]).items():
         compare(same, result, expected(name, *calls[name]))
 
 
 @pytest.mark.parametrize("name", ["less", "maximum", "where", "sign", "logical_not"])
 def test_subnormal_numbers_of_narrow_types_are_distinct(run, same, element_types, name):
     for dtype in ("bfloat16", "float8_e5m2"):
-        check(run, same, name, triples(known(dtype, element_types)), {"x": 3})
+        check(run, same, name, triples(named_type(dtype, element_types)), {"x": 3})
 
 
 @pytest.mark.long
@@ -77,7 +77,7 @@ def test_subnormal_numbers_of_narrow_types_are_distinct(run, same, element_types
 @pytest.mark.parametrize("name", EXACT)
 def test_elementwise_results_are_exact_for_every_floating_point_type(run, same, element_types, name, count):
     for dtype in (*WIDE, *NARROW):
-        operands = triples(known(dtype, element_types), count)
+        operands = triples(named_type(dtype, element_types), count)
         try:
             expected(name, *operands[: len(KERNELS[name].operands)])
         except TypeError:
@@ -91,7 +91,7 @@ def test_elementwise_results_are_exact_for_every_floating_point_type(run, same, 
 @pytest.mark.parametrize("name", [*COMPARISONS, "maximum", "minimum"])
 def test_every_pair_of_float8_values_is_compared_as_in_numpy(run, same, element_types, name):
     for dtype in NARROW[2:]:
-        every = np.arange(256, dtype=np.uint8).view(known(dtype, element_types))
+        every = np.arange(256, dtype=np.uint8).view(named_type(dtype, element_types))
         check(run, same, name, [a.ravel() for a in np.meshgrid(every, every)], {"x": 8})
 
 
