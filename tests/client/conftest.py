@@ -1,4 +1,4 @@
-"""A real gRPC server in this process whose kernel service does what a test tells it."""
+"""A real gRPC server in this process with a kernel service that each test configures."""
 
 import os
 import threading
@@ -101,7 +101,7 @@ Abort = Callable[..., None]
 
 @dataclass
 class FakeServer:
-    """What each RPC does; a test replaces what it is about. ``requests`` are the unary ones that came."""
+    """The behaviour of each RPC; a test replaces the one under test. ``requests`` are the unary ones that came."""
 
     address: str
     execute: Callable[..., Any] = echo
@@ -186,7 +186,7 @@ def client(server: FakeServer) -> Iterator[shardcall.Client]:
 
 @pytest.fixture
 def memory(tmp_path: Path, abort: Abort) -> Iterator[Any]:
-    """What a server that shares memory and keeps arrays has; ``memory.server`` is the server."""
+    """The state of a server that shares memory and keeps arrays; ``memory.server`` is the server."""
     from client.memory_server import MemoryServer  # not at the top: a test's server of its own knows no such module
 
     with MemoryServer(tmp_path) as holds, serving(holds.add_to) as fake:

@@ -1,4 +1,4 @@
-"""What a process does that forks, each by itself: ``python forking.py NAME``; `test_forks.py` runs them."""
+"""Scenarios of a process that forks, each run by itself: ``python forking.py NAME``; `test_forks.py` runs them."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def in_child(deed):
         try:
             deed()
             os._exit(0)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, the test is told
+        except BaseException as error:  # noqa: BLE001  # the test reports every failure
             sys.__stderr__.write(f"in the child: {error!r}\n")
         finally:
             os._exit(1)

@@ -1,4 +1,4 @@
-"""What the tests of asyncio do with tasks."""
+"""Task helpers for the tests of the asyncio client."""
 
 import asyncio
 

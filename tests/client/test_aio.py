@@ -52,7 +52,7 @@ def with_client(server, use):
 
 
 class Blocked:
-    """A handler that answers only when its caller has gone, and tells that it has."""
+    """A handler that answers only after its caller has gone, and reports that it did."""
 
     def __init__(self, ended):
         self.ended = ended

@@ -1,4 +1,4 @@
-"""Which calls share a message, and which must not."""
+"""Sharing of request messages among equal calls."""
 
 import itertools
 

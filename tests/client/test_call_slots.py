@@ -1,4 +1,4 @@
-"""How many calls of one client are with its server at once."""
+"""Limit on the concurrent calls of one client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def long() -> Deadline:
 
 
 class Holder:
-    """A thread that has a place, or waits for one, until it is told to go."""
+    """A thread that has a slot, or waits for one, until it is released."""
 
     def __init__(self, slots: CallSlots, order: list[str], name: str) -> None:
         self.inside, self.go = threading.Event(), threading.Event()

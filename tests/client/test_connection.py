@@ -14,7 +14,7 @@ from shardcall._src.wire import variables
 
 @pytest.fixture
 def closed_port():
-    """A port that nobody listens on: it is taken, and refuses."""
+    """A port without a listener: it is taken, and refuses."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Which arrays of a lease are deleted, where answers and lists cross each other."""
+"""Deletion of a lease's arrays when answers and lists overlap."""
 
 from __future__ import annotations
 

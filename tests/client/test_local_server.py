@@ -146,7 +146,7 @@ def test_a_server_that_does_not_stop_is_killed(start, monkeypatch):
 
 @pytest.fixture
 def commands(server, monkeypatch):
-    """Puts a process in the place of the server that tells of the fake one; returns the commands started."""
+    """Replaces the server process by one that announces the fake server; returns the commands started."""
     started = []
 
     class Stub(ServerProcess):

@@ -1,4 +1,4 @@
-"""Arrays that the caller, the server or both no longer have, and those that lie on another server."""
+"""Arrays that the caller, the server or both no longer have, and those on another server."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""What calls tell besides their messages: their id, and the trace that they are part of."""
+"""Metadata of calls: the request id and the trace context."""
 
 import sys
 from types import ModuleType, SimpleNamespace

@@ -242,7 +242,7 @@ def test_a_copy_is_another_reference(client, memory, make):
     other = make(array)
     del array
     gc.collect()
-    client.put([2.0])  # deletes what nobody has any more
+    client.put([2.0])  # deletes unreferenced arrays
     assert other.get() == [1.0]
     del other
     gc.collect()

@@ -1,4 +1,4 @@
-"""What an operand needs to be moved: which bytes a device does not hold, and which layouts are one and the same."""
+"""Transfers of operands: the bytes that a device does not hold, and equivalent layouts."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_equivalent_layouts_need_no_transfer(from_spec, from_mesh, to_spec, to_m
         (P(None, None), X, P("x", None), X, 0),  # every device has its block, in an array that is to be cut
         (P("x", None), X, P("x", None), PAIR, 16 - 8 + 16),
         (P("x", None), PAIR, P("x", None), X, 32 - 8),
-        (P("a", "b"), SQUARE, P("b", "a"), SQUARE, 16),  # two of four devices change places
+        (P("a", "b"), SQUARE, P("b", "a"), SQUARE, 16),  # two of four devices are swapped
         (P(None, None), X, P(None, None), TURNED, 0),
     ],
 )

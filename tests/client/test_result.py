@@ -1,4 +1,4 @@
-"""When a result reads what the server told of it."""
+"""Lazy parsing of a result's metadata."""
 
 import dataclasses
 

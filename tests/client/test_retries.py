@@ -1,4 +1,4 @@
-"""What the client repeats, how often and after how long."""
+"""Retries of the client: conditions, count and delay."""
 
 import asyncio
 

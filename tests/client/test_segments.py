@@ -19,7 +19,7 @@ MIB = 2**20
 
 
 class Source:
-    """Makes segments of ordinary memory; ``open`` tells which leases last."""
+    """Makes segments of ordinary memory; ``open`` lists the open leases."""
 
     def __init__(self):
         self.now = 0.0

@@ -18,7 +18,7 @@ MIB = 2**20
 
 
 def ordinary(array):
-    """Whether an array's memory is its own."""
+    """Returns whether an array owns its memory."""
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
     return not isinstance(array, Block)
@@ -299,7 +299,7 @@ def test_ctrl_c_abandons_the_memory_and_leaves_the_client_usable(memory, shared_
 
 
 def waits_in_grpc():
-    """Whether the main thread is where an interrupt is safe: see test_stream_faults.py."""
+    """Returns whether an interrupt of the main thread is safe at this point: see test_stream_faults.py."""
     stack = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
     return any("next_event" in (frame.line or "") for frame in stack)
 

@@ -12,7 +12,7 @@ ENDS = {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}  # the one is no failure,
 
 @pytest.fixture
 def client(server):
-    """A client that says at once what the server told; others repeat what they may, and wait in between."""
+    """A client that raises the server's error at once, without retries."""
     with shardcall.connect(server.address, retries=False) as connected:
         yield connected
 

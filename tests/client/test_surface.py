@@ -1,4 +1,4 @@
-"""What `import shardcall` gives, and what it does not bring along."""
+"""Names and modules that `import shardcall` loads."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Which token a client shows, to whom, and what it says where that does not do."""
+"""Choice of the token that a client sends, and the errors when it is refused."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ LOCAL, REMOTE = parse_address("localhost:8470"), parse_address("gpu.example.org:
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """The token of this user's own file, and no other place for one."""
+    """The token of this user's own file, without any other source of tokens."""
     entry = Entry.make(token_file.own_name(), ["run"])
     path = tmp_path / "token"
     token_file.create(str(path), [Entry.make("other", ["run"]), entry])

@@ -1,4 +1,4 @@
-"""What a server holds, as people read it."""
+"""Text form of a server's resource usage."""
 
 from shardcall._src.types.usage import MeshState, Usage
 

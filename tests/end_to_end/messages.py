@@ -118,7 +118,7 @@ def token_of(name: str) -> str:
 
 @dataclass
 class Details(grpc.ClientCallDetails):
-    """What a call has besides its messages."""
+    """The metadata of a call."""
 
     method: str
     timeout: float | None

@@ -40,7 +40,7 @@ def alive(pid: int) -> bool:
 
 
 def computing(pid: int) -> Callable[[], bool]:
-    """Whether a worker has computed for a while since now: far more than placing operands takes."""
+    """Returns whether a worker has computed for a while since now: far more than placing operands takes."""
     before = cpu_s(pid)
     return lambda: cpu_s(pid) > before + 0.3
 
@@ -53,7 +53,7 @@ def memory_files(pid: int) -> list[str]:
 
 
 def holds_nothing(client: sc.Client) -> bool:
-    """Whether nothing of any call, client or lease is left on a server."""
+    """Returns whether a server holds nothing of any call, client or lease."""
     usage = client.usage()
     return not (usage.regions or usage.bytes_in_use or usage.segments or usage.leases or usage.arrays)
 
@@ -67,5 +67,5 @@ def left_empty(server: ServerProcess) -> Iterator[ServerProcess]:
 
 
 def is_busy(client: sc.Client, calls: int = 1) -> bool:
-    """Whether a server works on so many calls."""
+    """Returns whether a server works on a number of calls."""
     return client.usage().calls >= calls

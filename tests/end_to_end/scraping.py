@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class Scrape:
-    """What a server told at one moment.
+    """The metrics of a server at one moment.
 
     Attributes:
         families: the names of the families, with the ending that their samples have.
@@ -40,7 +40,7 @@ def log_lines(log: Path) -> Iterator[dict[str, Any]]:
 
 
 def metrics_url(log: Path) -> str:
-    """Where a server that was started with ``--metrics-port 0`` has its metrics."""
+    """Returns the metrics address of a server that was started with ``--metrics-port 0``."""
     return next(str(line["url"]) for line in log_lines(log) if line["event"] == "metrics")
 
 

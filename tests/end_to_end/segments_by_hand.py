@@ -48,7 +48,7 @@ class Held:
     def execute(
         self, offset: int = 0, result_offset: int | None = None, **changed
     ) -> kernel_service_pb2.ExecuteRequest:
-        """A diff by rows of what lies at an offset, its result put at another if one is given."""
+        """A diff by rows of the array at an offset; the result is written at ``result_offset`` if there is one."""
         operand = kernel_service_pb2.Operand(
             type=changed.get("type", tensor(*SHAPE)),
             segment=kernel_service_pb2.SegmentRegion(
@@ -80,7 +80,7 @@ def bring(answer: segment_service_pb2.OpenSegmentResponse, ticket: bytes) -> tup
 
 @contextmanager
 def held_segment(stub: segment_service_pb2_grpc.SegmentServiceStub, nbytes: int) -> Iterator[Held]:
-    """A segment of a size, given back after the body."""
+    """A segment of a size, released after the body."""
     answer = stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=nbytes), timeout=30)
     lease, data, fds = bring(answer, answer.ticket)
     with lease:

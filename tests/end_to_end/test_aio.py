@@ -34,7 +34,7 @@ def with_client(
 
 @pytest.fixture(scope="module")
 def quiet_server() -> Iterator[ServerProcess]:
-    """A server that nobody else uses, and that forgets soon."""
+    """A server of this test alone, with short leases."""
     with running_server("--trim-after-s", "0.2", "--lease-s", "3") as running:
         yield running
 

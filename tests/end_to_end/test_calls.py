@@ -79,7 +79,7 @@ def test_every_memory_layout_is_the_same_array(client, view):
 
 
 def test_a_large_array_streams_in_both_directions(streaming):
-    x = np.random.default_rng(2).standard_normal((3001, 701))  # 16 MiB, whole in no chunk
+    x = np.random.default_rng(2).standard_normal((3001, 701))  # 16 MiB, larger than any chunk
     result = streaming.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
     np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0), strict=True)
     assert result.array.flags.writeable

@@ -26,7 +26,7 @@ ROUNDS = pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark
 
 @pytest.fixture(scope="module")
 def shared_server() -> Iterator[ServerProcess]:
-    """A server whose places are all taken when all victims call."""
+    """A server with as many call slots as there are victims."""
     of_all = str(AT_ONCE)
     limits = ("--max-concurrent-calls", of_all, "--max-concurrent-calls-per-client", of_all)
     limits += ("--max-launched-calls", of_all)
@@ -78,13 +78,13 @@ def kill_all(pids: list[int]) -> None:
 
 
 def is_as_before(client: sc.Client, before: Usage) -> bool:
-    """Whether every gauge is back, descriptors and memory kept warm too."""
+    """Returns whether every gauge is back at its first value, those of descriptors and idle memory too."""
     usage = client.usage()
     return holds_nothing(client) and usage.descriptors <= before.descriptors and not usage.bytes_idle
 
 
 def settled(client: sc.Client) -> Usage:
-    """What a server holds that nobody uses."""
+    """Returns the usage of a server when it is idle."""
     client.diff(X, axis=0)  # what a first call leaves open is no concern of the victims
     until(lambda: holds_nothing(client) and not client.usage().bytes_idle)
     return client.usage()

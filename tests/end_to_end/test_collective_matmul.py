@@ -1,4 +1,4 @@
-"""Collective products through a real client: they are NumPy's, and the plan tells what travelled and what was held."""
+"""Collective products through a real client: equal to NumPy's, with the sent and held bytes in the plan."""
 
 from __future__ import annotations
 

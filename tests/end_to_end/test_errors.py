@@ -1,6 +1,6 @@
-"""What a client may get wrong: each row one clear error, and a server that works on.
+"""Invalid requests: each row gets one clear error, and the server keeps working.
 
-The rows speak the contract itself, so that nothing our own client checks first stands between.
+The rows use the protocol directly, so that the client's own checks do not reject them first.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def test_unary_operands_over_their_limit_belong_in_a_stream(stub):
 
 
 def test_an_array_on_more_devices_than_the_host_can_hold_is_refused(stub):
-    # The result is within the limit of a call, a quarter of the memory; its 8 copies are not within the whole.
+    # The result is within the limit of a call, a quarter of the memory; its 8 copies are not within all of it.
     n = math.isqrt(memory_bytes() // 5)
     boolean = array_pb2.ELEMENT_TYPE_BOOL
     operands = [tensor(n, 1, element_type=boolean), tensor(1, n, element_type=boolean)]

@@ -1,4 +1,4 @@
-"""What a client may do to its shared memory spoils its own answers at most."""
+"""Hostile use of shared memory affects only the client's own answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handful of every family of kernels on meshes of several hosts; `make test-hosts` runs the whole tables there."""
+"""A handful of every family of kernels on meshes of several hosts; `make test-hosts` runs the complete tables there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOME = sc.Mesh({"x": 4}, device_ids=[0, 2, 4, 6])
 
 
 CLUSTERS = {"2x4": (2, 4, ()), "4x2 relayed": (4, 2, ("--no-shared-memory",))}
-"""By name: hosts, devices of each, and what their agents are told."""
+"""By name: hosts, devices of each, and the options of their agents."""
 on_both = pytest.mark.parametrize("hosts", list(CLUSTERS), indirect=True, scope="module")
 on_one = pytest.mark.parametrize(
     "hosts", ["2x4", pytest.param("4x2 relayed", marks=pytest.mark.long)], indirect=True, scope="module"

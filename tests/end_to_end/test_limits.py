@@ -1,4 +1,4 @@
-"""Limits that are reached: of memory, time, places and programs."""
+"""Limits that are reached: of memory, time, call slots and programs."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_claim_takes_nothing_of_the_budget_that_others_need(poor):
         done.wait(30)
 
     with open_channel(poor.address) as channel, sc.connect(poor.address, shared_memory=False) as client:
-        until(lambda: not client.usage().bytes_idle)  # a claim may be given memory that is idle, which then counts
+        until(lambda: not client.usage().bytes_idle)  # a claim may reuse idle memory, which then counts
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         stalled = [stub.ExecuteStream(claim(), timeout=30) for _ in range(3)]
         real = LARGE[:128]

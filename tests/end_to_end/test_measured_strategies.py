@@ -1,4 +1,4 @@
-"""Strategies chosen by timing, on a real server: told in the plan, remembered across restarts, overridden."""
+"""Autotuned strategies on a real server: reported in the plan, kept across restarts, overridden."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_small_calls_and_those_that_only_one_strategy_serves_are_not_timed(measu
 
 
 def test_a_key_that_is_first_used_on_a_busy_mesh_is_timed_when_it_is_idle(measured):
-    """Whether the first call found it busy is chance; that every key is timed in the end is not."""
+    """The server may or may not be busy at the first call; every key is timed in the end."""
     lengths = range(300, 304)
     plans: list[sc.Plan] = []
 

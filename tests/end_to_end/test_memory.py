@@ -1,4 +1,4 @@
-"""Memory that the server's processes hold: bounded while they work, flat over many calls, given back when idle."""
+"""Memory that the server's processes hold: bounded while they work, flat over many calls, released when idle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def processes(server: ServerProcess) -> list[int]:
 
 
 def pss(pids: list[int]) -> int:
-    """What processes hold together, shared pages counted once.
+    """Memory that processes hold together, with shared pages counted once.
 
     Without the pages of libraries, which other processes share for as long as they happen to run.
     """

@@ -1,4 +1,4 @@
-"""What a call waits for: for those before it to be launched, never for a slow caller or another's result."""
+"""Order of calls: a call waits for earlier launches, never for a slow caller or another call's result."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
 
 
 def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, channel):
-    """Small calls are answered one after the other while the rest of a large result is put into place."""
+    """Small calls are answered one after the other while the rest of a large result is gathered."""
     stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
     segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
     with sc.connect(server.address, shared_memory=False) as client, held_segment(segments, RESULT_BYTES) as held:
@@ -84,7 +84,7 @@ def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, ch
         request = kernel_service_pb2.ExecuteStreamRequest(header=outer(4096, result_space=space))
 
         def answered_meanwhile() -> int:
-            """How many small calls were, between a large result's beginning and its end."""
+            """Returns the number of small calls between the beginning and the end of a large result."""
             stream = stub.ExecuteStream(iter([request]), timeout=60)
             assert next(stream).header.results[0].HasField("segment")
             ended = threading.Event()
@@ -99,7 +99,7 @@ def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, ch
             reader.join()
             return count
 
-        # One may slip in between the end and its being told.
+        # One call may complete between the end and its notification.
         until(lambda: sorted(answered_meanwhile() for _ in range(5))[2] > 1)
         result = np.frombuffer(held.memory, np.float64).reshape(4096, 4096)
         np.testing.assert_array_equal(result[:, 0], np.arange(4096.0))

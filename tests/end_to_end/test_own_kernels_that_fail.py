@@ -1,4 +1,4 @@
-"""A package whose kernels cannot be loaded or built harms nobody else, and its author is told why."""
+"""A package whose kernels cannot be loaded or built affects no other kernels, and its author gets the reason."""
 
 import re
 from pathlib import Path

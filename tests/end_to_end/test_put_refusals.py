@@ -1,4 +1,4 @@
-"""Puts that cannot be, told by the front end before it takes anything in; lists that are too long for a message."""
+"""Invalid puts, which the front end refuses before it reads any data; lists that are too long for a message."""
 
 from __future__ import annotations
 

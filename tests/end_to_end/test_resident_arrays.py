@@ -1,4 +1,4 @@
-"""Arrays that stay on the mesh: put, told of, used, deleted."""
+"""Resident arrays: put, described, used, deleted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _without_what_others_lost(client, streaming) -> None:
 
 @pytest.fixture(params=["shared", "streamed"])
 def either(request, client, streaming) -> Iterator[sc.Client]:
-    """A client of each way; each test leaves it without arrays."""
+    """A client of each transport; each test leaves it without arrays."""
     chosen = {"shared": client, "streamed": streaming}[request.param]
     yield chosen
     assert chosen.list() == []

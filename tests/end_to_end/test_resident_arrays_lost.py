@@ -50,7 +50,7 @@ def same(actual: np.ndarray, expected: np.ndarray) -> None:
 
 
 def nothing_of_it_is_left(client: sc.Client) -> bool:
-    """Whether a server that other clients may share memory with holds no array, and nothing of any call."""
+    """Returns whether a server that shares memory with other clients holds no array and nothing of any call."""
     usage = client.usage()
     return not (usage.regions or usage.leases or usage.arrays)
 

@@ -131,7 +131,7 @@ def random_values(shape: tuple[int, ...], dtype: np.dtype, seed: int) -> np.ndar
 
 
 def numpys(value: Any) -> np.ndarray:
-    """What NumPy makes of it, in the host's byte order."""
+    """The array as NumPy converts it, in the host's byte order."""
     x = np.from_dlpack(value) if isinstance(value, OnlyDLPack) else np.asarray(value)
     return x.astype(x.dtype.newbyteorder("="))
 

@@ -1,4 +1,4 @@
-"""Clients on the server's host: their arrays lie in memory that both have, or travel where that cannot be."""
+"""Clients on the server's host: their arrays are in shared memory, or in messages where sharing is impossible."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def local(tight: ServerProcess) -> Iterator[sc.Client]:
 
 
 def shared(array: np.ndarray) -> bool:
-    """Whether an array's first byte lies in a segment."""
+    """Returns whether an array's first byte is in a segment."""
     address = array.ctypes.data
     for line in Path("/proc/self/maps").read_text().splitlines():
         begin, end = (int(bound, 16) for bound in line.split(maxsplit=1)[0].split("-"))
@@ -109,7 +109,7 @@ def test_with_a_full_segment_results_come_as_streams(local: sc.Client):
 def test_an_array_made_by_empty_is_an_operand_without_a_copy(own_server):
     server = own_server("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
     with sc.connect(server.address) as client:
-        x = client.empty((20, 128, 1024))  # 20 MiB: there is no room for a copy, nor for the result
+        x = client.empty((20, 128, 1024))  # 20 MiB: there is no space for a copy or for the result
         x[...] = np.arange(x.size, dtype=np.float64).reshape(x.shape) ** 2
         assert shared(x)
         result = client.diff(x, axis=2, prepend=0.0).array

@@ -1,4 +1,4 @@
-"""What a server tells its keeper: metrics, the log, `shardcall status`."""
+"""Telemetry for the administrator: metrics, the log, `shardcall status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that are refused for their operands' values, by every way that a call can take."""
+"""Calls that are refused for their operands' values, by every transport and method."""
 
 from __future__ import annotations
 

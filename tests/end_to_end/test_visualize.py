@@ -1,4 +1,4 @@
-"""Where arrays are, drawn, and arrays that may not meet."""
+"""Drawings of array placement, and operands on different devices."""
 
 from __future__ import annotations
 

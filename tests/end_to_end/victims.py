@@ -28,8 +28,8 @@ _FIXED_WINDOW = (("grpc.http2.bdp_probe", 0),)
 
 
 def there() -> None:
-    """Tells that this client has come to what it is to be in the middle of."""
-    os.write(sys.stdout.fileno(), f"{os.getpid()}\n".encode())  # whole, whoever else writes
+    """Reports that this client has reached the point at which it is to be killed."""
+    os.write(sys.stdout.fileno(), f"{os.getpid()}\n".encode())  # one write, which other writers do not interleave
 
 
 def rest() -> None:
@@ -39,7 +39,7 @@ def rest() -> None:
 
 
 def call_for_ever(client: sc.Client, x: np.ndarray) -> None:
-    """Calls without end; whoever looks on may be in a call's place."""
+    """Calls in an endless loop; an observer's call may take the slot of one."""
     client.diff(x, axis=0)
     there()
     while True:
@@ -137,7 +137,7 @@ def _begin(deed: Callable[[str], None], address: str) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         try:
             deed(address)
-        except BaseException:  # noqa: BLE001  # whatever it is, the test is told
+        except BaseException:  # noqa: BLE001  # the test reports every failure
             traceback.print_exc()
         os.write(sys.stdout.fileno(), b"failed\n")
         os._exit(1)

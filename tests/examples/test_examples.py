@@ -175,7 +175,7 @@ def marked(mark: str) -> list[int]:
 
 
 def ends(pid: int) -> bool:
-    """Whether a process ends by itself: the kernel may still be at it when the script has gone."""
+    """Returns whether a process exits by itself; the operating system may still tear it down after the script."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,6 +1,6 @@
 """Runs kernels as the worker does, without a worker: resolve, compile, place, run, gather, on 8 CPU devices.
 
-With ``--hosts N`` the calls go to a server instead whose mesh of 8 devices is made of N hosts; what is looked at of
+With ``--hosts N`` the calls go to a server instead whose mesh of 8 devices is made of N hosts; inspection of
 calls without running them, and kernels of the tests' own, stay in this process.
 """
 
@@ -70,7 +70,7 @@ class Kernels:
     ) -> np.ndarray | tuple[np.ndarray, ...]:
         """The kernel's result, all of them where it has several.
 
-        ``padding`` is what the operands' padding holds where the call is run here: nobody can say that to a server.
+        ``padding`` is what the operands' padding holds if the call runs in this process; a server has no such option.
         """
         wanted = _call(kernel, *operands, **how)
         if self._wire is not None and self._wire.knows(kernel):
@@ -170,7 +170,7 @@ class Values:
         return array
 
     def subnormal(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Of both signs, and of a size that only a few bits tell."""
+        """Values of both signs whose magnitudes have only a few significant bits."""
         least = float(ml_dtypes.finfo(dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
         return (self.random.integers(-7, 8, shape) * np.float64(least)).astype(dtype)
 

@@ -1,4 +1,4 @@
-"""What `collective_matmul` makes of specs: what is filled in, what is chosen, and what is refused in which words."""
+"""Specs of `collective_matmul`: defaults, chosen strategies, and the messages of refusals."""
 
 import numpy as np
 import pytest

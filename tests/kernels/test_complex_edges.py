@@ -36,7 +36,7 @@ def expected(name, *operands, **how):
 
 
 def assert_alike(name, result, wanted):
-    """The same infinities, NaN and zeros' signs; numbers within a few units of the whole number's size."""
+    """The same infinities, NaN and zeros' signs; numbers within a few units of the complex number's magnitude."""
     assert (result.shape, result.dtype) == (wanted.shape, wanted.dtype), name
     if wanted.dtype.kind not in "fc":
         np.testing.assert_array_equal(result, wanted, name)

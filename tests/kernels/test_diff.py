@@ -35,7 +35,7 @@ EDGES = [  # rows of prepend and append; 0 for a scalar
     (3, 1),
     (1, 2),
 ]
-# Splits that exercise a call's corners: the edges of EDGES in turn.
+# Splits that exercise a call's corners: the edges of EDGES one by one.
 SHORT = [
     (layout, shape, edges, n)
     for (layout, shape), edges, n in zip(

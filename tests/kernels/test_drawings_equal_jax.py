@@ -1,4 +1,4 @@
-"""What our drawings say is what JAX says: of its shardings, and in its own drawings."""
+"""Comparison of the drawings with JAX's shardings and JAX's own drawings."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_spans_on_its_edges_are_jax_s_indices(shape, spec, axes, ids):
 
 
 def test_different_drawings_are_not_equal():
-    """That the comparison can fail: a drawing of another layout is not equal."""
+    """Shows that the comparison can fail: a drawing of another layout is not equal."""
     drawn = [
         devices_in_boxes(draw(block_grid((8, 8), spec, sc.Mesh(AB))))
         for spec in (P("a", "b"), P("b", "a"), P("a"), P(None, "a"), P(None, "b"), P(("a", "b")), P(("b", "a")), P())

@@ -34,7 +34,7 @@ def expected(name, *operands):
 
 
 def assert_close(name, actual, wanted):
-    """Within the function's bound; complex and narrow results within as many units of the whole number's size."""
+    """Within the function's bound; complex and narrow ones within as many units of the complex magnitude."""
     assert (actual.shape, actual.dtype) == (wanted.shape, wanted.dtype)
     if name in NEAR_ZERO or wanted.dtype.kind == "c":
         eps = 2.0**-20 if wanted.real.dtype == np.float32 else 2.0**-6 if wanted.real.dtype.itemsize < 4 else 2.0**-45
@@ -54,7 +54,7 @@ def assert_close(name, actual, wanted):
 
 def arrays(values, name, dtype, shape=None):
     if shape is None:
-        # Blocks that take whole vectors, unrolled, and leave some over. From 500 elements on ml_dtypes ends the process
+        # Blocks that fill vectors, unrolled, and leave some over. From 500 elements on ml_dtypes ends the process
         # where one of four bits is divided by zero.
         shape = (61, 3) if dtype.name in ("int4", "uint4") else (821, 3)
     count = len(KERNELS[name].operands)

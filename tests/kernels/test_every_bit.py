@@ -44,7 +44,7 @@ def assert_same_bits(result, wanted):
 
 
 def moved_together(run, x, devices):
-    """What all moves make of an array, in one program, which is compiled once; with what is expected."""
+    """The results of all moves of an array, from one program that is compiled once, and the expected ones."""
     calls = [
         run.resolve(kernel, x, mesh={"x": devices}, in_specs=[spec], out_specs=[out_spec])
         for kernel, spec, out_spec in MOVES

@@ -1,4 +1,4 @@
-"""Blocks get the rows of other blocks that they need, at whatever distance, and whatever lies outside the array."""
+"""Blocks get the rows of other blocks that they need, at whatever distance, and for every boundary mode."""
 
 import itertools
 

@@ -32,7 +32,7 @@ def equations(jaxpr):
 
 
 def overflows(equation):
-    """Whether an equation may compute an offset in 32 bits that needs more."""
+    """Returns whether an equation may compute an offset in 32 bits that needs more."""
     operands, (result, *_) = equation.invars, equation.outvars
     name, narrow = equation.primitive.name, getattr(result.aval, "dtype", None) == np.int32
     if name in ("dynamic_slice", "dynamic_update_slice"):

@@ -13,7 +13,7 @@ from shardcall_server.kernels.mlp import MlpGradient, MlpLoss, MlpPredict, MlpSg
 PREDICT, LOSS, GRADIENT, STEP = MlpPredict(), MlpLoss(), MlpGradient(), MlpSgdStep()
 WIDTHS = (7, 16, 12, 3)
 MESH = {"batch": 4, "model": 2}
-TENSOR = [(), (), (None, "model"), ("model",), ("model", None), ()]  # specs of W and b by turns
+TENSOR = [(), (), (None, "model"), ("model",), ("model", None), ()]  # specs of W and b alternate
 LAYOUTS = {
     "one device": ({"batch": 1}, None, [None] * 6),
     "data parallel": ({"batch": 8}, ("batch", None), [()] * 6),

@@ -1,4 +1,4 @@
-"""What `matmul` and `collective_matmul` refuse, and in which words."""
+"""Refusals of `matmul` and `collective_matmul`, and their messages."""
 
 import ml_dtypes
 import numpy as np

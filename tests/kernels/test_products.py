@@ -178,7 +178,7 @@ def test_long_rings_are_a_loop(run, values, monkeypatch, strategy):
 
 
 def test_collective_matmul_of_every_element_type(run, values, same, dtype):
-    """By the ring that adds up; those that pass on what they have are in the whole table."""
+    """The ring that accumulates sums; the rings that pass operands on are in the complete table."""
     lhs, rhs = values.small((9, 11), dtype), values.small((11, 6), dtype)
     result = run(COLLECTIVE, lhs, rhs, mesh={"x": 3}, axis_name="x", strategy="psum_scatter_ring")
     same(result, exact(lhs, rhs, dtype))

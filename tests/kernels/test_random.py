@@ -1,4 +1,4 @@
-"""Random arrays are jax.random's, the same on every mesh, and made where they lie."""
+"""Random arrays are jax.random's, the same on every mesh, and generated on the devices that hold them."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What a kernel promises of its bits, it keeps on every mesh: on one device, and on blocks of other sizes.
+"""Promised reproducibility of kernels on every mesh: on one device, and on blocks of other sizes.
 
 Blocks of 4097, 1366 and 513 elements leave a vector's remainder each another, which must not be computed otherwise.
 """
@@ -148,7 +148,7 @@ def check_bits(
 def test_promised_bits_are_the_same_on_one_device_and_on_three():
     cases = []
     for i, kernel in enumerate(PROMISING.values()):
-        turned = [*TYPES[i % len(TYPES) :], *TYPES[: i % len(TYPES)]]  # each kernel computes in one type, in turns
+        turned = [*TYPES[i % len(TYPES) :], *TYPES[: i % len(TYPES)]]  # kernels alternate between the types
         of_types = (list(promised(kernel, name)) for name in turned)
         matches = next(filter(None, of_types), [])
         assert matches, f"{kernel.name} promises something and none of these calls shows it"

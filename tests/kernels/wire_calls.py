@@ -34,7 +34,7 @@ class WireCalls:
         self._types = {kernel.name: type(kernel) for kernel in kernels()}
 
     def knows(self, kernel: Kernel) -> bool:
-        """Whether the kernel is one of the server's, and not one of a test's own."""
+        """Returns whether the kernel is one of the server's, and not one of a test's own."""
         return self._types.get(kernel.name) is type(kernel)
 
     def run(self, wanted: KernelCase, operands: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray, ...]:
@@ -67,7 +67,7 @@ class WireCalls:
 
     @staticmethod
     def _check(wanted: KernelCase, result: sc.Result) -> None:
-        """What was asked for is what was run."""
+        """The call that ran is the one that was requested."""
         if wanted.strategy != AUTO:
             assert result.plan.strategy == wanted.strategy
 
