@@ -30,7 +30,7 @@ main()
 """
 
 
-class Words:
+class ProcessLog:
     """What a process writes to its standard error or output, read as it comes.
 
     Args:
@@ -41,7 +41,7 @@ class Words:
         self.lines: list[str] = []
         self._more = threading.Condition()
         self._ended = False
-        threading.Thread(target=self._read, args=[stream], name="words", daemon=True).start()
+        threading.Thread(target=self._read, args=[stream], name="log", daemon=True).start()
 
     def _read(self, stream: IO[str]) -> None:
         with stream:
@@ -57,20 +57,20 @@ class Words:
         """The first line at or after ``begin`` that has the pattern, once it is there."""
         looked = begin
 
-        def look() -> re.Match[str] | None:
+        def search_lines() -> re.Match[str] | None:
             nonlocal looked
             for line in self.lines[looked:]:
                 looked += 1
-                if found := re.search(pattern, line):
-                    return found
+                if match := re.search(pattern, line):
+                    return match
             return None
 
-        found, until = None, time.monotonic() + timeout_s
+        match, until = None, time.monotonic() + timeout_s
         with self._more:
-            while (found := look()) is None and not self._ended and (left_s := until - time.monotonic()) > 0:
+            while (match := search_lines()) is None and not self._ended and (left_s := until - time.monotonic()) > 0:
                 self._more.wait(left_s)
-        assert found, f"no line has {pattern!r}; the last ones are {self.lines[-12:]}"
-        return found
+        assert match, f"no line has {pattern!r}; the last ones are {self.lines[-12:]}"
+        return match
 
 
 class AgentProcess:
@@ -79,14 +79,14 @@ class AgentProcess:
     Attributes:
         name: of its host.
         process: the agent.
-        words: what it and its workers log.
+        log: its log and that of its workers.
     """
 
     def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
         self.name = name
         self.process = process
-        self.words = Words(process.stderr)
+        self.log = ProcessLog(process.stderr)
 
     def worker_pids(self) -> list[int]:
         """The ids of its child processes: its worker, and a spare where it keeps one."""
@@ -112,7 +112,7 @@ class Cluster:
         process: the front end.
         address: where it listens, "host:port".
         hosts_address: where agents join.
-        words: what the front end logs.
+        log: the front end's log.
         agents: by the names of their hosts: "h1", "h2", … The mesh's processes are in the order in which they joined,
             which the server's state tells.
     """
@@ -129,8 +129,8 @@ class Cluster:
         assert self.process.stdin
         assert self.process.stdout
         assert self.process.stderr
-        self.words = Words(self.process.stderr)
-        self._output = Words(self.process.stdout)
+        self.log = ProcessLog(self.process.stderr)
+        self._output = ProcessLog(self.process.stdout)
         self.agents: dict[str, AgentProcess] = {}
         self.hosts_address = ""
 
@@ -149,7 +149,7 @@ class Cluster:
         It ends with the thread that calls this.
         """
         if not self.hosts_address:
-            self.hosts_address = self.words.wait_for(_HOSTS_MAY_JOIN)[1]
+            self.hosts_address = self.log.wait_for(_HOSTS_MAY_JOIN)[1]
         process = subprocess.Popen(
             [sys.executable, "-c", _AGENT, "worker", "--join", self.hosts_address, "--name", name, *options],
             stdin=subprocess.DEVNULL,

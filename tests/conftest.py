@@ -23,7 +23,7 @@ DEVICES = 8
 PRINCIPALS = {
     "guest": token_file.SCOPES,
     "runner": ("run",),
-    "keeper": ("run", "arrays"),
+    "owner": ("run", "arrays"),
     "watcher": ("admin",),
 }
 """Whom servers of the tests know besides the user whose tests these are, and what they may do."""
@@ -162,9 +162,9 @@ def running_server(
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        found = _READY.match(line)
-        assert found, f"the server did not become ready; it said {line!r}"
-        yield ServerProcess(process, found[1])
+        match = _READY.match(line)
+        assert match, f"the server did not become ready; it said {line!r}"
+        yield ServerProcess(process, match[1])
     finally:
         process.stdin.close()
         process.stdout.close()

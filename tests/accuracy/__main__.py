@@ -9,7 +9,7 @@ import tempfile
 from functools import partial
 
 import numpy as np
-from accuracy import document, gpu, measuring
+from accuracy import document, evaluation, gpu
 
 import shardcall as sc
 
@@ -19,11 +19,11 @@ _DEVICES = 8
 def main() -> int:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="accuracy", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help=f"few sizes: {measuring.SOME_SIZES}")
+    parser.add_argument("--quick", action="store_true", help=f"few sizes: {evaluation.SOME_SIZES}")
     parser.add_argument("--gpu", action="store_true", help="on a GPU, into docs/accuracy-gpu.md; skips without one")
     parser.add_argument("--only", nargs="+", metavar="KERNEL", help="measure these; the other rows stay as they are")
     options = parser.parse_args()
-    sizes = partial(measuring.sizes_of, quick=options.quick)
+    sizes = partial(evaluation.sizes_of, quick=options.quick)
     if options.gpu:
         return gpu.main(sizes)
     with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +33,7 @@ def main() -> int:
             stated = document.stated_conditions(text)
             if why := document.refusal(stated, conditions, quick=options.quick, only=bool(options.only)):
                 sys.exit(f"{document.PATH.name}: {why}")
-            table = measuring.measured(client, measuring.all_cases(sizes, _DEVICES, options.only))
+            table = evaluation.measured(client, evaluation.all_cases(sizes, _DEVICES, options.only))
     if options.only:
         table = document.parsed(text) | table
     document.write(document.PATH, document.generated(table, conditions))

@@ -122,9 +122,9 @@ def differences(values: Values, n: int, devices: int) -> Iterator[Case]:
     yield from _gradients(values, x, devices)
     near = np.roll(x, 1), x, np.roll(x, -1)
     before, middle, after = map(widened, near)
-    around = before, -(middle + middle), after
-    scale = np.max([abs(term) for term in around], 0)
-    yield Case("laplacian", name, "laplacian", (x,), (sum(around),), (scale,), {}, near, devices)
+    neighbours = before, -(middle + middle), after
+    scale = np.max([abs(term) for term in neighbours], 0)
+    yield Case("laplacian", name, "laplacian", (x,), (sum(neighbours),), (scale,), {}, near, devices)
 
 
 def _gradients(values: Values, x: np.ndarray, devices: int) -> Iterator[Case]:
@@ -157,13 +157,13 @@ def sums(values: Values, n: int, devices: int) -> Iterator[Case]:
     for name in ("sum", "prod", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "cumsum"):
         if dtype.name.endswith("int4") and name in ("mean", "var", "std"):
             continue
-        given = _near_one(values, x) if name == "prod" else x
-        found = _reduced(name, given)
-        if found is not None:
+        in_range = _near_one(values, x) if name == "prod" else x
+        reduced = _reduced(name, in_range)
+        if reduced is not None:
             axis = {"axis": 0} if devices > 1 else {"axis": 1}
-            operand, reference, scale = given, *found
+            operand, reference, scale = in_range, *reduced
             if devices > 1:  # rows over devices, and what is reduced with them
-                operand = np.ascontiguousarray(given.T)
+                operand = np.ascontiguousarray(in_range.T)
                 reference = reference.T if name == "cumsum" else reference
                 scale = scale.T if scale is not None and name == "cumsum" else scale
             yield Case(name, dtype.name, name, (operand,), (reference,), (scale,), axis, (), devices)
@@ -201,9 +201,9 @@ def _reduced(name: str, x: np.ndarray) -> tuple[np.ndarray, np.ndarray | None] |
 
 def _reduced_integers(name: str, x: np.ndarray, result: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
     if name in ("mean", "var", "std"):
-        found = _reduced(name, x.astype(np.float64))
-        assert found is not None
-        return found[0], None
+        reduced = _reduced(name, x.astype(np.float64))
+        assert reduced is not None
+        return reduced[0], None
     if name in ("sum", "prod", "cumsum"):
         return _wrapped(
             getattr(np, name)(widened(x.astype(np.int64) if x.dtype == np.bool_ else x), axis=1), result

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from accuracy.elementwise import FLOATS
-from accuracy.measuring import SIZES, Table, rows
+from accuracy.evaluation import SIZES, Table, rows
 from accuracy.ulps import Accuracy
 
 import shardcall as sc
@@ -31,7 +31,7 @@ _VECTORS = ("avx", "avx2", "f16c", "fma")
 def cell(accuracy: Accuracy) -> str:
     """A cell: the worst error, and a letter for each thing that is otherwise than in the reference."""
     marks = (accuracy.operands_flushed, "a"), (accuracy.results_flushed, "b"), (accuracy.differ > 0, "c")
-    return " ".join([_number(accuracy.worst), *(letter for found, letter in marks if found)])
+    return " ".join([_number(accuracy.worst), *(letter for applies, letter in marks if applies)])
 
 
 def _number(worst: float) -> str:
@@ -43,7 +43,7 @@ def _number(worst: float) -> str:
     return f"{worst:.2f}" if worst < 10 else f"{worst:.0f}" if worst < 10_000 else f"{worst:.1e}"
 
 
-def holds(stated: Accuracy, found: Accuracy, row: str) -> bool:
+def holds(stated: Accuracy, measured: Accuracy, row: str) -> bool:
     """Returns True if a measurement is no worse than a row states, apart from the rounding of the table's numbers.
 
     Of sums half as much again is allowed, since other processors add in another order, and half a unit in any case, as
@@ -52,12 +52,12 @@ def holds(stated: Accuracy, found: Accuracy, row: str) -> bool:
     """
     most = _SLACK * stated.worst if row in FUNCTIONS else max(_SLACK_OF_SUMS * stated.worst, 0.5)
     most = most + 0.01 if stated.worst else 0
-    differ = -(-stated.differ * found.compared // stated.compared) if stated.compared else 0
+    differ = -(-stated.differ * measured.compared // stated.compared) if stated.compared else 0
     return (
-        found.worst <= most
-        and found.differ <= differ
-        and found.operands_flushed <= stated.operands_flushed
-        and found.results_flushed <= stated.results_flushed
+        measured.worst <= most
+        and measured.differ <= differ
+        and measured.operands_flushed <= stated.operands_flushed
+        and measured.results_flushed <= stated.results_flushed
     )
 
 
@@ -71,17 +71,17 @@ def parsed(text: str) -> Table:
                 if match := _CELL.fullmatch(content):
                     table[label, column] = _accuracy(match[1], match[2].split())
         elif (label, cells[0]) in table:
-            found = table[label, cells[0]]
+            measured = table[label, cells[0]]
             if match := _COUNT.fullmatch(cells[1]):
-                found.differ, found.compared = (int(number.replace(",", "")) for number in match.groups())
-            found.differ_at = (cells[2],)
+                measured.differ, measured.compared = (int(number.replace(",", "")) for number in match.groups())
+            measured.differ_at = (cells[2],)
     return table
 
 
 def _accuracy(worst: str, letters: Sequence[str]) -> Accuracy:
-    known = {_EXACT: 0.0, _WRONG: math.inf}
+    bounds = {_EXACT: 0.0, _WRONG: math.inf}
     return Accuracy(
-        known[worst] if worst in known else float(worst),
+        bounds[worst] if worst in bounds else float(worst),
         operands_flushed="a" in letters,
         results_flushed="b" in letters,
         differ=int("c" in letters),
@@ -94,16 +94,16 @@ def stated_conditions(text: str) -> dict[str, str]:
     return dict(match.groups() for line in head.splitlines() if (match := _FACT.fullmatch(line)))
 
 
-def refusal(stated: Mapping[str, str], found: Mapping[str, str], *, quick: bool, only: bool) -> str:
+def refusal(stated: Mapping[str, str], here: Mapping[str, str], *, quick: bool, only: bool) -> str:
     """Why a run may not write into a document that states other conditions; empty where it may."""
-    differ = [name for name in {**stated, **found} if stated.get(name) != found.get(name)]
+    differ = [name for name in {**stated, **here} if stated.get(name) != here.get(name)]
     if only and differ:
         what = "--only keeps the other rows, which were measured under other conditions"
     elif quick and any(name.startswith(_SIZES) and name in stated for name in differ):
         what = "--quick would replace a table of more sizes"
     else:
         return ""
-    return "\n".join([what, *(f"  {name}: {stated.get(name)} there, {found.get(name)} here" for name in differ)])
+    return "\n".join([what, *(f"  {name}: {stated.get(name)} there, {here.get(name)} here" for name in differ)])
 
 
 def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], platform: str = "cpu") -> dict[str, str]:
@@ -123,7 +123,7 @@ def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], pla
         "devices": f"{len(info.devices)}: {', '.join(sorted({device.kind for device in info.devices}))}",
         "processor": processor,
         "XLA's flags": f"`{worker_environment({}, platform)['XLA_FLAGS']}`",
-        **{f"{_SIZES}{of}": ", ".join(f"{size:,}" for size in found) for of, found in elements.items()},
+        **{f"{_SIZES}{of}": ", ".join(f"{size:,}" for size in counts) for of, counts in elements.items()},
         **({"limits of this table": "; ".join(limits)} if limits else {}),
     }
 
@@ -162,8 +162,8 @@ def generated(table: Table, facts: Mapping[str, str]) -> str:
 def _grid(table: Table, labels: Sequence[str]) -> list[str]:
     lines = ["| |" + "".join(f" {column} |" for column in COLUMNS), "|---|" + "---|" * len(COLUMNS)]
     for label in labels:
-        found = [table.get((label, column)) for column in COLUMNS]
-        lines.append(f"| {label} |" + "".join(f" {cell(a)} |" if a else "  |" for a in found))
+        row = [table.get((label, column)) for column in COLUMNS]
+        lines.append(f"| {label} |" + "".join(f" {cell(a)} |" if a else "  |" for a in row))
     return lines
 
 

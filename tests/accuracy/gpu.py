@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from accuracy import document, measuring
+from accuracy import document, evaluation
 
 import shardcall as sc
 from shardcall._src.wire.token_file import TOKEN_VARIABLE, new_token
@@ -46,7 +46,7 @@ def main(sizes: Callable[[str], tuple[int, ...]]) -> int:
         with sc.connect(server.wait_until_ready(_START_TIMEOUT_S), token=token, progress=False) as client:
             info = client.server_info()
             conditions = document.conditions(info, sizes, "gpu")
-            table = measuring.measured(client, measuring.all_cases(sizes, len(info.devices)))
+            table = evaluation.measured(client, evaluation.all_cases(sizes, len(info.devices)))
             question = first_question(client, len(info.devices))
     finally:
         server.stop()

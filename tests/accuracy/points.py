@@ -104,8 +104,8 @@ def _random(name: str, dtype: np.dtype, count: int, random: np.random.Generator)
     if is_inexact(dtype):
         parts = _floats(name, np.empty(0, dtype).real.dtype, count * (2 if dtype.kind == "c" else 1), random)
         return parts.view(dtype)
-    whole = np.frombuffer(random.bytes(count * dtype.itemsize), f"u{dtype.itemsize}")
-    mixed = np.where(random.integers(0, 2, count) > 0, whole, random.integers(0, 40, count).astype(whole.dtype))
+    all_bits = np.frombuffer(random.bytes(count * dtype.itemsize), f"u{dtype.itemsize}")
+    mixed = np.where(random.integers(0, 2, count) > 0, all_bits, random.integers(0, 40, count).astype(all_bits.dtype))
     return mixed.astype(dtype) if dtype.name in ("int4", "uint4") else mixed.view(dtype)
 
 

@@ -37,13 +37,13 @@ def widened(array: np.ndarray) -> np.ndarray:
     return (array.astype(np.int64) if array.dtype.itemsize == 1 else array).astype(object)
 
 
-def wrapped(whole: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def wrapped(integers: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Whole numbers of any size as a type of integers has them, modulo 2 to the power of its bits."""
     if dtype == np.bool_:
-        return np.asarray(whole != 0)
+        return np.asarray(integers != 0)
     bits = 4 if dtype.name.endswith("int4") else 8 * dtype.itemsize
     low = 0 if dtype.name.startswith("u") else -(2 ** (bits - 1))
-    return np.array((whole - low) % 2**bits + low, np.uint64 if not low else np.int64).astype(dtype)
+    return np.array((integers - low) % 2**bits + low, np.uint64 if not low else np.int64).astype(dtype)
 
 
 def reference(name: str, operands: Sequence[np.ndarray], result: np.dtype) -> np.ndarray:
@@ -89,9 +89,9 @@ def _extended(x: Any) -> np.longdouble:
 
 
 def _of_integers(name: str, operands: Sequence[np.ndarray], result: np.dtype) -> np.ndarray:
-    if name in _WHOLE:
+    if name in _INTEGER:
         bits = 8 * operands[0].dtype.itemsize
-        rule = _WHOLE[name]
+        rule = _INTEGER[name]
         values = [rule(bits, *map(int, items)) for items in zip(*operands, strict=True)]
         return wrapped(np.array(values, object), result)
     if result == np.bool_ or all(operand.dtype == np.bool_ for operand in operands) or name in ("where", "clip"):
@@ -107,7 +107,7 @@ def _power(bits: int, x: int, y: int) -> int:
     return pow(x, y, 2**bits)
 
 
-_WHOLE: dict[str, Callable[..., int]] = {
+_INTEGER: dict[str, Callable[..., int]] = {
     "floor_divide": lambda _, x, y: x // y if y else 0,
     "remainder": lambda _, x, y: x % y if y else 0,
     "mod": lambda _, x, y: x % y if y else 0,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accuracy import arrays, document, elementwise, measuring
+from accuracy import arrays, document, elementwise, evaluation
 from accuracy.elementwise import FLOATS, INTEGERS
 from accuracy.together import run_together
 
@@ -32,11 +32,11 @@ def check(cases):
     with np.errstate(all="ignore"):
         cases, wrong = list(cases), {}
     for case, results in zip(cases, run_together(cases), strict=True):
-        found = measuring.judged(case, results)
+        result_accuracy = evaluation.judged(case, results)
         stated = STATED[case.row, "integers" if case.column in INTEGERS else case.column]
         most = TARGETS.get(case.row, math.inf) if case.column in REAL else math.inf
-        if found.worst > most or not document.holds(stated, found, case.row):
-            wrong[case.row, case.column] = found, stated
+        if result_accuracy.worst > most or not document.holds(stated, result_accuracy, case.row):
+            wrong[case.row, case.column] = result_accuracy, stated
     assert not wrong
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import mpmath
 import numpy as np
 import pytest
-from accuracy import arrays, document, measuring, points, references, ulps
+from accuracy import arrays, document, evaluation, points, references, ulps
 from accuracy.ulps import Accuracy, measure
 
 DIGITS = mpmath.mp.clone()
@@ -30,9 +30,9 @@ ONLY |= dict.fromkeys(("log", "log2", "log10"), (0.01, 50)) | {"log1p": (-0.9, 5
 @pytest.mark.parametrize("name", REAL)
 def test_real_references_are_accurate_to_60_bits(name):
     x = np.random.default_rng(0).uniform(*ONLY.get(name, (-50, 50)), 50)
-    found = references.reference(name, [x], x.dtype)
-    for given, value in zip(x, found, strict=True):
-        wanted = REAL[name](DIGITS.mpf(given))
+    result = references.reference(name, [x], x.dtype)
+    for operand, value in zip(x, result, strict=True):
+        wanted = REAL[name](DIGITS.mpf(operand))
         assert abs(mpf(value) - wanted) <= abs(wanted) * 2.0**-60
 
 
@@ -40,9 +40,9 @@ def test_real_references_are_accurate_to_60_bits(name):
 def test_complex_references_are_accurate_to_58_bits(name):
     parts = np.random.default_rng(0).uniform(-20, 20, (2, 50))
     x = parts[0] + 1j * parts[1]
-    found = references.reference(name, [x], x.dtype)
-    for given, value in zip(x, found, strict=True):
-        wanted = REAL[name](DIGITS.mpc(given))
+    result = references.reference(name, [x], x.dtype)
+    for operand, value in zip(x, result, strict=True):
+        wanted = REAL[name](DIGITS.mpc(operand))
         assert abs(DIGITS.mpc(mpf(value.real), mpf(value.imag)) - wanted) <= abs(wanted) * 2.0**-58
 
 
@@ -75,8 +75,8 @@ def test_units_are_those_of_the_largest_term_where_terms_cancel():
 
 def test_subnormals_that_count_as_zero_are_noted_and_no_error():
     x = np.array([1.0, 2.0**-1070])
-    found = measure(np.array([1.0, 0.0]), x.astype(np.longdouble), [x])
-    assert (found.worst, found.results_flushed, found.operands_flushed) == (0, False, False)
+    result = measure(np.array([1.0, 0.0]), x.astype(np.longdouble), [x])
+    assert (result.worst, result.results_flushed, result.operands_flushed) == (0, False, False)
     kept = measure(np.array([2.0**-1070]), np.array([2.0**-1070], np.longdouble), [np.array([2.0])])
     lost = measure(np.array([0.0]), np.array([1.5 * 2.0**-1023], np.longdouble), [np.array([2.0])])
     assert (kept.results_flushed, lost.results_flushed) == (False, True)
@@ -108,7 +108,7 @@ def test_the_document_states_what_was_measured():
 
 
 @pytest.mark.parametrize(
-    ("stated", "found", "row", "holds"),
+    ("stated", "result", "row", "holds"),
     [
         (Accuracy(0.55), Accuracy(0.6), "sin", True),
         (Accuracy(0.55), Accuracy(0.7), "sin", False),
@@ -124,8 +124,8 @@ def test_the_document_states_what_was_measured():
         (Accuracy(0.5, differ=16, compared=65_537), Accuracy(0.5, differ=3, compared=4097), "sin", False),
     ],
 )
-def test_what_is_worse_than_stated_does_not_hold(stated, found, row, holds):
-    assert document.holds(stated, found, row) is holds
+def test_what_is_worse_than_stated_does_not_hold(stated, result, row, holds):
+    assert document.holds(stated, result, row) is holds
 
 
 def test_results_that_lost_digits_are_counted():
@@ -162,7 +162,7 @@ def test_rows_of_other_conditions_are_not_merged(changed, how, refused):
 def test_the_head_states_what_was_not_measured(monkeypatch, quick, processor, limits):
     monkeypatch.setattr(document, "_processor", lambda: processor)
     info = SimpleNamespace(devices=[SimpleNamespace(kind="cpu")])
-    stated = document.conditions(info, partial(measuring.sizes_of, quick=quick)).get("limits of this table", "")
+    stated = document.conditions(info, partial(evaluation.sizes_of, quick=quick)).get("limits of this table", "")
     assert bool(stated) is bool(limits)
     assert all(limit in stated for limit in limits)
 

@@ -24,22 +24,23 @@ def run_together(cases: Sequence[Case]) -> list[tuple[np.ndarray, ...]]:
         for case in cases
     ]
     programs = [
-        found.strategy.build(found.problem, build_mesh(found.problem.mesh, found.device_ids)) for found in resolved
+        resolution.strategy.build(resolution.problem, build_mesh(resolution.problem.mesh, resolution.device_ids))
+        for resolution in resolved
     ]
 
     def together(held: list[list[jax.Array]]) -> list[list[jax.Array]]:
         made = []
-        for case, found, program, given in zip(cases, resolved, programs, held, strict=True):
-            arrays = [convert(x, operand.dtype) for x, operand in zip(given, _present(case), strict=True)]
+        for case, resolution, program, inputs in zip(cases, resolved, programs, held, strict=True):
+            arrays = [convert(x, operand.dtype) for x, operand in zip(inputs, _present(case), strict=True)]
             # What a program returns beside its results are flags.
-            results = program(*arrays)[: len(found.problem.results)]
+            results = program(*arrays)[: len(resolution.problem.results)]
             made.append([array.astype(held_type(array.dtype)) for array in results])
         return made
 
     made = jax.jit(together)([[x.astype(held_type(x.dtype)) for x in _present(case)] for case in cases])
     return [
-        tuple(np.asarray(a).astype(kind.dtype) for a, kind in zip(arrays, found.problem.results, strict=True))
-        for arrays, found in zip(made, resolved, strict=True)
+        tuple(np.asarray(a).astype(kind.dtype) for a, kind in zip(arrays, resolution.problem.results, strict=True))
+        for arrays, resolution in zip(made, resolved, strict=True)
     ]
 
 

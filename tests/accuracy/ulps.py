@@ -152,8 +152,8 @@ class _Shown:
 
     def at(self, i: int) -> str:
         """An element as the table shows it."""
-        given = ", ".join(str(x[i]) for x in self.elements)
-        return f"({given}) → {self.actual[i]}, not {_rounded(self.reference[i : i + 1], self.actual.dtype)[0]}"
+        operands = ", ".join(str(x[i]) for x in self.elements)
+        return f"({operands}) → {self.actual[i]}, not {_rounded(self.reference[i : i + 1], self.actual.dtype)[0]}"
 
 
 def _same_limits(actual: np.ndarray, wanted: np.ndarray, *, exact_zeros: bool) -> np.ndarray:

@@ -245,7 +245,7 @@ def test_a_profile_over_the_limit_is_discarded_entirely(own_server, tmp_path):
 
 def test_it_takes_the_scope_admin(server, tmp_path):
     with (
-        sc.connect(server.address, token=token_of("keeper")) as client,
+        sc.connect(server.address, token=token_of("owner")) as client,
         pytest.raises(sc.AccessDeniedError) as refused,
         client.profile(tmp_path),
     ):

@@ -86,15 +86,15 @@ class Row:
         return STATUSES.get(self.reason, INVALID)
 
 
-def value(given):
+def value(argument):
     """A parameter; a tuple is a list of integers."""
-    if isinstance(given, tuple):
-        return kernel_pb2.ParameterValue(int_list=kernel_pb2.IntegerList(values=given))
-    return parameter(given)
+    if isinstance(argument, tuple):
+        return kernel_pb2.ParameterValue(int_list=kernel_pb2.IntegerList(values=argument))
+    return parameter(argument)
 
 
 def call(kernel="diff", parameters=None, **fields):
-    values = {name: value(given) for name, given in (parameters or {}).items()}
+    values = {name: value(argument) for name, argument in (parameters or {}).items()}
     return kernel_pb2.KernelCall(kernel=kernel, parameters=values, **fields)
 
 
@@ -105,6 +105,6 @@ def planned(name, reason, field, asked=None, operands=None, method="Plan"):
     return Row(name, method, [kind(call=call() if asked is None else asked, operands=operands)], reason, field)
 
 
-def given(shape, data, element_type=F64):
+def inline_operand(shape, data, element_type=F64):
     """An operand with its bytes in the message."""
     return kernel_service_pb2.Operand(type=tensor(*shape, element_type=element_type), inline={"data": data})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from end_to_end.messages import operand, tensor
-from faults.bad_input_rows import LEASE, Row, call, given
+from faults.bad_input_rows import LEASE, Row, call, inline_operand
 
 from shardcall.v1 import (
     array_service_pb2,
@@ -48,7 +48,7 @@ _PATHS = [
 
 
 def _put(name, reason, field, **fields):
-    header = array_service_pb2.PutArrayHeader(**{"array": given((8,), bytes(64)), "lease_id": LEASE, **fields})
+    header = array_service_pb2.PutArrayHeader(**{"array": inline_operand((8,), bytes(64)), "lease_id": LEASE, **fields})
     return Row(f"put: {name}", "PutArray", [array_service_pb2.PutArrayRequest(header=header)], reason, field)
 
 
@@ -86,8 +86,8 @@ def _segments():
         request = kernel_service_pb2.ExecuteRequest(call=call(), operands=[there])
         yield Row(f"an operand at {offset}", "Execute", [request], "SEGMENT_NOT_FOUND")
         yield _put(f"an array at {offset}", "SEGMENT_NOT_FOUND", "", array=there)
-        room = {"segment_id": segment_id, "offset": offset, "size_bytes": _SIZES[0]}
-        request = kernel_service_pb2.ExecuteRequest(call=call(), operands=[_X], result_space=room)
+        space = {"segment_id": segment_id, "offset": offset, "size_bytes": _SIZES[0]}
+        request = kernel_service_pb2.ExecuteRequest(call=call(), operands=[_X], result_space=space)
         yield Row(f"room at {offset}", "Execute", [request], "SEGMENT_NOT_FOUND")
     for size in _SIZES:
         request = segment_service_pb2.OpenSegmentRequest(size_bytes=size)
@@ -135,7 +135,7 @@ ROWS = [
     Row(
         "operands for a stream",
         "Execute",
-        [kernel_service_pb2.ExecuteRequest(call=call(), operands=[given((1 << 18,), bytes(1 << 21))])],
+        [kernel_service_pb2.ExecuteRequest(call=call(), operands=[inline_operand((1 << 18,), bytes(1 << 21))])],
         "STREAM_REQUIRED",
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from end_to_end.messages import mesh, operand, spec, tensor
-from faults.bad_input_rows import BIG, I32, LEASE, LEAST, X8, Row, call, given, planned
+from faults.bad_input_rows import BIG, I32, LEASE, LEAST, X8, Row, call, inline_operand, planned
 
 from shardcall.v1 import array_service_pb2, kernel_service_pb2, mesh_pb2
 
@@ -120,7 +120,7 @@ def _second(name, wrong, reason):
 
 
 def _put(name, reason, field, **header):
-    header = array_service_pb2.PutArrayHeader(array=given((8, 4), bytes(256)), lease_id=LEASE, **header)
+    header = array_service_pb2.PutArrayHeader(array=inline_operand((8, 4), bytes(256)), lease_id=LEASE, **header)
     return Row(f"put: {name}", "PutArray", [array_service_pb2.PutArrayRequest(header=header)], reason, field)
 
 
@@ -131,10 +131,10 @@ def _executed(name, reason, field, count=1, **asked):
 
 
 ROWS = [
-    *(planned(name, reason, "mesh", call(mesh=given_mesh)) for name, given_mesh, reason in _MESHES),
-    *(_put(name, reason, "mesh", mesh=given_mesh) for name, given_mesh, reason in _MESHES[::3]),
-    *(planned(name, reason, "mesh.device_ids", call(mesh=given_mesh)) for name, given_mesh, reason in _DEVICES),
-    *(_put(name, reason, "mesh.device_ids", mesh=given_mesh) for name, given_mesh, reason in _DEVICES[::2]),
+    *(planned(name, reason, "mesh", call(mesh=mesh_message)) for name, mesh_message, reason in _MESHES),
+    *(_put(name, reason, "mesh", mesh=mesh_message) for name, mesh_message, reason in _MESHES[::3]),
+    *(planned(name, reason, "mesh.device_ids", call(mesh=mesh_message)) for name, mesh_message, reason in _DEVICES),
+    *(_put(name, reason, "mesh.device_ids", mesh=mesh_message) for name, mesh_message, reason in _DEVICES[::2]),
     *(planned(name, reason, "in_specs[0]", call(mesh=X8, in_specs=[wrong])) for name, wrong, reason in _SPECS),
     *(
         planned(f"result: {name}", reason, "out_specs[0]", call(mesh=X8, out_specs=[wrong]))

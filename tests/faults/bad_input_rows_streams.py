@@ -70,7 +70,7 @@ def _streams(method):
     for name, kind, chunks, reason, field in _STREAMS:
         opening = [] if kind is None else [_header(method, kind)]
         yield Row(f"{method}: {name}", method, [*opening, *(_chunk(method, *c) for c in chunks)], reason, field)
-    whole = _chunk(method, data=bytes(64))
+    complete = _chunk(method, data=bytes(64))
     for name, messages, field in (
         ("a message of nothing first", [_KINDS[method]()], "header"),
         ("a message of nothing", [_header(method, _EIGHT), _KINDS[method]()], "header"),
@@ -78,7 +78,7 @@ def _streams(method):
         ("a header between", [_header(method, _EIGHT), _chunk(method), _header(method, _EIGHT)], "header"),
     ):
         yield Row(f"{method}: {name}", method, messages, "MALFORMED_REQUEST", field)
-    after = [_header(method, _EIGHT), whole, _header(method, _EIGHT)]
+    after = [_header(method, _EIGHT), complete, _header(method, _EIGHT)]
     yield Row(f"{method}: a header after the end", method, after, "SIZE_MISMATCH", "chunk")
 
 

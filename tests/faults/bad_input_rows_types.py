@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from end_to_end.messages import tensor
-from faults.bad_input_rows import BIG, BOOL, C64, I32, INT4, LEASE, LEAST, UINT4, Row, call, given, planned
+from faults.bad_input_rows import BIG, BOOL, C64, I32, INT4, LEASE, LEAST, UINT4, Row, call, inline_operand, planned
 
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
 
@@ -108,15 +108,15 @@ ROWS = [
         )
         for name, c in _CODES
     ),
-    *(_put(name, given(shape, b""), "INVALID_SHAPE") for name, shape in _SHAPES[::2]),
-    *(_opening(name, given(shape, b""), "INVALID_SHAPE") for name, shape in _SHAPES[1::2]),
-    *(_put(name, given((8,), bytes(64), code), "UNSUPPORTED_ELEMENT_TYPE") for name, code in _CODES),
-    *(_executed(name, given(shape, data), "SIZE_MISMATCH") for name, shape, data in _BYTES),
-    _executed("bytes of 64 bits", given((8,), bytes(64), I32), "SIZE_MISMATCH"),
-    _executed("complex halves", given((8,), bytes(64), C64 + 1), "SIZE_MISMATCH"),
-    *(_put(name, given(shape, data), "SIZE_MISMATCH") for name, shape, data in _BYTES[::2]),
-    *(_executed(name, given((4,), data, code), "INVALID_OPERAND") for name, code, data in _VALUES),
-    *(_put(name, given((4,), data, code), "INVALID_OPERAND") for name, code, data in _VALUES),
+    *(_put(name, inline_operand(shape, b""), "INVALID_SHAPE") for name, shape in _SHAPES[::2]),
+    *(_opening(name, inline_operand(shape, b""), "INVALID_SHAPE") for name, shape in _SHAPES[1::2]),
+    *(_put(name, inline_operand((8,), bytes(64), code), "UNSUPPORTED_ELEMENT_TYPE") for name, code in _CODES),
+    *(_executed(name, inline_operand(shape, data), "SIZE_MISMATCH") for name, shape, data in _BYTES),
+    _executed("bytes of 64 bits", inline_operand((8,), bytes(64), I32), "SIZE_MISMATCH"),
+    _executed("complex halves", inline_operand((8,), bytes(64), C64 + 1), "SIZE_MISMATCH"),
+    *(_put(name, inline_operand(shape, data), "SIZE_MISMATCH") for name, shape, data in _BYTES[::2]),
+    *(_executed(name, inline_operand((4,), data, code), "INVALID_OPERAND") for name, code, data in _VALUES),
+    *(_put(name, inline_operand((4,), data, code), "INVALID_OPERAND") for name, code, data in _VALUES),
     *(_executed(name, operand, reason, _field(name, reason)) for name, operand, reason in _sources()),
     *(
         _opening(name, operand, reason, _field(name, reason))

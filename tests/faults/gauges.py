@@ -35,12 +35,12 @@ class Gauges:
             OSError: it is gone.
         """
         folder = Path(f"/proc/{pid}")
-        told = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
+        status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
         return Gauges(
             at_s=at_s,
-            memory_bytes=sum(int(told[name].split()[0]) for name in ("RssAnon", "RssShmem")) * KIB,
+            memory_bytes=sum(int(status[name].split()[0]) for name in ("RssAnon", "RssShmem")) * KIB,
             descriptors=len([*(folder / "fd").iterdir()]),
-            threads=int(told["Threads"]),
+            threads=int(status["Threads"]),
         )
 
 
@@ -76,18 +76,18 @@ def growth(samples: Sequence[Gauges], allowed: Allowed) -> list[str]:
     """
     kept = samples[len(samples) // 3 :]
     times = [sample.at_s for sample in kept]
-    found = []
+    growing = []
     for name in ("memory_bytes", "descriptors", "threads"):
         values = [getattr(sample, name) for sample in kept]
         drift = slope(times, values) * (times[-1] - times[0])
         if drift > getattr(allowed, name):
-            found.append(
+            growing.append(
                 f"{name} grew by {drift:.4g} in {times[-1] - times[0]:.0f} s, from {values[0]} to {values[-1]}"
             )
-    return found
+    return growing
 
 
-def drift_told(samples: Sequence[Gauges]) -> str:
+def drift_report(samples: Sequence[Gauges]) -> str:
     """How much a process grows in an hour, and what it held in the end."""
     kept = samples[len(samples) // 3 :]
     times = [sample.at_s for sample in kept]

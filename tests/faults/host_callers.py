@@ -27,12 +27,12 @@ class Ended:
     Attributes:
         began: when it began, on the monotonic clock.
         ended: when its answer came.
-        told: the reason of its error; empty for a right answer.
+        reason: the reason of its error; empty for a right answer.
     """
 
     began: float
     ended: float
-    told: str = ""
+    reason: str = ""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Callers:
 
     ended: list[Ended] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    _under_way: dict[int, float] = field(default_factory=dict)
+    _pending: dict[int, float] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
@@ -72,40 +72,40 @@ class Callers:
     def _call(self, number: int, client: sc.Client, body: Callable[[sc.Client, np.random.Generator], bool]) -> None:
         rng = np.random.default_rng(number)
         while not self._stopping.is_set():
-            began = self._under_way[number] = time.monotonic()
-            told = ""
+            began = self._pending[number] = time.monotonic()
+            reason = ""
             try:
                 if not body(client, rng):
                     self.wrong.append(f"{body.__name__} gave a wrong answer")
             except sc.ShardcallError as error:
-                told = error.reason
-                if told not in _NAMED:
+                reason = error.reason
+                if reason not in _NAMED:
                     self.wrong.append(f"{body.__name__}: {error!r}")
             except Exception as error:  # noqa: BLE001  # it is reported as wrong, whatever it is
                 self.wrong.append(f"{body.__name__}: {error!r}")
-            del self._under_way[number]
-            self.ended.append(Ended(began, time.monotonic(), told))
+            del self._pending[number]
+            self.ended.append(Ended(began, time.monotonic(), reason))
 
     def all_answered(self, since: float) -> bool:
         """Whether no call is under way that began before a moment."""
-        return all(began >= since for began in list(self._under_way.values()))
+        return all(began >= since for began in list(self._pending.values()))
 
-    def last_told(self, since: float, before: float) -> float:
+    def last_error(self, since: float, before: float) -> float:
         """When the last of the calls that were under way at a moment was told of an error before another moment.
 
         It is the first moment if none was.
         """
-        lost = (call.ended for call in list(self.ended) if call.told and call.began < since <= call.ended < before)
+        lost = (call.ended for call in list(self.ended) if call.reason and call.began < since <= call.ended < before)
         return max(lost, default=since)
 
     def next_right(self, since: float) -> float | None:
         """When the first call was answered right that began after a moment."""
-        right = (call.ended for call in list(self.ended) if call.began >= since and not call.told)
+        right = (call.ended for call in list(self.ended) if call.began >= since and not call.reason)
         return min(right, default=None)
 
-    def told(self) -> dict[str, int]:
+    def errors(self) -> dict[str, int]:
         """How many calls ended with which error."""
-        reasons = [call.told for call in self.ended if call.told]
+        reasons = [call.reason for call in self.ended if call.reason]
         return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
 
 

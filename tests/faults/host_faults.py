@@ -61,7 +61,7 @@ def proxied_cluster(devices_each: int, *server_options: str, **hosts: tuple[str,
     with ExitStack() as stack:
         cluster = Cluster(len(hosts), server_options, {})
         stack.callback(cluster.end)
-        address = cluster.words.wait_for(r'"by": "shardcall worker --join (\S+?)"')[1]
+        address = cluster.log.wait_for(r'"by": "shardcall worker --join (\S+?)"')[1]
         running = Hosts(cluster)
         for name, options in hosts.items():
             running.proxies[name] = stack.enter_context(CuttingProxy(address))

@@ -130,8 +130,8 @@ class Mutations:
 
     def _donor(self, chance: random.Random, field: FieldDescriptor) -> Message:
         """A part of the same kind of another request, changed once more at times."""
-        found = self._donors.get(field.message_type.full_name)
-        donor = _copy(chance.choice(found)) if found else field.message_type._concrete_class()
+        donors = self._donors.get(field.message_type.full_name)
+        donor = _copy(chance.choice(donors)) if donors else field.message_type._concrete_class()
         if chance.random() < 0.5:
             self._change(chance, donor)
         return donor

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from end_to_end.messages import mesh, operand, spec, tensor
-from faults.bad_input_rows import F32, I32, X8, call, given
+from faults.bad_input_rows import F32, I32, X8, call, inline_operand
 from faults.mutations import Valid
 
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_pb2, kernel_service_pb2
@@ -48,7 +48,7 @@ def _calls() -> _Calls:
 def _filled(kind: array_pb2.ArrayType) -> kernel_service_pb2.Operand:
     sizes = {1: 1, I32: 4}
     count = int(np.prod(kind.shape))
-    return given(kind.shape, bytes(count * sizes.get(kind.element_type, 8)), kind.element_type)
+    return inline_operand(kind.shape, bytes(count * sizes.get(kind.element_type, 8)), kind.element_type)
 
 
 def _chunk(kind, data: bytes, offset: int = 0):
@@ -63,13 +63,15 @@ def _executions(handle: bytes, lease_id: bytes) -> Iterator[Valid]:
     resident = kernel_service_pb2.Operand(resident={"handle": handle})
     for asked in (call(), call("diff", {"axis": 0}, mesh=X8), call("diff", {"n": 3})):
         yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[plain]),))
-        yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[plain, given((), bytes(8))]),))
+        yield Valid(
+            "Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[plain, inline_operand((), bytes(8))]),)
+        )
         yield Valid("Execute", (kernel_service_pb2.ExecuteRequest(call=asked, operands=[resident]),))
     staying = kernel_service_pb2.ExecuteRequest(call=call(), operands=[resident], refuse_transfers=True)
     yield Valid("Execute", (staying,))
     planned = kernel_service_pb2.PlanRequest(call=call(), operands=[tensor(6, 4)], handles=[handle])
     yield Valid("Plan", (planned,))
-    narrow = given((6, 4), _X.astype(np.float32).tobytes(), F32)
+    narrow = inline_operand((6, 4), _X.astype(np.float32).tobytes(), F32)
     kept = kernel_service_pb2.ExecuteRequest(call=call(), operands=[narrow], keep_results=True, lease_id=lease_id)
     yield Valid("Execute", (kept,))
     request = kernel_service_pb2.ExecuteStreamRequest

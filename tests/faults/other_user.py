@@ -25,8 +25,8 @@ from shardcall.v1 import mesh_pb2, server_info_service_pb2, server_info_service_
 __all__ = ["encodings", "shardcall"]
 
 
-def tell(*words: object) -> None:
-    sys.stdout.write(" ".join(map(str, words)) + "\n")
+def write(*fields: object) -> None:
+    sys.stdout.write(" ".join(map(str, fields)) + "\n")
     sys.stdout.flush()
 
 
@@ -34,9 +34,9 @@ def connect(address: str) -> None:
     """Tells what comes of connecting, as people do it."""
     try:
         with sc.connect(address) as client:
-            tell("connected", client.diff([1.0, 4.0]).array)
+            write("connected", client.diff([1.0, 4.0]).array)
     except sc.ShardcallError as error:
-        tell(type(error).__name__, error.message)
+        write(type(error).__name__, error.message)
 
 
 def connect_with_a_file_of_its_own(address: str) -> None:
@@ -55,12 +55,12 @@ def serve(path: str) -> None:
     try:
         FileTokens(path)
     except SettingsError as error:
-        tell("SettingsError", error)
+        write("SettingsError", error)
 
 
 class _Squatter(server_info_service_pb2_grpc.ServerInfoServiceServicer):
     def GetServerInfo(self, request, context):
-        tell("called with", *(name for name, _ in context.invocation_metadata()))
+        write("called with", *(name for name, _ in context.invocation_metadata()))
         mesh = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)], device_ids=[0])
         return server_info_service_pb2.GetServerInfoResponse(default_mesh=mesh)
 
@@ -71,7 +71,7 @@ def squat(_: str) -> None:
     server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(_Squatter(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    tell(f"127.0.0.1:{port}")
+    write(f"127.0.0.1:{port}")
     sys.stdin.read()
     server.stop(0).wait()
 

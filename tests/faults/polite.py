@@ -32,13 +32,13 @@ class Outcome:
         if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             self.lost.append(f"{error.code().name}: {error.details()}")
             return 0.0
-        told = details(error)
-        retry_s = float(told["RetryInfo"].retry_delay.ToTimedelta().total_seconds())
+        info = details(error)
+        retry_s = float(info["RetryInfo"].retry_delay.ToTimedelta().total_seconds())
         pushback_ms = dict(error.trailing_metadata())["grpc-retry-pushback-ms"]
-        assert told["QuotaFailure"].violations[0].subject
+        assert info["QuotaFailure"].violations[0].subject
         assert retry_s > 0
         assert int(pushback_ms) == round(retry_s * 1000)
-        self.refused[told["ErrorInfo"].metadata["limit"]] += 1
+        self.refused[info["ErrorInfo"].metadata["limit"]] += 1
         return retry_s
 
     def check(self, calls: int) -> None:

@@ -108,17 +108,17 @@ def wait_until_closed(sockets: Sequence[socket.socket]) -> float:
 def listening(pids: Sequence[int]) -> set[str]:
     """Where processes listen: "tcp 127.0.0.1:8470", "unix /path"; what ``ss -ltnx`` shows."""
     inodes = {link.removeprefix("socket:[").rstrip("]") for pid in pids for link in _links(pid)}
-    found = set()
+    addresses = set()
     for family in ("tcp", "tcp6"):
         with open(f"/proc/net/{family}") as table:
             for columns in map(str.split, list(table)[1:]):
                 if columns[3] == "0A" and columns[9] in inodes:
-                    found.add(f"tcp {_address(columns[1])}")
+                    addresses.add(f"tcp {_address(columns[1])}")
     with open("/proc/net/unix") as table:
         for columns in map(str.split, list(table)[1:]):
             if columns[3] == "00010000" and columns[6] in inodes:  # takes connections
-                found.add(f"unix {columns[7] if len(columns) > 7 else ''}")
-    return found
+                addresses.add(f"unix {columns[7] if len(columns) > 7 else ''}")
+    return addresses
 
 
 def _links(pid: int) -> Iterator[str]:
@@ -131,8 +131,8 @@ def _links(pid: int) -> Iterator[str]:
 
 def _address(text: str) -> str:
     packed, _, port = text.rpartition(":")
-    words = [bytes.fromhex(packed[i : i + 8])[::-1] for i in range(0, len(packed), 8)]
-    host = socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, b"".join(words))
+    groups = [bytes.fromhex(packed[i : i + 8])[::-1] for i in range(0, len(packed), 8)]
+    host = socket.inet_ntop(socket.AF_INET if len(groups) == 1 else socket.AF_INET6, b"".join(groups))
     return f"{host.removeprefix('::ffff:')}:{int(port, 16)}"  # gRPC takes IPv4 by sockets of IPv6
 
 

@@ -18,7 +18,7 @@ from shardcall_server import authoring as own
 def build(problem, mesh):
     def trace(x):
         end = time.monotonic() + {most_s}
-        while not os.path.exists({told!r}) and time.monotonic() < end:
+        while not os.path.exists({signal_file!r}) and time.monotonic() < end:
             time.sleep(0.01)
         return (own.fit(x, problem.padded_result()),)
 
@@ -43,11 +43,11 @@ def install(folder: Path, environment: pytest.MonkeyPatch) -> Path:
 
     Returns the file that compiling it waits for, which is not there yet.
     """
-    told = folder / "compile now"
+    signal_file = folder / "compile now"
     environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])))
-    (folder / "slow_kernel_of_tests.py").write_text(_SOURCE.format(told=str(told), most_s=_MOST_S))
+    (folder / "slow_kernel_of_tests.py").write_text(_SOURCE.format(signal_file=str(signal_file), most_s=_MOST_S))
     metadata = folder / "slow_kernel_of_tests-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-kernel-of-tests\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[shardcall.kernels]\nslow_to_compile = slow_kernel_of_tests:Slow\n")
-    return told
+    return signal_file

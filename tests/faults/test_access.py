@@ -31,7 +31,7 @@ UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMI
 WRONG = "A" * 43
 GUARDED = [method for method, need in METHODS.items() if need is not Access.PUBLIC]
 SCOPED = {method: need for method, need in METHODS.items() if isinstance(need, Scope)}
-LACKING = {Scope.RUN: "watcher", Scope.ARRAYS: "runner", Scope.ADMIN: "keeper", Scope.HOST: "keeper"}
+LACKING = {Scope.RUN: "watcher", Scope.ARRAYS: "runner", Scope.ADMIN: "owner", Scope.HOST: "owner"}
 """A principal of the tests that lacks each scope, and has others."""
 
 
@@ -95,8 +95,8 @@ def test_unknown_methods_are_refused_without_a_token(server, method):
     ["", "Bearer", "Bearer ", "Basic {token}", "{token}", "Bearer {token} ", "Bearer  {token}", "Bearer {token}x"],
 )
 def test_a_header_that_is_not_quite_right_opens_nothing(server, header):
-    given = header.format(token=token_of("guest"))
-    with refused(server.address, GUARDED[0], ("authorization", given)) as error:
+    header_value = header.format(token=token_of("guest"))
+    with refused(server.address, GUARDED[0], ("authorization", header_value)) as error:
         check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
 
 
@@ -141,8 +141,8 @@ def test_each_scope_opens_its_own(server):
             with pytest.raises(sc.AccessDeniedError) as caught:
                 refusal()
             assert caught.value.reason == "SCOPE_MISSING"
-    with sc.connect(server.address, token=token_of("keeper")) as keeper:
-        kept = keeper.diff(keeper.put(x), keep=True).array
+    with sc.connect(server.address, token=token_of("owner")) as owner:
+        kept = owner.diff(owner.put(x), keep=True).array
         np.testing.assert_array_equal(kept.get(), np.ones(5))
     with sc.connect(server.address, token=token_of("watcher")) as watcher:
         assert watcher.usage().descriptors
@@ -191,9 +191,11 @@ def test_wrong_tokens_without_end_fill_no_log_and_stop_nobody(own_server, tmp_pa
             np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
             assert {call.code() for call in asked} == {UNAUTHENTICATED}
         spent_s, elapsed_s = cpu_s(server.process.pid) - before, time.monotonic() - began
-    told = (tmp_path / "log").read_text().count("calls were not admitted")
-    figure(f"{attempts} wrong tokens in {elapsed_s:.1f} s, {spent_s / attempts * 1e3:.2f} ms of CPU each, {told} lines")
-    assert 1 <= told <= 2 + elapsed_s / 10
+    lines = (tmp_path / "log").read_text().count("calls were not admitted")
+    figure(
+        f"{attempts} wrong tokens in {elapsed_s:.1f} s, {spent_s / attempts * 1e3:.2f} ms of CPU each, {lines} lines"
+    )
+    assert 1 <= lines <= 2 + elapsed_s / 10
 
 
 def test_the_gate_costs_a_call_next_to_nothing(figure):

@@ -76,12 +76,12 @@ def check(row: Row, error: grpc.RpcError) -> None:
     assert text
     if row.status is UNIMPLEMENTED and row.reason == "UNIMPLEMENTED":
         return  # gRPC's own answer
-    found = details(error)
-    told = found["ErrorInfo"]
-    assert (told.reason, told.domain) == (row.reason, "shardcall"), text
-    assert f"ERROR_REASON_{told.reason}" in error_pb2.ErrorReason.keys()  # noqa: SIM118  # an enum is no dictionary
+    parts = details(error)
+    info = parts["ErrorInfo"]
+    assert (info.reason, info.domain) == (row.reason, "shardcall"), text
+    assert f"ERROR_REASON_{info.reason}" in error_pb2.ErrorReason.keys()  # noqa: SIM118  # an enum is no dictionary
     if row.status is INVALID:
-        (violation,) = found["BadRequest"].field_violations
+        (violation,) = parts["BadRequest"].field_violations
         assert violation.field == row.field, text
         assert violation.description
     metadata = error.trailing_metadata()

@@ -84,60 +84,62 @@ def give_up_privilege() -> None:
         ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-def truncate(folder: Folder, turn: int) -> None:
+def truncate(folder: Folder, attempt: int) -> None:
     for entry in folder.entries():
-        os.truncate(entry, entry.stat().st_size * (turn % 20) // 20)
+        os.truncate(entry, entry.stat().st_size * (attempt % 20) // 20)
 
 
-def flip(folder: Folder, turn: int) -> None:
+def flip(folder: Folder, attempt: int) -> None:
     for entry in folder.entries():
         content = bytearray(entry.read_bytes() or b"\0")  # what nobody repaired may be empty
-        content[len(content) * (turn % 20) // 20] ^= 1 << turn % 8
+        content[len(content) * (attempt % 20) // 20] ^= 1 << attempt % 8
         entry.write_bytes(content)
 
 
-def lose(folder: Folder, turn: int) -> None:
-    for entry in folder.entries()[turn % 2 :]:
+def lose(folder: Folder, attempt: int) -> None:
+    for entry in folder.entries()[attempt % 2 :]:
         entry.unlink()
 
 
-def exchange(folder: Folder, turn: int) -> None:
+def exchange(folder: Folder, attempt: int) -> None:
     contents = [entry.read_bytes() for entry in folder.entries()]
     for entry, content in zip(folder.entries(), contents[1:] + contents[:1], strict=True):
         entry.write_bytes(content)
 
 
-def write_as_another_version(folder: Folder, turn: int) -> None:
+def write_as_another_version(folder: Folder, attempt: int) -> None:
     for entry in folder.entries():
-        entry.write_bytes(entry.read_bytes().replace(b"shardcall program 1\n", b"shardcall program %d\n" % (turn + 2)))
+        entry.write_bytes(
+            entry.read_bytes().replace(b"shardcall program 1\n", b"shardcall program %d\n" % (attempt + 2))
+        )
 
 
-def put_folders_and_pipes_in_their_place(folder: Folder, turn: int) -> None:
+def replace_by_folders_and_pipes(folder: Folder, attempt: int) -> None:
     for entry in folder.entries():
         entry.unlink()
-        entry.mkdir() if turn % 2 else os.mkfifo(entry)
+        entry.mkdir() if attempt % 2 else os.mkfifo(entry)
 
 
-def open_them_to_others(folder: Folder, turn: int) -> None:
+def open_them_to_others(folder: Folder, attempt: int) -> None:
     for entry in folder.entries():
-        entry.chmod((0o666, 0o000)[turn % 2])
+        entry.chmod((0o666, 0o000)[attempt % 2])
 
 
-def remove_the_folder(folder: Folder, turn: int) -> None:
+def remove_the_folder(folder: Folder, attempt: int) -> None:
     shutil.rmtree(folder.programs)
 
 
-def litter(folder: Folder, turn: int) -> None:
+def litter(folder: Folder, attempt: int) -> None:
     """Files of writers that were killed, and some that are not ours."""
-    for entry in folder.entries()[: turn % 3 + 1]:
-        entry.rename(folder.programs / f".{turn:032x}.part")
-    (folder.programs / f"garbage {turn}").write_bytes(os.urandom(1000))
-    (folder.programs / f"{turn:064x}.program").write_bytes(os.urandom(1000))
+    for entry in folder.entries()[: attempt % 3 + 1]:
+        entry.rename(folder.programs / f".{attempt:032x}.part")
+    (folder.programs / f"garbage {attempt}").write_bytes(os.urandom(1000))
+    (folder.programs / f"{attempt:064x}.program").write_bytes(os.urandom(1000))
 
 
-def damage_the_index(folder: Folder, turn: int) -> None:
+def damage_the_index(folder: Folder, attempt: int) -> None:
     index = folder.programs.parent / "call_history.json"
-    index.write_bytes((b"{", b"", b'{"format": 7}', os.urandom(100))[turn % 4])
+    index.write_bytes((b"{", b"", b'{"format": 7}', os.urandom(100))[attempt % 4])
     lose(folder, 0)
 
 
@@ -149,7 +151,7 @@ DAMAGE = {
         lose,
         exchange,
         write_as_another_version,
-        put_folders_and_pipes_in_their_place,
+        replace_by_folders_and_pipes,
         open_them_to_others,
         remove_the_folder,
         litter,
@@ -169,9 +171,9 @@ KILLS = {truncate.__name__, open_them_to_others.__name__, damage_the_index.__nam
 def test_damaged_programs_are_compiled_anew_and_repaired(folder, kind, times, full, figure):
     folder.call()
     again = 0
-    for turn in range(times(20)):
+    for attempt in range(times(20)):
         assert all(folder.call().values())
-        DAMAGE[kind](folder, turn)
+        DAMAGE[kind](folder, attempt)
         again += sum(not from_disk for from_disk in folder.call().values())
         assert all(folder.call().values())
     assert again >= times(20)

@@ -156,9 +156,9 @@ def test_more_connections_than_allowed_are_closed_at_once(strict, unharmed):
 
 
 def test_a_connection_may_have_so_many_calls_and_so_much_metadata(server):
-    told = raw.settings_of(server.address)
-    assert told[raw.MAX_CONCURRENT_STREAMS] == Settings.model_fields["max_streams_per_connection"].default
-    assert told[raw.MAX_HEADER_LIST_SIZE] == 16 << 10
+    received = raw.settings_of(server.address)
+    assert received[raw.MAX_CONCURRENT_STREAMS] == Settings.model_fields["max_streams_per_connection"].default
+    assert received[raw.MAX_HEADER_LIST_SIZE] == 16 << 10
 
 
 def test_calls_above_those_of_a_connection_wait_at_the_client(strict):
@@ -214,7 +214,7 @@ def idle_connection(strict: ServerProcess) -> Iterator[ssl.SSLSocket]:
         yield encrypted
 
 
-def _is_told_of_services(channel, asked):
+def _lists_services(channel, asked):
     answers = channel.stream_stream(REFLECT)(iter([asked]), metadata=own_metadata(), timeout=120)
     try:
         (answer,) = map(reflection_pb2.ServerReflectionResponse.FromString, answers)
@@ -240,7 +240,7 @@ def test_questions_that_never_end_take_no_call_s_thread(unharmed, silence, figur
     assert grpc.StatusCode.OK not in statuses
     with channel_to(unharmed.address) as channel:
         # Their callers are told before their places are free.
-        until(lambda: _is_told_of_services(channel, asked))
+        until(lambda: _lists_services(channel, asked))
         assert channel.unary_unary(CHECK)(b"", timeout=120) == b"\x08\x01"
     figure(f"{len(calls)} questions that never came ended: { {s.name: statuses.count(s) for s in set(statuses)} }")
 

@@ -162,11 +162,13 @@ def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure)
             os.kill(worker, signal.SIGSTOP)
             last = pool.submit(clients[0].diff, X, axis=0, timeout=120)
             until(lambda clients=clients: clients[0].usage().calls == 1)
-            told = [threading.Event() for _ in range(2 * CLIENTS)]
-            callers = [pool.submit(_ask_until_it_is_gone, clients[i % CLIENTS], event) for i, event in enumerate(told)]
+            refused = [threading.Event() for _ in range(2 * CLIENTS)]
+            callers = [
+                pool.submit(_ask_until_it_is_gone, clients[i % CLIENTS], event) for i, event in enumerate(refused)
+            ]
             stack.callback(server.process.kill)  # whatever happens, callers that never stop must not be waited for
             server.process.send_signal(signal.SIGTERM)
-            assert all(event.wait(50) for event in told)
+            assert all(event.wait(50) for event in refused)
             os.kill(worker, signal.SIGCONT)
             np.testing.assert_array_equal(last.result(120).array, np.diff(X, axis=0))
             for caller in callers:
@@ -176,7 +178,7 @@ def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure)
     figure(", ".join(f"{count} {what}" for what, count in sorted(met.items())))
 
 
-def _ask_until_it_is_gone(client: sc.Client, told: threading.Event) -> Counter[str]:
+def _ask_until_it_is_gone(client: sc.Client, refused: threading.Event) -> Counter[str]:
     """Asks without end; returns what was met, and says when it was told for the first time that the server drains."""
     met: Counter[str] = Counter()
     while True:
@@ -187,4 +189,4 @@ def _ask_until_it_is_gone(client: sc.Client, told: threading.Event) -> Counter[s
             met[error.reason or (error.status.name if error.status else "nothing")] += 1
             if not error.reason:
                 return met
-            told.set()
+            refused.set()

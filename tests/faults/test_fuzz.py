@@ -74,21 +74,21 @@ def _send(channel: grpc.Channel, request: Mutated) -> list[bytes]:
     streams, answers = method.client_streaming, method.server_streaming
     rpc = getattr(channel, f"{'stream' if streams else 'unary'}_{'stream' if answers else 'unary'}")(path)
     metadata = [("shardcall-timeout", str(_DEADLINE_S))]
-    given = iter(request.messages) if streams else request.messages[0]
-    answer = rpc(given, timeout=2 * _DEADLINE_S, metadata=metadata)
+    argument = iter(request.messages) if streams else request.messages[0]
+    answer = rpc(argument, timeout=2 * _DEADLINE_S, metadata=metadata)
     return list(answer) if answers else [answer]
 
 
-def _told(error: grpc.RpcError) -> tuple[str, str]:
+def _classify(error: grpc.RpcError) -> tuple[str, str]:
     """What an error is counted as, and what is wrong with it; empty for nothing."""
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
         return "MESSAGE_TOO_LARGE", ""  # gRPC's own words
-    found = details(error)
-    reason = found["ErrorInfo"].reason
+    parts = details(error)
+    reason = parts["ErrorInfo"].reason
     if code in _NEVER or reason == "COMPILE_FAILED":
         return reason, f"ended with {code.name} {reason}"
-    if code is INVALID and not ("BadRequest" in found and found["BadRequest"].field_violations[0].field):
+    if code is INVALID and not ("BadRequest" in parts and parts["BadRequest"].field_violations[0].field):
         return reason, "names no field"
     if not text or SERVERS_OWN.search(text):
         return reason, f"says {text!r}"
@@ -105,7 +105,7 @@ def _try(channel: grpc.Channel, mutations: Mutations, outcomes: Outcomes, number
             outcomes.checked += 1
             fault = compared
     except grpc.RpcError as error:
-        counted, fault = _told(error)
+        counted, fault = _classify(error)
     except Exception as error:  # noqa: BLE001  # told with the request that led to it
         counted, fault = "UNREADABLE", repr(error)
     took = time.monotonic() - began

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import details, mesh, open_channel, spec, tensor
-from faults.bad_input_rows import BIG, I32, METHODS, X8, call, given
+from faults.bad_input_rows import BIG, I32, METHODS, X8, call, inline_operand
 from faults.canary import Canary
 from faults.gauges import MIB, Gauges
 
@@ -130,7 +130,7 @@ def test_claims_in_a_stream_and_in_a_message_take_no_memory(target, figure):
     with open_channel(target.address) as channel:
         rpc = channel.unary_unary(path)
         requests = [
-            kernel_service_pb2.ExecuteRequest(call=call(), operands=[given(shape, bytes(8))])
+            kernel_service_pb2.ExecuteRequest(call=call(), operands=[inline_operand(shape, bytes(8))])
             for shape in ((2**27,), (2**47,), (2**40, 2**40), (1,) * 1000)
         ]
         datas = [request.SerializeToString() for request in requests]
@@ -156,5 +156,5 @@ def test_no_part_of_a_message_takes_longer_to_refuse_than_to_read(target, figure
         floor = best["specs"]
     slowest = max(best, key=best.__getitem__)
     figure(f"4 MiB of parts: {1e3 * floor:.0f} ms for specs, {1e3 * best[slowest]:.0f} ms for {slowest}")
-    assert not any("OK" in told for told in reasons.values()), reasons
+    assert not any("OK" in reason for reason in reasons.values()), reasons
     assert best[slowest] < _RATIO * max(floor, 0.05), best

@@ -77,9 +77,9 @@ def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, kind,
         until(lambda: holds_nothing(watching))
         until(lambda: Gauges.of(front_end, 0).descriptors <= before.descriptors + _MORE_DESCRIPTORS)
     figure(
-        f"{kind}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, told {callers.told()}; the "
-        f"last call that the mesh had was told {_told(noticed)} after the fault, and the next right answer came "
-        f"{_told(back)} after the host was back"
+        f"{kind}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, told {callers.errors()}; the "
+        f"last call that the mesh had was told {_summary(noticed)} after the fault, and the next right answer came "
+        f"{_summary(back)} after the host was back"
     )
 
 
@@ -106,13 +106,13 @@ def _one_round(
             struck.mend()
         until(lambda: callers.next_right(seen_at) is not None)
         until(lambda: callers.all_answered(struck_at))
-        told, answered_at = large.result(TIMEOUT_S)
+        error_reason, answered_at = large.result(TIMEOUT_S)
     until(lambda: client.usage().mesh.ready)
     assert client.usage().mesh.missing == ""
     right_at = callers.next_right(seen_at)
     assert right_at is not None
-    noticed_at = callers.last_told(struck_at, before=right_at)
-    if told and answered_at < right_at:
+    noticed_at = callers.last_error(struck_at, before=right_at)
+    if error_reason and answered_at < right_at:
         noticed_at = max(noticed_at, answered_at)
     return (noticed_at if noticed_at > struck_at else seen_at) - struck_at, max(0.0, right_at - back_at)
 
@@ -137,7 +137,7 @@ def _call_for_long(client: sc.Client, how: dict[str, P]) -> tuple[str, float]:
     return "", time.monotonic()
 
 
-def _told(seconds: list[float]) -> str:
+def _summary(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.1f} s (worst {max(seconds):.1f})"
 
 

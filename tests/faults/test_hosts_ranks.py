@@ -53,7 +53,7 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
             client.diff(X, axis=0, timeout=0.5)
 
         refused = cluster.start_agent("h1", "--devices", "3")
-        refused.words.wait_for(r"host h1 has 3 devices and had 1 when the mesh was formed; give --devices 1")
+        refused.log.wait_for(r"host h1 has 3 devices and had 1 when the mesh was formed; give --devices 1")
         assert refused.process.wait(60) == 2
         other_jax = hello("h2", devices=1, jax="9.9")
         with HandMadeAgent(cluster.hosts_address, token_of(token_file.own_name()), other_jax) as agent:
@@ -67,7 +67,7 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
         info = client.server_info()
         assert (info.ready, info.missing) == (True, "")
 
-        cluster.start_agent("h2", "--devices", "1").words.wait_for('"joined"')
+        cluster.start_agent("h2", "--devices", "1").log.wait_for('"joined"')
         until(lambda: len(client.usage().mesh.hosts) == 2)
         assert [(host.name, host.process_index) for host in client.usage().mesh.hosts] == [("h1", 0), ("h2", -1)]
         cluster.agents["h1"].process.kill()

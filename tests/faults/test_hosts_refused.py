@@ -25,10 +25,10 @@ def waiting() -> Iterator[Cluster]:
     """A front end that waits for hosts which never come."""
     cluster = Cluster(8, (), {})
     try:
-        cluster.hosts_address = cluster.words.wait_for(r'"by": "shardcall worker --join (\S+?)"')[1]
+        cluster.hosts_address = cluster.log.wait_for(r'"by": "shardcall worker --join (\S+?)"')[1]
         yield cluster
         assert cluster.process.poll() is None
-        assert not [line for line in cluster.words.lines if "Traceback" in line]
+        assert not [line for line in cluster.log.lines if "Traceback" in line]
     finally:
         cluster.end()
 
@@ -36,10 +36,10 @@ def waiting() -> Iterator[Cluster]:
 def test_the_address_for_hosts_is_logged_as_they_write_it():
     cluster = Cluster(2, ("--host", "0.0.0.0", "--insecure-allow-remote"), {})
     try:
-        told = cluster.words.wait_for(r'"by": "shardcall worker --join (\S+):\d+"')[1]
+        host_name = cluster.log.wait_for(r'"by": "shardcall worker --join (\S+):\d+"')[1]
     finally:
         cluster.end()
-    assert told == socket.gethostname()
+    assert host_name == socket.gethostname()
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_no_token_and_one_without_the_scope_are_refused(waiting, token, code, wh
 def test_agents_that_are_refused_are_logged(waiting):
     with HandMadeAgent(waiting.hosts_address, "x" * 43, hello()) as agent:
         agent.end()
-    assert waiting.words.wait_for(r'"last_method": "Join"[^\n]*"last_reason": "(\w+)"')
+    assert waiting.log.wait_for(r'"last_method": "Join"[^\n]*"last_reason": "(\w+)"')
 
 
 def test_a_token_with_the_scope_alone_will_do(waiting):
@@ -133,7 +133,7 @@ def test_other_versions_are_refused_with_the_reason(waiting, own_token, versions
     with HandMadeAgent(waiting.hosts_address, own_token, hello("other", **versions)) as agent:
         code, details = agent.end()
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    waiting.words.wait_for(why)
+    waiting.log.wait_for(why)
     assert "host other has" in details
 
 
@@ -155,20 +155,20 @@ def test_an_agent_that_is_refused_says_so_and_ends(waiting):
         ({"SHARDCALL_TOKEN": token_of("runner")}, "host"),
     ]:
         agent = waiting.start_agent("refused", "--devices", "1", environment=environment)
-        agent.words.wait_for(f"shardcall: .*{why}")
+        agent.log.wait_for(f"shardcall: .*{why}")
         assert agent.process.wait(60) == 2
 
 
 def test_two_running_agents_with_one_name_do_not_alternate(waiting):
     """Each would end the other's worker for ever. The one that came later waits, and joins when the other leaves."""
     former = waiting.start_agent("same", "--devices", "1")
-    former.words.wait_for('"joined"')
+    former.log.wait_for('"joined"')
     later = waiting.start_agent("same", "--devices", "1")
-    later.words.wait_for("a host same is there already; give every host a --name of its own")
+    later.log.wait_for("a host same is there already; give every host a --name of its own")
     former.process.terminate()
     assert former.process.wait(60) == 0
-    waiting.words.wait_for('"host": "same", "reason": "its agent was stopped"')
-    later.words.wait_for('"joined"')
+    waiting.log.wait_for('"host": "same", "reason": "its agent was stopped"')
+    later.log.wait_for('"joined"')
     later.end()
 
 
@@ -180,12 +180,12 @@ def test_an_agent_says_why_encryption_keeps_it_from_joining(waiting, tmp_path):
     authority = ("--ca-certificate", str(tmp_path / "strangers/ca.pem"))
     try:
         plain, distrusting = encrypted.start_agent("plain"), encrypted.start_agent("distrusting", *authority)
-        plain.words.wait_for(r'"reason": "the server at .* speaks TLS; give its authority: --ca-certificate ca.pem, or')
-        distrusting.words.wait_for(r'"reason": "the certificate of .* is not by the authority given; .*"level": "warn')
+        plain.log.wait_for(r'"reason": "the server at .* speaks TLS; give its authority: --ca-certificate ca.pem, or')
+        distrusting.log.wait_for(r'"reason": "the certificate of .* is not by the authority given; .*"level": "warn')
     finally:
         encrypted.end()
     alone = waiting.start_agent("encrypting", *authority)
-    alone.words.wait_for(r'"reason": "the server at .* speaks no TLS; leave out --ca-certificate and --tls, or')
+    alone.log.wait_for(r'"reason": "the server at .* speaks no TLS; leave out --ca-certificate and --tls, or')
     alone.end()
 
 
@@ -209,9 +209,9 @@ def test_an_agent_reports_wrong_settings_at_once(options, says):
 @pytest.mark.parametrize("address", ["nowhere.invalid", "192.0.2.1"])
 def test_a_host_that_cannot_listen_at_its_address_says_so_and_does_not_join(waiting, address):
     agent = waiting.start_agent("elsewhere", "--devices", "1", "--address", address)
-    agent.words.wait_for(f'"address": "{address}", "event": "this host cannot listen at its address; trying again"')
+    agent.log.wait_for(f'"address": "{address}", "event": "this host cannot listen at its address; trying again"')
     agent.end()
-    assert not [line for line in waiting.words.lines if '"elsewhere"' in line]
+    assert not [line for line in waiting.log.lines if '"elsewhere"' in line]
 
 
 def test_the_port_for_clients_takes_no_hosts(server):

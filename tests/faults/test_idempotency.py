@@ -58,7 +58,7 @@ def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, fi
     rounds = times(30)
     for _ in range(rounds):
         with (
-            sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False) as client,
+            sc.connect(proxy.address, token=token_of("owner"), shared_memory=False) as client,
             ThreadPoolExecutor(1) as pool,
         ):
             effect(client).delete()  # compiled
@@ -78,7 +78,7 @@ def test_an_array_whose_answer_was_lost_is_there_once(proxy, observer, times, fi
 
 def test_arrays_deleted_twice_by_one_call_are_reported_as_present(proxy, observer):
     with (
-        sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False) as client,
+        sc.connect(proxy.address, token=token_of("owner"), shared_memory=False) as client,
         ThreadPoolExecutor(1) as pool,
     ):
         kept = client.put(X)
@@ -91,7 +91,7 @@ def test_arrays_deleted_twice_by_one_call_are_reported_as_present(proxy, observe
 
 def test_without_retries_a_lost_answer_is_an_error(proxy, observer):
     with (
-        sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False, retries=False) as client,
+        sc.connect(proxy.address, token=token_of("owner"), shared_memory=False, retries=False) as client,
         ThreadPoolExecutor(1) as pool,
     ):
         proxy.lose_answers()
@@ -112,7 +112,7 @@ def _lists_one(client):
 def test_large_arrays_are_sent_again_from_their_first_byte(proxy, observer):
     """The connection is cut while the array is on its way: nothing of the first sending is in the second."""
     with (
-        sc.connect(proxy.address, token=token_of("keeper"), shared_memory=False) as client,
+        sc.connect(proxy.address, token=token_of("owner"), shared_memory=False) as client,
         ThreadPoolExecutor(1) as pool,
     ):
         client.put(LARGE).delete()

@@ -28,7 +28,7 @@ def all_pids(pid: int) -> list[int]:
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/children") as listed:
             children += map(int, listed.read().split())
-    return [pid, *(found for child in children for found in all_pids(child))]
+    return [pid, *(descendant for child in children for descendant in all_pids(child))]
 
 
 @pytest.mark.parametrize("flags", [[], ["--metrics-port", "0", "--no-segments", "--unix-socket", "own.sock"]])
@@ -37,7 +37,7 @@ def test_only_what_was_declared_listens(own_server, tmp_path, monkeypatch, flags
     server = own_server(*flags, devices=1)
     with sc.connect(server.address) as client:
         assert client.diff([1.0, 3.0]).array.tolist() == [2.0]
-        found = raw.listening(all_pids(server.process.pid))
+        sockets = raw.listening(all_pids(server.process.pid))
     port = server.address.rpartition(":")[2]
     declared = [rf"tcp 127\.0\.0\.1:{port}", rf"tcp ::1:{port}"]
     reached = ["localhost", r"127\.0\.0\.1", "::1"]
@@ -46,10 +46,10 @@ def test_only_what_was_declared_listens(own_server, tmp_path, monkeypatch, flags
     declared += [] if "--no-segments" in flags else [SEGMENTS]
     declared += [r"tcp 127\.0\.0\.1:\d+"] if "--metrics-port" in flags else []
     declared += [rf"unix {tmp_path}/own\.sock"] if "--unix-socket" in flags else []
-    unmatched = sorted(found)
+    unmatched = sorted(sockets)
     for pattern in declared:
         one = next((socket for socket in unmatched if re.fullmatch(pattern, socket)), None)
-        assert one or "::1" in pattern, f"nothing listens at {pattern}: {found}"
+        assert one or "::1" in pattern, f"nothing listens at {pattern}: {sockets}"
         unmatched = [socket for socket in unmatched if socket != one]
     assert unmatched == []
 

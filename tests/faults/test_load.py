@@ -162,7 +162,7 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             next(stub.ExecuteStream(iter([header([MIB])]), timeout=60))
-        assert told(caught.value) == ("CALL_TOO_LARGE", "server:call_too_large", "-1")
+        assert limit_of(caught.value) == ("CALL_TOO_LARGE", "server:call_too_large", "-1")
         held: list[grpc.Future] = []
         with sc.connect(narrow.address) as client:
             for one, whose, count in ((channel, "connection", 4), (more, "client", 6)):
@@ -171,7 +171,7 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
                 until(lambda count=count: client.usage().calls == count)
                 with pytest.raises(grpc.RpcError) as caught:
                     small(one)().result()
-                reason, subject, pushback = told(caught.value)
+                reason, subject, pushback = limit_of(caught.value)
                 assert (reason, subject) == ("QUOTA_EXCEEDED", f"client:max_concurrent_calls_per_{whose}")
                 assert int(pushback) > 0
         # There is room for others.
@@ -191,7 +191,7 @@ def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow):
     with ExitStack() as stack, sc.connect(narrow.address, token=token_of("guest"), retries=False) as third:
         own = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
         held = []
-        for token in ("runner", "runner", "keeper"):
+        for token in ("runner", "runner", "owner"):
             channel = stack.enter_context(open_channel(narrow.address, own, token=token_of(token)))
             stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
             held += [stub.ExecuteStream(half(), timeout=60) for _ in range(8)]
@@ -202,18 +202,18 @@ def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow):
         stub = kernel_service_pb2_grpc.KernelServiceStub(
             stack.enter_context(open_channel(narrow.address, token=token_of("guest")))
         )
-        whole = stub.ExecuteStream(iter([header([4, 100]), chunk(0, 0, 3200)]), timeout=60)
-        assert [message.WhichOneof("message") for message in whole] == ["header", "chunk", "timing"]
+        responses = stub.ExecuteStream(iter([header([4, 100]), chunk(0, 0, 3200)]), timeout=60)
+        assert [message.WhichOneof("message") for message in responses] == ["header", "chunk", "timing"]
         assert third.usage().calls == 8
 
 
-def told(error: grpc.RpcError) -> tuple[str, str, str]:
+def limit_of(error: grpc.RpcError) -> tuple[str, str, str]:
     """Reason, subject and pushback of a refusal."""
     assert error.code() is EXHAUSTED
-    found = details(error)
+    durations = details(error)
     pushback = dict(error.trailing_metadata())["grpc-retry-pushback-ms"]
-    assert ("RetryInfo" in found) == (int(pushback) > 0)
-    return found["ErrorInfo"].reason, found["QuotaFailure"].violations[0].subject, pushback
+    assert ("RetryInfo" in durations) == (int(pushback) > 0)
+    return durations["ErrorInfo"].reason, durations["QuotaFailure"].violations[0].subject, pushback
 
 
 def test_the_refusal_arrives_while_every_thread_is_busy(narrow):
@@ -251,13 +251,13 @@ def test_one_greedy_client_does_not_starve_another(server, full, figure):
                 client.matmul(a, a, mesh=sc.Mesh(x=2))
 
     def waits(client: sc.Client) -> list[float]:
-        found = []
+        durations = []
         for _ in range(100 if full else 5):
             began = time.monotonic()
             result = client.diff(X, axis=0, timeout=60)
             np.testing.assert_array_equal(result.array, np.diff(X, axis=0))
-            found.append(time.monotonic() - began)
-        return found
+            durations.append(time.monotonic() - began)
+        return durations
 
     with (
         sc.connect(server.address) as greedy,

@@ -136,10 +136,10 @@ class Model(RuleBasedStateMachine):
     def call(self, client: int, name: str, size: int, picks: tuple[int, int], keep: bool) -> None:
         kernel = KERNELS[name]
         operands = [self._operand(size, pick) for pick in picks[: kernel.operands]]
-        given = [item.array if isinstance(item, Kept) else item for item in operands]
+        arguments = [item.array if isinstance(item, Kept) else item for item in operands]
 
         def run() -> sc.Result:
-            return kernel.run(self.world.clients[client], *given, mesh=MESH, keep=keep)
+            return kernel.run(self.world.clients[client], *arguments, mesh=MESH, keep=keep)
 
         self.count(name)
         if any(isinstance(item, Kept) and not item.there for item in operands):
@@ -218,9 +218,9 @@ class Model(RuleBasedStateMachine):
 
     def _operand(self, size: int, pick: int) -> Kept | np.ndarray:
         """One of the arrays on the mesh, there or lost; values of the client's own where none has the size."""
-        known = [item for item in self.kept if item.values.shape[0] == size]
-        if known and pick % 4:
-            return known[pick % len(known)]
+        same_size = [item for item in self.kept if item.values.shape[0] == size]
+        if same_size and pick % 4:
+            return same_size[pick % len(same_size)]
         return np.random.default_rng(pick).integers(-9, 9, (size, size))
 
     def _lose_all(self) -> None:

@@ -61,8 +61,8 @@ def stubs(channel: grpc.Channel) -> Stubs:
 
 
 @pytest.fixture(scope="module")
-def keeper(server) -> Iterator[Stubs]:
-    with open_channel(server.address, token=token_of("keeper")) as channel:
+def owner(server) -> Iterator[Stubs]:
+    with open_channel(server.address, token=token_of("owner")) as channel:
         yield stubs(channel)
 
 
@@ -73,12 +73,12 @@ def guest(server) -> Iterator[Stubs]:
 
 
 @pytest.fixture
-def handle(keeper) -> Iterator[bytes]:
+def handle(owner) -> Iterator[bytes]:
     """An array of the keeper's; it must be there, and the same, after the test."""
-    there = keeper.put(X)
+    there = owner.put(X)
     yield there
-    np.testing.assert_array_equal(keeper.get(there), X.reshape(-1))
-    assert keeper.delete(there) == 1
+    np.testing.assert_array_equal(owner.get(there), X.reshape(-1))
+    assert owner.delete(there) == 1
 
 
 def attempts(who: Stubs, handle: bytes) -> dict[str, Callable[[], object]]:
@@ -104,41 +104,41 @@ def refusal(attempt: Callable[[], object]) -> tuple[grpc.StatusCode, str, str, d
     with pytest.raises(grpc.RpcError) as caught:
         attempt()
     info = details(caught.value)["ErrorInfo"]
-    told = info.metadata["handle"]
-    return caught.value.code(), info.reason, caught.value.details().replace(told, "…"), sorted(info.metadata)
+    handle_text = info.metadata["handle"]
+    return caught.value.code(), info.reason, caught.value.details().replace(handle_text, "…"), sorted(info.metadata)
 
 
 def test_another_ones_handle_is_refused_like_one_that_never_was(guest, handle):
     unknown = attempts(guest, secrets.token_bytes(len(handle)))
-    for way, attempt in attempts(guest, handle).items():
-        found = refusal(attempt)
-        assert found[:2] == (NOT_FOUND, "ARRAY_LOST"), way
-        assert found == refusal(unknown[way]), way
+    for use, attempt in attempts(guest, handle).items():
+        outcome = refusal(attempt)
+        assert outcome[:2] == (NOT_FOUND, "ARRAY_LOST"), use
+        assert outcome == refusal(unknown[use]), use
 
 
 def test_another_ones_array_cannot_be_deleted(guest, handle):
     assert guest.delete(handle) == 0
 
 
-def test_a_lease_of_the_same_id_is_another_ones_own(keeper, guest, handle):
+def test_a_lease_of_the_same_id_is_another_ones_own(owner, guest, handle):
     renew = array_service_pb2.RenewLeaseRequest(lease_id=LEASE)
     assert guest.listed() == []
     assert not guest.arrays.RenewLease(renew, timeout=60).holds_arrays
     own = guest.put(X)
     assert guest.listed() == [own]
-    assert keeper.listed() == [handle]
+    assert owner.listed() == [handle]
     assert guest.arrays.RenewLease(renew, timeout=60).holds_arrays
     assert guest.delete(own, handle) == 1
-    assert keeper.arrays.RenewLease(renew, timeout=60).holds_arrays
+    assert owner.arrays.RenewLease(renew, timeout=60).holds_arrays
 
 
 def test_an_array_is_its_principals_over_every_connection(server, handle):
-    with sc.connect(server.address, token=token_of("keeper")) as client:
+    with sc.connect(server.address, token=token_of("owner")) as client:
         np.testing.assert_array_equal(client.get(handle.hex()), X)
 
 
-def test_another_ones_segment_is_refused_like_one_that_never_was(keeper, guest):
-    with held_segment(keeper.segments, 4 * MIB) as held:
+def test_another_ones_segment_is_refused_like_one_that_never_was(owner, guest):
+    with held_segment(owner.segments, 4 * MIB) as held:
         refusals = []
         for segment_id in (held.segment_id, os.urandom(len(held.segment_id))):
             with pytest.raises(grpc.RpcError) as caught:
@@ -148,7 +148,7 @@ def test_another_ones_segment_is_refused_like_one_that_never_was(keeper, guest):
             refusals.append(caught.value.details().replace(segment_id.hex()[:8], "…"))
         assert refusals[0] == refusals[1]
         held.put(0, np.ones((256, 1024)))
-        answer = keeper.kernels.Execute(held.execute(room_at=2 * MIB), timeout=60)
+        answer = owner.kernels.Execute(held.execute(room_at=2 * MIB), timeout=60)
         assert not held.result(answer).any()
 
 
@@ -160,7 +160,7 @@ def guesses(handle: bytes, count: int) -> Iterator[bytes]:
         yield bytes(guess)
 
 
-@pytest.mark.parametrize("who", ["keeper", "guest"])
+@pytest.mark.parametrize("who", ["owner", "guest"])
 def test_no_guess_hits_a_handle(request, handle, times, figure, who):
     guesser: Stubs = request.getfixturevalue(who)
     guessed = list(guesses(handle, times(10_000)))
@@ -182,8 +182,8 @@ def test_budgets_are_a_principals_whatever_its_connections(own_server):
         str(32 * MIB),
     )
     with (
-        open_channel(server.address, token=token_of("keeper")) as first,
-        open_channel(server.address, token=token_of("keeper")) as second,
+        open_channel(server.address, token=token_of("owner")) as first,
+        open_channel(server.address, token=token_of("owner")) as second,
         open_channel(server.address, token=token_of("guest")) as other,
         held_segment(stubs(first).segments, 6 * MIB),
     ):

@@ -26,7 +26,7 @@ def other_user(deed: str, where: object) -> subprocess.Popen[str]:
     )
 
 
-def told(deed: str, where: object) -> str:
+def outcome(deed: str, where: object) -> str:
     """What another user is told who does something."""
     out, err = other_user(deed, where).communicate(timeout=300)
     assert not err or "Traceback" not in err, err
@@ -34,13 +34,13 @@ def told(deed: str, where: object) -> str:
 
 
 def test_another_user_who_has_no_token_is_refused(server):
-    said = told("connect", server.address)
+    said = outcome("connect", server.address)
     assert said.startswith("AccessDeniedError the call has no token")
     assert "cannot be read: Permission denied" in said or "belongs to user 0" in said
 
 
 def test_another_users_own_token_is_not_even_shown(server):
-    said = told("connect_with_a_file_of_its_own", server.address)
+    said = outcome("connect_with_a_file_of_its_own", server.address)
     assert said.startswith("AccessDeniedError the call has no token")
     assert "no server of this user on this machine listens at" in said
 
@@ -50,7 +50,7 @@ def test_another_user_does_not_get_through_a_socket_of_the_servers(own_server, t
     with sc.connect(f"unix:{tmp_path / 'socket'}") as client:
         np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
     tmp_path.chmod(0o755)
-    assert "connected" not in told("connect", f"unix:{tmp_path / 'socket'}")
+    assert "connected" not in outcome("connect", f"unix:{tmp_path / 'socket'}")
     assert server.process.poll() is None
 
 
@@ -61,7 +61,7 @@ def test_a_server_refuses_the_token_file_of_another_user(mode, says):
         file.touch()
         os.chmod(folder, 0o755)
         os.chmod(file, mode)
-        assert says in told("serve", file)
+        assert says in outcome("serve", file)
 
 
 def test_who_took_a_port_before_the_server_is_shown_no_token():

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.processes import holds_nothing, until
-from faults.gauges import Allowed, Gauges, drift_told, growth
+from faults.gauges import Allowed, Gauges, drift_report, growth
 
 import shardcall as sc
 
@@ -80,12 +80,12 @@ class Watch:
 
     def growth(self) -> list[str]:
         """What grew, and where."""
-        found = [f"front end: {what}" for what in growth(self.front_end, Allowed())]
+        growing = [f"front end: {what}" for what in growth(self.front_end, Allowed())]
         for samples in self._long():
-            found += [f"worker: {what}" for what in growth(samples, Allowed())]
-        return found
+            growing += [f"worker: {what}" for what in growth(samples, Allowed())]
+        return growing
 
-    def tells(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether a worker was looked at for so long that it would show what it leaks."""
         return bool(self._long())
 
@@ -140,7 +140,7 @@ def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], eve
     """
     watch, began, never = Watch(), time.monotonic(), threading.Event()
     with _load(server.address) as clients, sc.connect(server.address, shared_memory=False) as observer:
-        while (now := time.monotonic() - began) < duration_s or not watch.tells():
+        while (now := time.monotonic() - began) < duration_s or not watch.is_conclusive():
             assert now < duration_s + _PATIENCE_S, "no worker was there for long"
             watch.front_end.append(Gauges.of(server.process.pid, now))
             pid, mesh = _worker(server), observer.usage().mesh
@@ -154,9 +154,9 @@ def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], eve
             assert all(client.poll() is None for client in clients), "a client ended"
             never.wait(every_s)
         for client in clients:
-            told = json.loads(client.communicate(timeout=120)[0])
-            watch.counts.update(told["counts"])
-            watch.faults += told["faults"]
+            report = json.loads(client.communicate(timeout=120)[0])
+            watch.counts.update(report["counts"])
+            watch.faults += report["faults"]
     return watch
 
 
@@ -169,8 +169,8 @@ def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
         figure(
             f"{duration_s:.0f} s, {watch.kills} kills: {', '.join(f'{n} {c}' for n, c in watch.counts.most_common())}"
         )
-        figure(f"front end: {drift_told(watch.front_end)}")
-        figure(f"worker of the longest epoch: {drift_told(longest)}")
+        figure(f"front end: {drift_report(watch.front_end)}")
+        figure(f"worker of the longest epoch: {drift_report(longest)}")
         assert not watch.faults, watch.faults[:10]
         assert watch.kills
         assert watch.counts.keys() >= {"small", "streamed", "shared", "kept", "planned", "cancelled", "bad input"}
@@ -190,7 +190,7 @@ def test_a_build_that_leaks_is_detected(tmp_path, monkeypatch, figure):
         environment.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [before])]))
         with running_server(*_FLAGS) as server:
             environment.setenv("PYTHONPATH", before)
-            found = _watch(server, 14.0, []).growth()
-    figure("; ".join(found))
+            growing = _watch(server, 14.0, []).growth()
+    figure("; ".join(growing))
     for leak in ("front end: memory_bytes", "front end: descriptors", "front end: threads", "worker: memory_bytes"):
-        assert any(what.startswith(leak) for what in found), (leak, found)
+        assert any(what.startswith(leak) for what in growing), (leak, growing)

@@ -68,7 +68,7 @@ def request(method: str) -> Callable[[grpc.Channel, threading.Event], None]:
     return stall
 
 
-def told(log: Path) -> float:
+def refusals(log: Path) -> float:
     """The number of calls that ended by stalling, on which metrics and log agree."""
     lines = sum(line.get("reason") == "STREAM_IDLE" for line in log_lines(log))
     counted = scrape(metrics_url(log)).total("shardcall_failed_calls_total", reason="STREAM_IDLE")
@@ -85,7 +85,7 @@ def told(log: Path) -> float:
     ids=["operand", "request", "question"],
 )
 def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, ended, stall):
-    before = told(log)
+    before = refusals(log)
     with open_channel(impatient.address) as channel, pytest.raises(grpc.RpcError) as caught:
         stall(channel, ended)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -93,17 +93,17 @@ def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, ended, stall)
         "the caller sent nothing for 1 s, the longest that the server waits; repeat the call, or start the server with "
         "a larger --stream-idle-s (STREAM_IDLE)"
     )
-    until(lambda: told(log) == before + 1)
+    until(lambda: refusals(log) == before + 1)
 
 
 def test_a_caller_that_reads_nothing_gets_an_error(impatient, log):
-    before = told(log)
+    before = refusals(log)
     with sc.connect(impatient.address) as client, open_channel(impatient.address) as channel:
         array = client.put(np.zeros((4096, 1024)))  # 32 MiB: far more than a connection has on its way
         get = array_service_pb2.GetArrayRequest(handle=bytes.fromhex(array.handle))
         stream = array_service_pb2_grpc.ArrayServiceStub(channel).GetArray(get, timeout=120)
         next(stream)
-        until(lambda: told(log) == before + 1)
+        until(lambda: refusals(log) == before + 1)
         with pytest.raises(grpc.RpcError) as caught:
             list(stream)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -27,14 +27,14 @@ class Facts:
 
 
 def test_counting_a_small_call_takes_microseconds(figure):
-    metrics, facts, number, repeats = Metrics(), Facts(), 2000, 5
+    metrics, facts, number, rounds = Metrics(), Facts(), 2000, 5
 
     def count() -> None:
         metrics.count("Execute", grpc.StatusCode.OK, None, facts)
 
-    each_s = min(timeit.repeat(count, number=number, repeat=repeats)) / number
+    each_s = min(timeit.repeat(count, number=number, repeat=rounds)) / number
     counted = metrics.registry.get_sample_value("shardcall_calls_total", {"method": "Execute", "code": "OK"})
-    assert counted == number * repeats
+    assert counted == number * rounds
     figure(f"{each_s * 1e6:.1f} µs a call, of the 20 that are promised")
 
 

@@ -106,7 +106,7 @@ class Changing:
     trust: Trust
     log: Path
 
-    def told(self, what: str) -> int:
+    def count_logged(self, what: str) -> int:
         """Counts a text in the log."""
         return self.log.read_text().count(what)
 
@@ -253,21 +253,21 @@ def test_certificates_change_while_clients_stay_and_come(changing, times, figure
 
 def test_a_damaged_pair_changes_nothing_and_is_logged_once(changing):
     server, trust, before = changing.server, changing.trust, changing.trust.serial()
-    told = {what: changing.told(what) for what in ("invalid new certificate ignored", "chmod 600")}
-    whole = (trust.folder / "server.pem").read_bytes()
+    logged = {what: changing.count_logged(what) for what in ("invalid new certificate ignored", "chmod 600")}
+    content = (trust.folder / "server.pem").read_bytes()
     key = trust.folder / "server.key"
 
     def new_clients_get_in() -> bool:
         return all(computes_one(server, trust) and served_serial(server) == before for _ in range(3))
 
-    (trust.folder / "server.pem").write_bytes(whole[: len(whole) // 2])
+    (trust.folder / "server.pem").write_bytes(content[: len(content) // 2])
     assert new_clients_get_in()
-    assert changing.told("invalid new certificate ignored") == told["invalid new certificate ignored"] + 1
-    (trust.folder / "server.pem").write_bytes(whole)
+    assert changing.count_logged("invalid new certificate ignored") == logged["invalid new certificate ignored"] + 1
+    (trust.folder / "server.pem").write_bytes(content)
     key.chmod(0o644)
     key.write_bytes(key.read_bytes())
     assert new_clients_get_in()
-    assert changing.told("chmod 600") == told["chmod 600"] + 1
+    assert changing.count_logged("chmod 600") == logged["chmod 600"] + 1
     key.chmod(0o600)
     renew(trust.folder, [], 30)
     assert computes_one(server, trust)
@@ -315,8 +315,8 @@ def shardcall_command() -> Callable[..., tuple[int, str]]:
     testing = pytest.importorskip("typer.testing")
     from shardcall.cli.app import make_app
 
-    def run(*words: str) -> tuple[int, str]:
-        ended = testing.CliRunner().invoke(make_app(), words)
+    def run(*args: str) -> tuple[int, str]:
+        ended = testing.CliRunner().invoke(make_app(), args)
         return ended.exit_code, ended.output
 
     return run

@@ -53,17 +53,17 @@ def served(serving) -> Served:
     """A server that knows one token, its owner's."""
     own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
     token_file.replace(str(serving.path), [own])
-    until(lambda: is_known(serving.server, own.token))
+    until(lambda: is_accepted(serving.server, own.token))
     return serving
 
 
-def shardcall_token(path: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "shardcall.cli", "token", *words, "--token-file", str(path)]
+def shardcall_token(path: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "shardcall.cli", "token", *arguments, "--token-file", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     return ended.stdout
 
 
-def is_known(server: ServerProcess, token: str) -> bool:
+def is_accepted(server: ServerProcess, token: str) -> bool:
     with open_channel(server.address, token=token) as channel:
         stub = server_info_service_pb2_grpc.ServerInfoServiceStub(channel)
         asked = stub.GetServerInfo.future(server_info_service_pb2.GetServerInfoRequest(), timeout=60)
@@ -80,28 +80,28 @@ def test_a_token_is_added_and_removed_without_a_restart(served):
     server, path = served.server, served.path
     shardcall_token(path, "add", "bob", "--scopes", "run")
     token = shardcall_token(path, "show", "bob").strip()
-    until(lambda: is_known(server, token))
+    until(lambda: is_accepted(server, token))
     with sc.connect(server.address, token=token) as client:
         np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
         assert "bob: run" in shardcall_token(path)
         assert token not in shardcall_token(path)
         assert shardcall_token(path, "remove", "bob") == "removed bob\n"
-        until(lambda: not is_known(server, token))
+        until(lambda: not is_accepted(server, token))
         with pytest.raises(sc.AccessDeniedError, match="was removed"):
             client.diff([1.0, 4.0])
-    assert is_known(server, token_file.read(str(path))[0].token)
+    assert is_accepted(server, token_file.read(str(path))[0].token)
 
 
 def test_a_principal_whose_token_is_new_has_its_arrays_still(served):
     server, path = served.server, served.path
     old, entries = token_file.Entry.make("bob", ["run", "arrays"]), token_file.read(str(path))
     token_file.replace(str(path), [*entries, old])
-    until(lambda: is_known(server, old.token))
+    until(lambda: is_accepted(server, old.token))
     new = token_file.Entry.make("bob", ["run", "arrays"])
     with sc.connect(server.address, token=old.token) as before:
         kept = before.put(np.arange(4.0))
         token_file.replace(str(path), [*entries, new])
-        until(lambda: is_known(server, new.token) and not is_known(server, old.token))
+        until(lambda: is_accepted(server, new.token) and not is_accepted(server, old.token))
         with sc.connect(server.address, token=new.token) as after:
             np.testing.assert_array_equal(after.get(kept.handle), np.arange(4.0))
 
@@ -121,30 +121,30 @@ def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, harm
     kept, before = token_file.read(str(path)), len(served.refusals())
     harm(path)
     until(lambda: len(served.refusals()) > before)
-    assert is_known(server, kept[0].token)
+    assert is_accepted(server, kept[0].token)
     path.unlink(missing_ok=True)
     new = token_file.Entry.make("carol", ["run"])
     token_file.create(str(path), [new])
-    until(lambda: is_known(server, new.token))
-    assert not is_known(server, kept[0].token)
-    (told,) = served.refusals()[before:]
-    assert kept[0].token not in str(told)
+    until(lambda: is_accepted(server, new.token))
+    assert not is_accepted(server, kept[0].token)
+    (refusal,) = served.refusals()[before:]
+    assert kept[0].token not in str(refusal)
 
 
 @pytest.mark.long
 def test_servers_of_one_user_know_the_same_file(path, own_server):
     first, second = own_server("--token-file", str(path)), own_server("--token-file", str(path))
     (own,) = token_file.read(str(path))
-    assert is_known(first, own.token)
-    assert is_known(second, own.token)
+    assert is_accepted(first, own.token)
+    assert is_accepted(second, own.token)
 
 
 def test_the_token_of_the_environment_is_the_only_one(monkeypatch):
     token = "of-the-environment-" + "e" * 20
     monkeypatch.setenv("SHARDCALL_TOKEN", token)
     with running_server(devices=1) as server:
-        assert is_known(server, token)
-        assert not is_known(server, token_file.read(os.environ["SHARDCALL_TOKEN_FILE"])[0].token)
+        assert is_accepted(server, token)
+        assert not is_accepted(server, token_file.read(os.environ["SHARDCALL_TOKEN_FILE"])[0].token)
         with sc.connect(server.address) as client:
             assert client.usage().descriptors
         for pid in server.worker_pids():
@@ -161,7 +161,7 @@ def test_a_token_stands_in_its_file_and_nowhere_else(path, tmp_path):
                 with pytest.raises(sc.ShardcallError) as caught:
                     client.call("nothing")
                 assert token not in f"{client!r}{caught.value!r}{caught.value}{caught.value.metadata}"
-            assert not is_known(server, token + "x")
+            assert not is_accepted(server, token + "x")
             for pid in [server.process.pid, *server.worker_pids()]:
                 assert token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
             server.process.terminate()
@@ -186,15 +186,15 @@ def test_a_server_does_not_start_with_a_file_that_cannot_be_used(path, text, mod
 
 
 @pytest.mark.parametrize(
-    ("words", "variable", "says"),
+    ("arguments", "variable", "says"),
     [
         (["--no-auth", "--host", "0.0.0.0"], "", "insecure-allow-remote"),
         (["--token", "0123456789abcdef"], "", "No such option"),
         ([], "no token", "is not shown"),
     ],
 )
-def test_settings_that_would_give_a_token_away_are_refused(words, variable, says):
-    command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", *words]
+def test_settings_that_would_give_a_token_away_are_refused(arguments, variable, says):
+    command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", *arguments]
     environment = {**os.environ, "SHARDCALL_TOKEN": variable}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert ended.returncode == 2

@@ -137,17 +137,17 @@ class Callers:
     Attributes:
         address: the server's.
         right: when each call began that was answered right, and when it ended.
-        told: when a call was told that the mesh restarted.
+        error_times: when a call failed because the mesh restarted.
         wrong: what should not be.
     """
 
     address: str
     right: list[tuple[float, float]] = field(default_factory=list)
-    told: list[float] = field(default_factory=list)
+    error_times: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
-    def call_until_told(self, number: int) -> None:
+    def call_until_refused(self, number: int) -> None:
         x = np.random.default_rng(number).standard_normal((64, 16))
         expected = np.diff(x, axis=0)
         with sc.connect(self.address) as client:
@@ -156,7 +156,7 @@ class Callers:
                 try:
                     result = client.diff(x, axis=0, timeout=TIMEOUT_S).array
                 except sc.MeshRestartedError:
-                    self.told.append(time.monotonic())
+                    self.error_times.append(time.monotonic())
                 except sc.ShardcallError as error:
                     self.wrong.append(repr(error))
                 else:
@@ -175,7 +175,7 @@ def test_workers_killed_under_load_cost_no_right_answer(own_server, full, figure
     callers = Callers(server.address)
     killed: list[tuple[float, int]] = []
     with sc.connect(server.address) as client, ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as stack:
-        calls = [pool.submit(callers.call_until_told, number) for number in range(CLIENTS)]
+        calls = [pool.submit(callers.call_until_refused, number) for number in range(CLIENTS)]
         stack.callback(callers.stopping.set)
         for _ in range(50 if full else 1):
             worker, _ = worker_and_spare(server, client)
@@ -195,17 +195,17 @@ def test_workers_killed_under_load_cost_no_right_answer(own_server, full, figure
     assert server.process.wait(120) == 0
     until(lambda: not any(map(alive, pids)))
     assert {name for name in set(os.listdir("/dev/shm")) - before if "shardcall" in name} == set()
-    figure(_told(callers, [moment for moment, _ in killed]))
+    figure(_summary(callers, [moment for moment, _ in killed]))
 
 
-def _told(callers: Callers, killed: list[float]) -> str:
-    told = [moment - max(kill for kill in killed if kill <= moment) for moment in callers.told]
+def _summary(callers: Callers, killed: list[float]) -> str:
+    delays = [moment - max(kill for kill in killed if kill <= moment) for moment in callers.error_times]
     again = [taken for kill in killed if (taken := callers.next_right(kill)) is not None]
     worst = max(end - begin for begin, end in callers.right)
     return (
-        f"{len(killed)} kills, {len(callers.right)} right answers, {len(told)} callers told after "
-        f"{_median(told):.3f} s, {max(told, default=0):.3f} s at most; next right answer after {_median(again):.2f} s, "
-        f"{max(again):.2f} s at most; the longest call took {worst:.2f} s"
+        f"{len(killed)} kills, {len(callers.right)} right answers, {len(delays)} calls failed after "
+        f"{_median(delays):.3f} s, {max(delays, default=0):.3f} s at most; next right answer "
+        f"after {_median(again):.2f} s, {max(again):.2f} s at most; the longest call took {worst:.2f} s"
     )
 
 

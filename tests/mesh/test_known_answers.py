@@ -38,8 +38,8 @@ def suite():
     return Suite(KERNELS, PLATFORM)
 
 
-def run(known):
-    return known.compile()()()
+def run(case):
+    return case.compile()()()
 
 
 def resolved(name, *dtypes, mesh=(("x", 1),)):
@@ -60,8 +60,8 @@ def test_one_wrong_element_of_a_program_of_the_complete_mesh_is_noticed(monkeypa
         return call
 
     monkeypatch.setitem(programs._ON_THE_MESH, name, (covered, changed))
-    known = {k.name: k for k in programs.known_answers(KERNELS, 8, jax.devices()[0])}
-    assert run(known[name]).failures[kernel].split(" of ")[0] in {
+    case = {k.name: k for k in programs.known_answers(KERNELS, 8, jax.devices()[0])}
+    assert run(case[name]).failures[kernel].split(" of ")[0] in {
         "1",
         "8",
     }  # what is replicated is wrong on every device
@@ -75,18 +75,18 @@ def test_the_product_and_sum_of_rows_passes(suite):
     "dtype_", ["float64", *(pytest.param(t, marks=pytest.mark.long) for t in TYPES if t != "float64")]
 )
 def test_all_kernels_of_a_type_pass(suite, dtype_):
-    tests = [known for name, known in suite.known_answers.items() if name.startswith(f"elementwise {dtype_} ")]
-    assert {known.name: outcome for known in tests if (outcome := run(known)) != Outcome({})} == {}
+    tests = [case for name, case in suite.known_answers.items() if name.startswith(f"elementwise {dtype_} ")]
+    assert {case.name: outcome for case in tests if (outcome := run(case)) != Outcome({})} == {}
 
 
 def test_every_elementwise_function_is_in_a_test_of_every_floating_point_type(suite):
     for dtype in TYPES:
-        in_tests = [k for known in suite.known_answers.values() if f" {dtype} " in known.name for k in known.kernels]
+        in_tests = [k for case in suite.known_answers.values() if f" {dtype} " in case.name for k in case.kernels]
         assert sorted(in_tests) == sorted(FUNCTIONS)
 
 
 def test_every_kernel_is_in_a_test_or_listed_as_in_none(suite):
-    in_tests = {kernel for known in suite.known_answers.values() for kernel in known.kernels}
+    in_tests = {kernel for case in suite.known_answers.values() for kernel in case.kernels}
     assert sorted(KERNELS.keys() - in_tests) == sorted(UNCOVERED)
 
 
@@ -101,8 +101,8 @@ def test_wrong_elements_of_one_function_are_noticed():
         return jnp.where(jnp.arange(x.shape[0]) % 8 == 0, jnp.arctan(x), jnp.arctan(jnp.roll(x, 1)))
 
     sin, arctan = KERNELS["sin"], wrong_kernel("arctan", one_lane_of_eight)
-    known = next(elementwise.known_answers([sin, KERNELS["diff"], arctan], 0))
-    (kernel, detail), *others = run(known).failures.items()
+    case = next(elementwise.known_answers([sin, KERNELS["diff"], arctan], 0))
+    (kernel, detail), *others = run(case).failures.items()
     assert (kernel, others) == ("arctan", [])
     assert 3400 < int(detail.split(" of 4096 elements are wrong")[0]) <= 3584
 
@@ -116,9 +116,9 @@ def failing_kernel(name, error):
 
 def test_a_function_that_cannot_be_compiled_does_not_keep_the_others_from_being_tested():
     wrong, broken = wrong_kernel("negative", lambda x: x), failing_kernel("sin", ValueError("no such instruction"))
-    known = next(elementwise.known_answers([wrong, broken, KERNELS["abs"]], 0))
+    case = next(elementwise.known_answers([wrong, broken, KERNELS["abs"]], 0))
     with capture_logs() as logs:
-        outcome = run(known)
+        outcome = run(case)
     assert (list(outcome.failures), outcome.untested) == (["negative"], ("sin",))
     assert [(line["kernel"], line["element_type"], line["log_level"]) for line in logs] == [
         ("sin", "float64", "warning")
@@ -127,9 +127,9 @@ def test_a_function_that_cannot_be_compiled_does_not_keep_the_others_from_being_
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: out of memory")])
 def test_a_lack_of_memory_is_reported_and_leaves_no_function_out(error):
-    known = next(elementwise.known_answers([KERNELS["abs"], failing_kernel("sin", error)], 0))
+    case = next(elementwise.known_answers([KERNELS["abs"], failing_kernel("sin", error)], 0))
     with pytest.raises(type(error)):
-        known.compile()
+        case.compile()
 
 
 def test_a_lack_of_memory_for_one_function_alone_does_not_leave_it_out(monkeypatch):
@@ -139,9 +139,9 @@ def test_a_lack_of_memory_for_one_function_alone_does_not_leave_it_out(monkeypat
         raise MemoryError if len(group) == 1 else ValueError("no such instruction")
 
     monkeypatch.setattr(elementwise, "_compile_together", refused)
-    known = next(elementwise.known_answers([KERNELS["abs"], KERNELS["sin"]], 0))
+    case = next(elementwise.known_answers([KERNELS["abs"], KERNELS["sin"]], 0))
     with pytest.raises(MemoryError):
-        known.compile()
+        case.compile()
 
 
 @pytest.mark.parametrize("dtype_", TYPES)
@@ -197,7 +197,7 @@ def test_a_digest_changes_with_all_that_decides_a_verdict_and_with_nothing_else(
         return Suite(KERNELS, replace(PLATFORM, **changes)).digest("scan")
 
     assert digests() == suite.digest("scan")
-    told = {suite.digest(name) for name in suite.known_answers}
-    assert len(told) == len(suite.known_answers)
+    all_digests = {suite.digest(name) for name in suite.known_answers}
+    assert len(all_digests) == len(suite.known_answers)
     others = [digests(jax="0.11.0 / 0.11.0"), digests(flags="--xla_x"), digests(device_kind="NVIDIA H100")]
     assert len({digests(), *others}) == 4

@@ -59,7 +59,7 @@ def pointers(array: jax.Array) -> list[int]:
     return [shard.data.unsafe_buffer_pointer() for shard in shards]
 
 
-def lies_in(array: jax.Array, source: np.ndarray) -> bool:
+def shares_memory(array: jax.Array, source: np.ndarray) -> bool:
     """Whether any device's block has memory in common with an array of NumPy's."""
     return any(np.shares_memory(np.asarray(shard.data), source) for shard in array.addressable_shards)
 
@@ -102,14 +102,14 @@ def test_unaligned_sources_are_copied_and_right(copier, name, rows, offset, colu
     source = memory_at((rows, columns), np.int64, offset)
     array = put_padded(source, layout(name, source.shape), copier, may_alias=True)
     assert bits(values(array, source.shape)) == bits(source)
-    assert not lies_in(array, source)
+    assert not shares_memory(array, source)
 
 
 def test_where_the_last_block_needs_padding_the_others_are_not_copied(copier):
     source = memory_at((15, 64), np.int64)
     array = put_padded(source, layout("rows", source.shape), copier, may_alias=True)
-    *whole, padded = pointers(array)
-    assert whole == [source[row : row + 1].ctypes.data for row in range(0, 14, 2)]
+    *unpadded, padded = pointers(array)
+    assert unpadded == [source[row : row + 1].ctypes.data for row in range(0, 14, 2)]
     assert padded != source[14:].ctypes.data
     assert bits(values(array, source.shape)) == bits(source)
 
@@ -133,7 +133,7 @@ def test_what_may_not_alias_keeps_its_bits_when_its_source_is_overwritten(copier
     before = bits(source)
     array = put_padded(source, layout(name, shape), copier, may_alias=False)
     jax.block_until_ready(array)
-    assert not lies_in(array, source)
+    assert not shares_memory(array, source)
     source.view(np.uint8)[...] = 0xA5
     assert bits(values(array, shape)) == before
 
@@ -175,18 +175,18 @@ def test_reported_bytes_are_present_at_that_moment(copier, monkeypatch, name, sl
     monkeypatch.setattr(placement_module, "_LARGE_BYTES", 64)  # both threads at work
     source = memory_at((61, 9), np.int32)
     out = np.zeros_like(source)
-    told: list[int] = []
+    reported: list[int] = []
 
-    def tell(byte_count: int) -> None:
-        told.append(byte_count)
+    def report(byte_count: int) -> None:
+        reported.append(byte_count)
         assert bits(out)[:byte_count] == bits(source)[:byte_count]
 
-    gather(put_padded(source, layout(name, source.shape), copier, may_alias=True), out, copier, tell)
-    steps = [after - before for before, after in itertools.pairwise([0, *told])]
+    gather(put_padded(source, layout(name, source.shape), copier, may_alias=True), out, copier, report)
+    steps = [after - before for before, after in itertools.pairwise([0, *reported])]
     assert min(steps) > 0
     assert max(steps) <= max(slab_bytes, source.nbytes // 61)
-    assert len(told) > 4
-    assert told[-1] == source.nbytes
+    assert len(reported) > 4
+    assert reported[-1] == source.nbytes
     assert bits(out) == bits(source)
 
 

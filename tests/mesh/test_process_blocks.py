@@ -79,9 +79,9 @@ def bounds_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
 @settings(max_examples=300, deadline=None)
 @given(layout=layouts())
 def test_the_blocks_of_devices_are_those_of_jax(layout: Layout):
-    told = layout.placement.sharding.devices_indices_map(layout.padded)
+    index_map = layout.placement.sharding.devices_indices_map(layout.padded)
     devices = jax.devices()
-    assert [bounds_of(told[devices[i]], layout.padded) for i in layout.device_ids] == layout.bounds
+    assert [bounds_of(index_map[devices[i]], layout.padded) for i in layout.device_ids] == layout.bounds
 
 
 @settings(max_examples=300, deadline=None)
@@ -100,8 +100,8 @@ def test_a_process_holds_what_its_devices_do_and_the_first_that_holds_a_block_gi
 @given(layout=layouts())
 def test_what_all_processes_give_is_every_element_once(layout: Layout):
     count = np.zeros(layout.kind.shape, np.uint8)
-    for given_blocks in layout.blocks.gathered.values():
-        for piece in lay_out(given_blocks, layout.kind):
+    for gathered in layout.blocks.gathered.values():
+        for piece in lay_out(gathered, layout.kind):
             piece.of(count)[...] += 1
     assert (count == 1).all()
 

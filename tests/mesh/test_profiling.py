@@ -33,13 +33,13 @@ def test_one_recording_at_a_time(profiler, tmp_path):
 def test_a_full_disk_ends_one_recording_and_no_later_one(profiler, tmp_path, monkeypatch):
     stop_trace, failures = jax.profiler.stop_trace, iter([True])
 
-    def without_room() -> None:
+    def disk_full() -> None:
         if next(failures, False):
             (tmp_path / "one" / "part").mkdir(parents=True)
             raise RuntimeError("RESOURCE_EXHAUSTED: No space left on device")
         stop_trace()
 
-    monkeypatch.setattr(jax.profiler, "stop_trace", without_room)
+    monkeypatch.setattr(jax.profiler, "stop_trace", disk_full)
     profiler.start(str(tmp_path / "one"))
     with pytest.raises(CallError, match="lack of disk space") as refused:
         profiler.stop()

@@ -28,8 +28,8 @@ def layouts():
         names = mesh.axis_names
         entries = [None, *names, *itertools.permutations(names, 2)]
         for first, second in itertools.product(entries, entries):
-            given = [n for e in (first, second) for n in ((e,) if isinstance(e, str) else e or ())]
-            if len(given) == len(set(given)):
+            axes = [n for e in (first, second) for n in ((e,) if isinstance(e, str) else e or ())]
+            if len(axes) == len(set(axes)):
                 yield mesh, P(first, second)
 
 

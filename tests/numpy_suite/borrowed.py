@@ -148,13 +148,13 @@ def borrow(name: str) -> dict[str, Any]:
         warnings.simplefilter("ignore", PendingDeprecationWarning)  # of matrices
         exec(compile(source, spec.origin, "exec"), vars(module))
     chosen = {node.name for node in ast.parse(source).body if _is_definition(node) and _calls_one(node, vars(module))}
-    for test in filter(_is_property, _members(vars(module))):
+    for test in filter(_is_property, _tests(vars(module))):
         hypothesis.settings(deadline=None, max_examples=EXAMPLES, derandomize=True, database=None)(test)
     own = {key: value for key, value in vars(module).items() if key in chosen and key.lower().startswith("test")}
     return own | {"pytestmark": pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")}
 
 
-def _members(names: dict[str, Any]) -> Iterator[Any]:
+def _tests(names: dict[str, Any]) -> Iterator[Any]:
     for value in names.values():
         yield from vars(value).values() if isinstance(value, type) else [value]
 
@@ -182,5 +182,5 @@ def _value(node: ast.AST, names: dict[str, Any]) -> Any:
     """The module that an expression is, None for others."""
     if isinstance(node, ast.Attribute) and (module := _value(node.value, names)) is not None:
         return getattr(module, node.attr, None)
-    found = names.get(node.id) if isinstance(node, ast.Name) else None
-    return found if isinstance(found, _Numpy) else None
+    target = names.get(node.id) if isinstance(node, ast.Name) else None
+    return target if isinstance(target, _Numpy) else None

@@ -62,15 +62,15 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
     failure: Exception | None = None
     result: object = None
     try:
-        with SERVICE.running(item.funcargs["client"], whole=item.config.getoption("--full")):
+        with SERVICE.running(item.funcargs["client"], complete=item.config.getoption("--full")):
             result = yield
     except Exception as error:  # noqa: BLE001  # raised below, unless the case is out of scope
         failure = error
     finally:
         item.user_properties.append(("remote", dict(SERVICE.remote)))
         item.user_properties.append(("local", dict(SERVICE.local)))
-    if whole := sorted(scope.WHOLE_CASES.intersection(SERVICE.local)):
-        pytest.skip("; ".join(whole) + (f"; raised {type(failure).__name__}" if failure else ""))
+    if complete := sorted(scope.COMPLETE_CASES.intersection(SERVICE.local)):
+        pytest.skip("; ".join(complete) + (f"; raised {type(failure).__name__}" if failure else ""))
     if not SERVICE.remote:  # whatever it raised, the service had no part in it
         rules = "; ".join(sorted(SERVICE.local)) or "calls no function that the client has"
         pytest.skip(rules + (f"; raised {type(failure).__name__}" if failure else ""))

@@ -27,15 +27,15 @@ class Sampling:
         whole: whether it sends everything.
     """
 
-    def __init__(self, *, whole: bool) -> None:
-        self._whole = whole
+    def __init__(self, *, complete: bool) -> None:
+        self._complete = complete
         self._shapes: Counter[Hashable] = Counter()
         self._calls: Counter[Hashable] = Counter()
         self._sent: dict[Hashable, bool] = {}
 
     def takes(self, form: Hashable, shapes: Sequence[Shape]) -> bool:
         """Returns whether the next call, of a form with operands of some shapes, is sent."""
-        if self._whole:
+        if self._complete:
             return True
         program = form, tuple(shapes)
         if program not in self._sent:

@@ -27,7 +27,7 @@ OTHER_FORMS = "forms that are another function: where(condition)"
 KEYWORDS = "keywords that the client's function does not have"
 SAMPLED = "more of what a case has called already, in other sizes or with other values (--full calls them too)"
 REFUSED = "arguments that Python itself refuses"
-WHOLE_CASES = frozenset((VIEWS, KEYWORDS))
+COMPLETE_CASES = frozenset((VIEWS, KEYWORDS))
 """Rules that leave out all of a case: it compares what NumPy computes with what the service does, to the last bit."""
 
 _PROTOCOLS = ("__array_ufunc__", "__array_function__", "__array_wrap__", "__array_priority__")
@@ -77,8 +77,8 @@ def check_operands(name: str, operands: Iterable[Any]) -> None:
 
 def rule_of_out(out: Any, operands: Iterable[Any]) -> str:
     """Returns the rule that covers a call with ``out=``: memory that an operand shares is what its case is about."""
-    given = [array for array in (out if isinstance(out, tuple) else (out,)) if isinstance(array, np.ndarray)]
-    shared = (np.may_share_memory(a, b) for a in given for b in operands if isinstance(b, np.ndarray))
+    results = [array for array in (out if isinstance(out, tuple) else (out,)) if isinstance(array, np.ndarray)]
+    shared = (np.may_share_memory(a, b) for a in results for b in operands if isinstance(b, np.ndarray))
     return VIEWS if any(shared) else OUT
 
 
@@ -89,10 +89,10 @@ def check_dtype(dtype: Any) -> None:
         OutOfScopeError: if the service does not have it.
     """
     try:
-        found = np.dtype(dtype)
+        type_ = np.dtype(dtype)
     except TypeError:
         return
-    if found.kind in "OSUTMmV" or found.char in "gG":
+    if type_.kind in "OSUTMmV" or type_.char in "gG":
         raise OutOfScopeError(ELEMENT_TYPES)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy._core.umath
 from numpy_suite import scope
+from numpy_suite.numpy_calls import Call, placement, spell_function, spell_ufunc
 from numpy_suite.sampling import Sampling
 from numpy_suite.scope import OutOfScopeError
-from numpy_suite.spelling import Call, placement, spell_function, spell_ufunc
 
 import shardcall as sc
 from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
@@ -34,14 +34,14 @@ class Service:
         self.client: sc.Client | None = None
         self.remote: Counter[str] = Counter()
         self.local: Counter[str] = Counter()
-        self.sampling = Sampling(whole=True)
+        self.sampling = Sampling(complete=True)
         self.warnings_expected = False
 
     @contextmanager
-    def running(self, client: sc.Client, *, whole: bool) -> Iterator[None]:
+    def running(self, client: sc.Client, *, complete: bool) -> Iterator[None]:
         """Sends calls to a client during a test, all of them or a sample."""
         self.client, self.remote, self.local = client, Counter(), Counter()
-        self.sampling = Sampling(whole=whole)
+        self.sampling = Sampling(complete=complete)
         try:
             yield
         finally:

@@ -28,7 +28,7 @@ def own_ports() -> list[int]:
     return [int(f[1].split(":")[1], 16) for f in fields if f[3] == "01" and int(f[2].split(":")[1], 16) == PORT]
 
 
-def tell(**what: object) -> None:
+def report(**what: object) -> None:
     with speaking:
         print(json.dumps(what), flush=True)  # noqa: T201  # its output is read by the test
 
@@ -43,24 +43,24 @@ def ask(client: sc.Client, who: int) -> None:
             outcome = "" if np.array_equal(answer.array, expected) else "wrong"
         except Exception as error:  # noqa: BLE001  # whatever it is, the test is told
             outcome = type(error).__name__
-        tell(who=who, began=began, ended=time.time(), outcome=outcome)
+        report(who=who, began=began, ended=time.time(), outcome=outcome)
         over.wait(PAUSE_S)
 
 
-def look(client: sc.Client) -> None:
+def observe(client: sc.Client) -> None:
     while not over.wait(0.5):
         try:
             hosts = {host.name: host.present for host in client.server_info(timeout=TIMEOUT_S).hosts}
         except sc.ShardcallError as error:
-            tell(error=str(error))
+            report(error=str(error))
         else:
-            tell(hosts=hosts, ports=own_ports())
+            report(hosts=hosts, ports=own_ports())
 
 
 def main() -> None:
     with sc.connect("front-end:8470", connect_timeout=TIMEOUT_S) as client:
         threads = [threading.Thread(target=ask, args=[client, who]) for who in range(CALLERS)]
-        threads.append(threading.Thread(target=look, args=[client]))
+        threads.append(threading.Thread(target=observe, args=[client]))
         for thread in threads:
             thread.start()
         sys.stdin.read()  # until it is closed

@@ -30,9 +30,9 @@ def answers(*command: str, timeout_s: float = 30) -> bool:
 def has_base_image(root: Path) -> bool:
     """Whether the images that the Dockerfile builds on are there, or can be pulled."""
     lines = (line.split() for line in (root / "Dockerfile").read_text().splitlines())
-    froms = [words for words in lines if words[:1] == ["FROM"]]
-    stages = {words[3] for words in froms if len(words) > 3}  # FROM image AS stage
-    images = {words[1] for words in froms} - stages
+    froms = [tokens for tokens in lines if tokens[:1] == ["FROM"]]
+    stages = {tokens[3] for tokens in froms if len(tokens) > 3}  # FROM image AS stage
+    images = {tokens[1] for tokens in froms} - stages
     return all(answers("docker", "image", "inspect", i) or answers("docker", "pull", i, timeout_s=120) for i in images)
 
 
@@ -63,8 +63,8 @@ class Project:
 
     def try_in(self, service: str, *command: str) -> None:
         """Runs a command in a container that may end with it, so that what comes back says nothing."""
-        whole = (*self.compose, "exec", "-T", service, *command)
-        subprocess.run(whole, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+        command_line = (*self.compose, "exec", "-T", service, *command)
+        subprocess.run(command_line, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
 
 
 @contextmanager

@@ -173,25 +173,25 @@ def test_neither_has_any_rights(cluster: Cluster, service: str) -> None:
 
 
 def test_each_has_the_secrets_that_it_needs_and_no_others(cluster: Cluster) -> None:
-    look = "import os; print({f: sorted(os.listdir('/trust/' + f)) for f in sorted(os.listdir('/trust'))})"
+    snapshot = "import os; print({f: sorted(os.listdir('/trust/' + f)) for f in sorted(os.listdir('/trust'))})"
     nothing: dict[str, list[str]] = {"authority": [], "client": [], "hosts": [], "server": []}
     of_front_end = {**nothing, "server": ["admin-token", "ca.pem", "server.key", "server.pem", "token"]}
-    assert str(of_front_end) in cluster.in_container(FRONT_END, look)
-    assert str({**nothing, "hosts": ["ca.pem", "token"]}) in cluster.in_container("worker-1", look)
+    assert str(of_front_end) in cluster.in_container(FRONT_END, snapshot)
+    assert str({**nothing, "hosts": ["ca.pem", "token"]}) in cluster.in_container("worker-1", snapshot)
 
 
 def listening(cluster: Cluster, service: str) -> list[tuple[str, int]]:
     """The addresses and ports of TCP at which a container's processes listen."""
     read = "print(open('/proc/net/tcp').read() + open('/proc/net/tcp6').read())"
-    found = []
+    entries = []
     for line in cluster.in_container(service, read).splitlines():
         fields = line.split()
         if len(fields) > 3 and fields[3] == LISTENS:
             address, port = fields[1].split(":")
             assert len(address) == 8, f"it listens at an address of IPv6: {line}"
             dotted = ".".join(str(byte) for byte in reversed(bytes.fromhex(address)))
-            found.append((dotted, int(port, 16)))
-    return sorted((address, port) for address, port in found if address != DOCKERS_OWN_DNS)
+            entries.append((dotted, int(port, 16)))
+    return sorted((address, port) for address, port in entries if address != DOCKERS_OWN_DNS)
 
 
 def test_only_what_security_says_listens(cluster: Cluster, demonstration: str) -> None:
@@ -199,9 +199,9 @@ def test_only_what_security_says_listens(cluster: Cluster, demonstration: str) -
     assert len(hosts) == len(WORKERS)
     assert listening(cluster, FRONT_END) == [(EVERYWHERE, 8470), (EVERYWHERE, 8471)]
     for process, service, address in hosts:
-        found = listening(cluster, service)
-        assert {at for at, _ in found} == {address}
-        assert len(found) == (2 if process == "0" else 1), "gloo's, and of process 0 the coordinator's"
+        entries = listening(cluster, service)
+        assert {at for at, _ in entries} == {address}
+        assert len(entries) == (2 if process == "0" else 1), "gloo's, and of process 0 the coordinator's"
 
 
 class Load:
@@ -244,13 +244,13 @@ class Load:
     def first(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Waits for a call that meets a condition, the first one in the order of their ends."""
         deadline = time.monotonic() + HANGS_S
-        while not (found := next((call for call in list(self.calls) if met(call)), None)):
+        while not (entries := next((call for call in list(self.calls) if met(call)), None)):
             if time.monotonic() > deadline or self._process.poll() is not None:
                 pytest.fail(f"no call {what}; the last: {self.calls[-5:]}")
             time.sleep(0.05)
-        return found
+        return entries
 
-    def next_look(self) -> dict[str, Any]:
+    def next_snapshot(self) -> dict[str, Any]:
         """What the client sees of the server, some time after this."""
         count, deadline = len(self.looks), time.monotonic() + HANGS_S
         while len(self.looks) < count + 2:  # the next one may have begun before
@@ -330,7 +330,7 @@ def test_a_lost_worker_is_noticed_and_comes_back(
     record_property: Callable[[str, object], None],
 ) -> None:
     front_end = cluster.inspect(FRONT_END)["State"]["StartedAt"]
-    ports = load.next_look()["ports"]
+    ports = load.next_snapshot()["ports"]
     noticed_s, back_s = [], []
     for i in range(3 if pytestconfig.getoption("full") else 1):
         load.all_answered_after(time.time())
@@ -347,11 +347,11 @@ def test_a_lost_worker_is_noticed_and_comes_back(
         load.check_since(begin)
     state = cluster.inspect(FRONT_END)
     assert (state["State"]["StartedAt"], state["RestartCount"]) == (front_end, 0)
-    look = load.next_look()
-    assert look["ports"] == ports, "the client had to connect again"
-    assert look["hosts"] == dict.fromkeys(WORKERS, True)
-    told = ", ".join(
+    snapshot = load.next_snapshot()
+    assert snapshot["ports"] == ports, "the client had to connect again"
+    assert snapshot["hosts"] == dict.fromkeys(WORKERS, True)
+    summary = ", ".join(
         f"{name} {statistics.median(times):.1f} (worst {max(times):.1f}) s"
         for name, times in (("noticed after", noticed_s), ("answers again after", back_s))
     )
-    record_property("figure", f"cluster, a worker {fault}: {told}")
+    record_property("figure", f"cluster, a worker {fault}: {summary}")

@@ -100,19 +100,19 @@ def test_a_caller_needs_the_token_and_tls_and_does_not_trust_what_the_authority_
     codes = [*(CONNECT.format(arguments=arguments) for arguments in CALLERS), WITHOUT_THE_AUTHORITY]
     said = server.of_client("\n".join(codes)).splitlines()
     expected = [*CALLERS.values(), "is not by an authority that this system trusts"]
-    told = [line for line in said if line.startswith(("connected", "AccessDenied", "ServerUnavailable"))]
-    assert len(told) == len(expected), said
-    for line, words in zip(told, expected, strict=True):
-        assert words in line
+    outcomes = [line for line in said if line.startswith(("connected", "AccessDenied", "ServerUnavailable"))]
+    assert len(outcomes) == len(expected), said
+    for line, text in zip(outcomes, expected, strict=True):
+        assert text in line
 
 
 def test_each_has_the_secrets_that_it_needs_and_no_others(server: Container) -> None:
-    look = "import os; print(sorted(os.listdir('/trust/{0}')), oct(os.stat('/trust/{0}').st_mode & 0o777))"
+    listing = "import os; print(sorted(os.listdir('/trust/{0}')), oct(os.stat('/trust/{0}').st_mode & 0o777))"
     assert "['admin-token', 'ca.pem', 'server.key', 'server.pem', 'token'] 0o700" in server.python(
-        look.format("server")
+        listing.format("server")
     )
-    assert "[] 0o700" in server.python(look.format("authority"))
-    of_client = server.of_client(f"{look.format('client')}; {look.format('server')}")
+    assert "[] 0o700" in server.python(listing.format("authority"))
+    of_client = server.of_client(f"{listing.format('client')}; {listing.format('server')}")
     assert "['ca.pem', 'token'] 0o700\n[] 0o700" in of_client
 
 
@@ -177,8 +177,8 @@ def test_no_network_leads_out_of_the_machine(server: Container) -> None:
 def test_compiled_programs_are_kept_in_a_volume(server: Container) -> None:
     mounts = {mount["Destination"]: mount["Type"] for mount in server.inspect()["Mounts"]}
     assert mounts["/var/cache/shardcall"] == mounts["/var/lib/shardcall"] == "volume"
-    look = "import os; print(sorted(os.listdir('/var/cache/shardcall')))"
-    assert "programs" in server.python(look)
+    listing = "import os; print(sorted(os.listdir('/var/cache/shardcall')))"
+    assert "programs" in server.python(listing)
     assert "Read-only" not in server.in_project("logs", "server")
 
 

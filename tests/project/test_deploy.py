@@ -19,7 +19,7 @@ FUNCTIONS = {"by", "sum", "rate", "increase", "histogram_quantile", "time", "lab
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
     log = tmp_path_factory.mktemp("deploy") / "log"
     with running_server("--metrics-port", "0", devices=1, log=log) as running:
         with sc.connect(running.address) as client, pytest.raises(sc.AxisError):
@@ -45,23 +45,23 @@ def metrics_of(query: str) -> set[str]:
     return {OF_A_HISTOGRAM.sub("", name) for name in METRIC.findall(query)}
 
 
-def test_every_metric_of_the_dashboard_is_one_that_a_server_has(told: Scrape, dashboard: dict[str, Any]) -> None:
+def test_every_metric_of_the_dashboard_is_one_that_a_server_has(scraped: Scrape, dashboard: dict[str, Any]) -> None:
     for query in queries(dashboard):
         assert metrics_of(query), query
-        assert metrics_of(query) <= told.families, query
+        assert metrics_of(query) <= scraped.families, query
 
 
 def test_every_label_and_value_of_the_dashboard_is_one_that_a_server_has(
-    told: Scrape, dashboard: dict[str, Any]
+    scraped: Scrape, dashboard: dict[str, Any]
 ) -> None:
     scraped = {"job", "instance", "le"}  # of Prometheus itself, and of histograms
     for query in queries(dashboard):
         grouped = [label for names in re.findall(r"by \(([^)]*)\)", query) for label in names.split(", ")]
         matched = re.findall(r'(\w+)=~?"([^"]*)"', query)
         for label in {*grouped, *(label for label, _ in matched)} - scraped:
-            assert told.values(label) or label == "reason", f"{label} in {query}"
+            assert scraped.values(label) or label == "reason", f"{label} in {query}"
         for label, value in matched:
-            assert value.startswith("$") or value in told.values(label), f"{label}={value} in {query}"
+            assert value.startswith("$") or value in scraped.values(label), f"{label}={value} in {query}"
 
 
 def test_queries_are_balanced_and_call_existing_operators(dashboard: dict[str, Any]) -> None:
@@ -72,8 +72,8 @@ def test_queries_are_balanced_and_call_existing_operators(dashboard: dict[str, A
 
 
 def test_panels_do_not_overlap_and_show_what_matters(dashboard: dict[str, Any]) -> None:
-    places = [panel["gridPos"] for panel in dashboard["panels"]]
-    cells = [(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
+    positions = [panel["gridPos"] for panel in dashboard["panels"]]
+    cells = [(x, y) for p in positions for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) < 24
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
@@ -83,7 +83,7 @@ def test_panels_do_not_overlap_and_show_what_matters(dashboard: dict[str, Any]) 
     assert "shardcall_mesh_restarts_total" in shown
 
 
-def test_the_scrape_config_asks_where_the_metrics_are(root: Path, told: Scrape) -> None:
+def test_the_scrape_config_asks_where_the_metrics_are(root: Path, scraped: Scrape) -> None:
     config = yaml.safe_load((root / "deploy/prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
     assert job["job_name"] == "shardcall"
@@ -93,6 +93,6 @@ def test_the_scrape_config_asks_where_the_metrics_are(root: Path, told: Scrape) 
     assert f"--metrics-port {port}" in (root / "docs/telemetry.md").read_text()
 
 
-def test_the_docs_list_every_metric_and_no_other(root: Path, told: Scrape) -> None:
+def test_the_docs_list_every_metric_and_no_other(root: Path, scraped: Scrape) -> None:
     rows = re.findall(r"^\| `(\w+)(?:\{[\w,]+\})?` \|", (root / "docs/telemetry.md").read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(told.families)
+    assert sorted(rows) == sorted(scraped.families)

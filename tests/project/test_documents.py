@@ -34,9 +34,9 @@ def options(command: object) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_option_and_variable_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
-    known = {*options(typer.main.get_command(make_app())), *OF_OTHER_PROGRAMS, "--help"}
+    options_and_flags = {*options(typer.main.get_command(make_app())), *OF_OTHER_PROGRAMS, "--help"}
     variables = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields} | OF_OTHER_VARIABLES
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)) <= known
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)) <= options_and_flags
     assert set(re.findall(rf"{ENVIRONMENT_PREFIX}[A-Z_]+", text)) <= variables
 
 

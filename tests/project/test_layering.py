@@ -24,12 +24,12 @@ LINUX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "spwd", "syslog
 
 def modules() -> dict[str, Path]:
     """Returns the file of every module of the three packages."""
-    found = {}
+    entries = {}
     for package, source in SOURCES.items():
         for file in (ROOT / source / package).rglob("*.py"):
             parts = file.relative_to(ROOT / source).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
-    return found
+            entries[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return entries
 
 
 MODULES = modules()
@@ -64,8 +64,8 @@ def imports(module: str, *, late: bool = True, typed: bool = False) -> frozenset
         elif isinstance(node, ast.ImportFrom):
             parent = package_of(module).rsplit(".", node.level - 1)[0] if node.level else ""
             origin = ".".join(part for part in (parent, node.module) if part)
-            members = {f"{origin}.{alias.name}" for alias in node.names}
-            names |= (members & set(MODULES)) | {origin}
+            qualified = {f"{origin}.{alias.name}" for alias in node.names}
+            names |= (qualified & set(MODULES)) | {origin}
     return frozenset(names)
 
 
@@ -96,8 +96,8 @@ def test_the_client_imports_only_numpy_grpc_and_protobuf() -> None:
     thin = [module for module in below("shardcall") if not module.startswith("shardcall.cli")]
     allowed = CLIENT_MAY_IMPORT | set(SOURCES) | sys.stdlib_module_names
     for late, names in ((False, allowed), (True, allowed | CLIENT_MAY_IMPORT_LATE)):
-        found = {(module, name) for module in thin for name in imports(module, late=late)}
-        assert not {(module, name) for module, name in found if top(name) not in names}
+        entries = {(module, name) for module in thin for name in imports(module, late=late)}
+        assert not {(module, name) for module, name in entries if top(name) not in names}
 
 
 @pytest.mark.parametrize("start", sorted({"cli", *shardcall._HOMES.values()}))
@@ -234,11 +234,11 @@ def test_folders_import_those_below_them(package: str) -> None:
         part = name.split(".")[depth] if name.startswith(f"{package}.") else ""
         return part if f"{package}.{part}" in MODULES and MODULES[f"{package}.{part}"].name == "__init__.py" else ""
 
-    found = {folder_of(module): set() for module in MODULES}
+    entries = {folder_of(module): set() for module in MODULES}
     for module in MODULES:
-        found[folder_of(module)].update(map(folder_of, imports(module, typed=True)))
-    found.pop("")
-    assert {folder: names - {folder, ""} for folder, names in found.items()} == FOLDERS[package]
+        entries[folder_of(module)].update(map(folder_of, imports(module, typed=True)))
+    entries.pop("")
+    assert {folder: names - {folder, ""} for folder, names in entries.items()} == FOLDERS[package]
 
 
 def test_no_folders_import_each_other_in_a_circle() -> None:

@@ -56,8 +56,8 @@ def test_the_package_passes_the_check(run: Any, python: Path) -> None:
 
 
 def test_the_server_has_the_kernel(run: Any, python: Path) -> None:
-    told = run(python, "-W", "error", "-c", CALL, timeout_s=120)
-    assert "x is float64[9]; give a matrix of float32 or float64" in told
+    output = run(python, "-W", "error", "-c", CALL, timeout_s=120)
+    assert "x is float64[9]; give a matrix of float32 or float64" in output
 
 
 def test_the_example_is_40_lines(root: Path) -> None:

@@ -20,8 +20,8 @@ def regenerated(root: Path, run: Run, require: Require, tmp_path_factory: pytest
 
 
 def stubs(below: Path) -> dict[str, bytes]:
-    found = [file for half in ("client", "server") for file in (below / half).rglob("*_pb2*.py*")]
-    return {str(file.relative_to(below)): file.read_bytes() for file in found if "__pycache__" not in file.parts}
+    files = [file for half in ("client", "server") for file in (below / half).rglob("*_pb2*.py*")]
+    return {str(file.relative_to(below)): file.read_bytes() for file in files if "__pycache__" not in file.parts}
 
 
 def test_the_same_stubs_are_committed_as_are_generated(root: Path, regenerated: Path) -> None:

@@ -29,11 +29,11 @@ def logical_lines(lock: Path) -> Iterator[str]:
 
 
 def pins(lock: Path) -> dict[str, list[Requirement]]:
-    found: dict[str, list[Requirement]] = {}
+    entries: dict[str, list[Requirement]] = {}
     for line in logical_lines(lock):
         requirement = Requirement(line.partition(" --hash")[0])
-        found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
-    return found
+        entries.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return entries
 
 
 def asked_for(lock: str) -> list[Requirement]:
@@ -105,8 +105,8 @@ def test_no_file_names_what_only_one_machine_has(what: str, files: Sequence[Path
     pattern = re.compile(MACHINE[what])
     # CI's own entry may look beside the checkout for the script that starts Docker.
     allowed = {Path(".ci/run")} if "beside" in what else set()
-    found = {str(file): pattern.search(text_of(file)) for file in files if file not in allowed}
-    assert not {name: match.group() for name, match in found.items() if match}
+    entries = {str(file): pattern.search(text_of(file)) for file in files if file not in allowed}
+    assert not {name: match.group() for name, match in entries.items() if match}
 
 
 def test_nothing_imports_a_format_that_runs_code_when_it_is_read(files: Sequence[Path]) -> None:

@@ -138,11 +138,11 @@ class Full:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.room = True
+        self.reads = True
         self.error: type[Exception] | None = None
 
     def has_capacity(self, nbytes: int) -> bool:
-        return self.room
+        return self.reads
 
     def send(self, body: bytes, fd: int | None = None) -> None:
         if self.error is not None:

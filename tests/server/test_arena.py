@@ -121,9 +121,9 @@ def test_one_connection_cannot_take_all(arena):
 
 
 def test_a_refused_region_is_released_completely(arena):
-    warm = arena.acquire("a", 128 * MIB)
-    present(warm)
-    warm.release()
+    present_region = arena.acquire("a", 128 * MIB)
+    present(present_region)
+    present_region.release()
     blocker = arena.acquire("b", 96 * MIB)
     present(blocker)
     other = arena.acquire("b", 80 * MIB)

@@ -122,8 +122,8 @@ def call(strategy: str = "auto", axis: int = 0) -> AbstractCall:
 
 
 def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> CacheEntry:
-    found = programs.get_or_compile(call(strategy, axis))
-    return found if isinstance(found, CacheEntry) else found.result(WAIT_S)
+    entry = programs.get_or_compile(call(strategy, axis))
+    return entry if isinstance(entry, CacheEntry) else entry.result(WAIT_S)
 
 
 def cache(mesh: Mesh, autotuner: Autotuner | None, programs: int = 10) -> ProgramCache:
@@ -136,15 +136,15 @@ def cache(mesh: Mesh, autotuner: Autotuner | None, programs: int = 10) -> Progra
 def test_on_an_idle_mesh_the_first_call_gets_the_quickest(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01, "c": 0.03})
     programs = cache(mesh, autotuner)
-    found = find(programs)
-    assert found.program.key == found.plan.strategy == "b"
-    assert found.answer.outcome == kernel_pb2.CACHE_OUTCOME_MISS
-    assert found.plan.strategy_reason == "timed: b 10 ms, a 20 ms, c 30 ms; 2 times as fast as a"
-    assert [(t.strategy, t.seconds) for t in found.plan.strategy_timings] == [("b", 0.01), ("a", 0.02), ("c", 0.03)]
+    entry = find(programs)
+    assert entry.program.key == entry.plan.strategy == "b"
+    assert entry.answer.outcome == kernel_pb2.CACHE_OUTCOME_MISS
+    assert entry.plan.strategy_reason == "timed: b 10 ms, a 20 ms, c 30 ms; 2 times as fast as a"
+    assert [(t.strategy, t.seconds) for t in entry.plan.strategy_timings] == [("b", 0.01), ("a", 0.02), ("c", 0.03)]
     assert mesh.measured[:6] == ["a", "b", "c"] * 2
     assert sorted(mesh.evicted) == ["a", "c"]
     again = find(programs)
-    assert (again.program, again.plan) == (found.program, found.plan)
+    assert (again.program, again.plan) == (entry.program, entry.plan)
     assert again.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
 
 
@@ -171,8 +171,8 @@ def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(autotu
 def test_a_small_call_goes_by_the_rule(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
     mesh.call_bytes = 1 << 10
-    found = find(cache(mesh, autotuner))
-    assert (found.plan.strategy, found.plan.strategy_reason, mesh.prepared, mesh.measured) == (
+    entry = find(cache(mesh, autotuner))
+    assert (entry.plan.strategy, entry.plan.strategy_reason, mesh.prepared, mesh.measured) == (
         "a",
         "the rule",
         ["a"],
@@ -229,9 +229,9 @@ def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(aut
 def test_a_strategy_that_does_not_fit_or_compile_is_not_timed(autotuner, reason):
     mesh = Mesh({"a": 0.03, "b": 0.01, "c": 0.02})
     mesh.refused["b"] = reason
-    found = find(cache(mesh, autotuner))
-    assert found.plan.strategy == "c"
-    assert {timing.strategy for timing in found.plan.strategy_timings} == {"a", "c"}
+    entry = find(cache(mesh, autotuner))
+    assert entry.plan.strategy == "c"
+    assert {timing.strategy for timing in entry.plan.strategy_timings} == {"a", "c"}
 
 
 def test_a_strategy_that_cannot_run_is_not_chosen(autotuner):
@@ -244,9 +244,9 @@ def test_a_strategy_that_cannot_run_is_not_chosen(autotuner):
 def test_where_the_rules_strategy_does_not_fit_the_next_that_does_is_taken(autotuner, measured):
     mesh = Mesh({"a": 0.01, "b": 0.02, "c": 0.01})
     mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
-    found = find(cache(mesh, autotuner if measured else None))
-    assert found.plan.strategy == "c"
-    assert found.plan.strategy_reason == "a does not fit in memory, and b cannot be compiled"
+    entry = find(cache(mesh, autotuner if measured else None))
+    assert entry.plan.strategy == "c"
+    assert entry.plan.strategy_reason == "a does not fit in memory, and b cannot be compiled"
 
 
 def test_where_none_fits_the_error_is_that_of_the_rules_strategy(autotuner):
@@ -271,16 +271,16 @@ def test_a_mesh_that_ends_while_strategies_are_timed_leaves_nobody_waiting(autot
 def test_how_a_mesh_ended_says_nothing_of_its_strategies(autotuner, doing):
     mesh = Mesh({"a": 0.02, "b": 0.01, "c": 0.03})
     getattr(mesh, doing)["b"] = Reason.MESH_RESTARTED
-    found = find(cache(mesh, autotuner))
-    assert (found.plan.strategy, found.plan.strategy_reason) == ("a", "the rule")
+    entry = find(cache(mesh, autotuner))
+    assert (entry.plan.strategy, entry.plan.strategy_reason) == ("a", "the rule")
     assert find(cache(Mesh({"a": 0.02, "b": 0.01, "c": 0.03}), autotuner)).plan.strategy == "b"
 
 
 def test_a_cache_too_small_for_the_candidates_goes_by_the_rule(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
     programs = cache(mesh, autotuner, programs=1)
-    found = find(programs)
-    assert found.plan.strategy == "a"
+    entry = find(programs)
+    assert entry.plan.strategy == "a"
     assert mesh.measured == []
 
 
@@ -289,8 +289,8 @@ def test_concurrent_calls_wait_for_one_tuning_result(autotuner):
     programs = cache(mesh, autotuner)
     mesh.slow = True
     waiting = [programs.get_or_compile(call(axis=axis)) for axis in (0, 0, 1, 1)]
-    assert not any(isinstance(found, CacheEntry) for found in waiting)
+    assert not any(isinstance(entry, CacheEntry) for entry in waiting)
     mesh.release()
-    found = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]
-    assert [each.plan.strategy for each in found] == ["b"] * 4
+    entry = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]
+    assert [each.plan.strategy for each in entry] == ["b"] * 4
     assert mesh.prepared.count("b") == 1

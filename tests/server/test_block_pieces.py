@@ -25,9 +25,9 @@ def small_chunks():
 @st.composite
 def views(draw: st.DrawFn) -> np.ndarray:
     """A part of an array of zeros, contiguous or not."""
-    whole = draw(st.lists(st.integers(0, 12), max_size=3))
-    part = [slice(*sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))) for n in whole]
-    view: np.ndarray = np.zeros(whole, draw(st.sampled_from(DTYPES)))[(*part, ...)]
+    full_shape = draw(st.lists(st.integers(0, 12), max_size=3))
+    part = [slice(*sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))) for n in full_shape]
+    view: np.ndarray = np.zeros(full_shape, draw(st.sampled_from(DTYPES)))[(*part, ...)]
     return view
 
 
@@ -41,9 +41,9 @@ def fill(view: np.ndarray, seed: int) -> bytes:
 @given(view=views(), seed=st.integers(0, 99))
 def test_the_pieces_are_the_elements_in_row_major_order_a_chunk_each_at_most(view, seed):
     expected = fill(view, seed)
-    found = [as_bytes(piece) for piece in pieces(view)]
-    assert b"".join(data.tobytes() for data in found) == expected
-    assert all(0 < data.size <= CHUNK for data in found)
+    buffers = [as_bytes(piece) for piece in pieces(view)]
+    assert b"".join(data.tobytes() for data in buffers) == expected
+    assert all(0 < data.size <= CHUNK for data in buffers)
 
 
 @settings(max_examples=300, deadline=None)

@@ -82,9 +82,9 @@ def test_only_this_user_may_read_the_file(folder):
 def test_a_call_that_was_refused_is_not_counted(folder):
     history = opened(folder)
     for kernel, error in (("diff", None), ("nonesuch", ValueError())):
-        found: Future = Future()
-        history.add_when_compiled(call(kernel), found)
-        found.set_exception(error) if error else found.set_result(None)
+        compiled: Future = Future()
+        history.add_when_compiled(call(kernel), compiled)
+        compiled.set_exception(error) if error else compiled.set_result(None)
     history.close()
     assert most_frequent(folder) == ["diff"]
 

@@ -16,8 +16,8 @@ from shardcall_server.mesh.worker import jax_platforms
 )
 def test_a_platform_is_asked_for_only_where_its_plugin_is_installed(monkeypatch, plugins, platforms):
     """JAX fails for one that it does not know, though the other is there."""
-    found = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found if group == "jax_plugins" else [])
+    entries = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries if group == "jax_plugins" else [])
     assert jax_platforms("gpu") == platforms
 
 

@@ -36,9 +36,9 @@ def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work()
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
     link = Link(ours)
     try:
-        told = (link_pb2.WorkerMessage.FromString(body).heartbeat for body, _ in link.frames())
-        assert next(told).late_seconds == 0.0
-        before = next(told)
+        heartbeats = (link_pb2.WorkerMessage.FromString(body).heartbeat for body, _ in link.frames())
+        assert next(heartbeats).late_seconds == 0.0
+        before = next(heartbeats)
         os.kill(process.pid, signal.SIGSTOP)
         until(lambda: _state(process.pid) == "T")  # till then SIGCONT would have it never stop
         stopped = time.monotonic()
@@ -46,7 +46,11 @@ def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work()
         stopped_s = time.monotonic() - stopped
         os.kill(process.pid, signal.SIGCONT)
         # Some may have been on their way before; and a nap may have been nearly over, or not.
-        late = (beat for beat in islice(told, 30) if beat.late_seconds - before.late_seconds > stopped_s - 0.1)
+        late = (
+            heartbeat
+            for heartbeat in islice(heartbeats, 30)
+            if heartbeat.late_seconds - before.late_seconds > stopped_s - 0.1
+        )
         after = next(late, None)
         assert after is not None, "none of 30 tells of it"
         assert 0 < after.cpu_seconds - before.cpu_seconds < stopped_s

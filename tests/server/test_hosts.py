@@ -21,9 +21,9 @@ PATIENCE_S = 60.0
 
 
 def hello(name: str, devices: int = 2, **versions: str) -> host_service_pb2.Hello:
-    told = {"shardcall": version("shardcall"), "jax": "1.0", "jaxlib": "1.0", **versions}
+    values = {"shardcall": version("shardcall"), "jax": "1.0", "jaxlib": "1.0", **versions}
     return host_service_pb2.Hello(
-        name=name, address="127.0.0.1", devices=devices, versions=server_info_service_pb2.Versions(**told)
+        name=name, address="127.0.0.1", devices=devices, versions=server_info_service_pb2.Versions(**values)
     )
 
 
@@ -34,14 +34,14 @@ class Agent:
         self.host: Host = hosts.join(hello(name, devices))
         self.pid = pid
         self.starts = starts
-        self.told: list[host_service_pb2.JoinResponse] = []
+        self.messages: list[host_service_pb2.JoinResponse] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         for body in self.host.outgoing():
             message = host_service_pb2.JoinResponse.FromString(body)
-            self.told.append(message)
+            self.messages.append(message)
             if message.HasField("start_worker") and self.starts:
                 self.started(message.start_worker.start_id)
 
@@ -55,8 +55,8 @@ class Agent:
         return self.host.disconnect_reason
 
     @property
-    def starts_told(self) -> list[host_service_pb2.StartWorker]:
-        return [message.start_worker for message in self.told if message.HasField("start_worker")]
+    def start_messages(self) -> list[host_service_pb2.StartWorker]:
+        return [message.start_worker for message in self.messages if message.HasField("start_worker")]
 
 
 def ready(*counts: int) -> link_pb2.Ready:
@@ -113,8 +113,8 @@ def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_comi
     assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["b", "a"]
     assert hosts.missing() == ""
     assert changes == {"b": True, "a": True}
-    told = [(state.name, state.present, state.process_index) for state in hosts.states()]
-    assert told == [("b", True, 0), ("a", True, 1)]
+    states = [(state.name, state.present, state.process_index) for state in hosts.states()]
+    assert states == [("b", True, 0), ("a", True, 1)]
 
 
 def test_a_host_that_comes_back_has_its_rank_again(hosts, taking, changes):
@@ -267,10 +267,10 @@ def test_a_host_that_parts_before_it_has_started_a_worker_holds_up_nobody(hosts,
     Agent(hosts, "a")
     idle = Agent(hosts, "b", starts=False)
     workers = taking.acquire()
-    while not idle.starts_told:
+    while not idle.start_messages:
         threading.Event().wait(0.01)
     hosts.remove(idle.host, "gone")
-    idle.started(idle.starts_told[0].start_id)
+    idle.started(idle.start_messages[0].start_id)
     Agent(hosts, "b")
     assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
 
@@ -281,10 +281,10 @@ def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
         agent = Agent(hosts, f"a{i}", starts=False)
         started = agent.host.start_worker(0)
         parting = threading.Thread(target=hosts.remove, args=[agent.host, "gone"])
-        while not agent.starts_told:
+        while not agent.start_messages:
             threading.Event().wait(0.001)
         parting.start()
-        agent.started(agent.starts_told[0].start_id)
+        agent.started(agent.start_messages[0].start_id)
         parting.join()
         if started.exception(PATIENCE_S) is None:
             assert started.result().ended
@@ -302,8 +302,8 @@ def test_an_exit_that_an_agent_reports_is_its_workers(hosts):
     agent = Agent(hosts, "a")
     worker = agent.host.start_worker(0).result(PATIENCE_S)
     for start_id, ended in ((10**6, False), (worker.started.start_id, True)):
-        told = host_service_pb2.WorkerEnded(start_id=start_id, status=-11)
-        agent.host.handle(host_service_pb2.JoinRequest(worker_ended=told))
+        worker_ended = host_service_pb2.WorkerEnded(start_id=start_id, status=-11)
+        agent.host.handle(host_service_pb2.JoinRequest(worker_ended=worker_ended))
         assert worker.ended is ended
     assert worker.terminate() == -11
 
@@ -313,14 +313,14 @@ def test_a_host_whose_worker_does_not_come_by_the_socket_gets_arrays_by_its_call
     hosts = Hosts(load_settings({"hosts": 1}), lambda *_: None)
     agent = Agent(hosts, "a", starts=False)
     first = agent.host.start_worker(0)
-    while not agent.starts_told:
+    while not agent.start_messages:
         threading.Event().wait(0.01)
-    assert agent.starts_told[0].socket_path
-    agent.started(agent.starts_told[0].start_id, is_linked=True)
+    assert agent.start_messages[0].socket_path
+    agent.started(agent.start_messages[0].start_id, is_linked=True)
     assert first.exception(PATIENCE_S) is not None
     agent.starts = True
     worker = agent.host.start_worker(0).result(PATIENCE_S)
-    assert agent.starts_told[1].socket_path == ""
+    assert agent.start_messages[1].socket_path == ""
     assert worker.data_link is not None
     hosts.close()
 

@@ -68,10 +68,10 @@ def start() -> Iterator[object]:
     """Makes meshes of workers, and shows them to known answers."""
     made: list[Running] = []
 
-    def start(known: KnownAnswerRunner, *workers: FakeWorker) -> Running:
+    def start(runner: KnownAnswerRunner, *workers: FakeWorker) -> Running:
         made.append(Running(*workers))
         made[-1].session.ready.result(PATIENCE_S)
-        known.begin(made[-1].session)
+        runner.begin(made[-1].session)
         return made[-1]
 
     yield start
@@ -80,7 +80,7 @@ def start() -> Iterator[object]:
 
 
 @pytest.fixture
-def known(tmp_path, monkeypatch):
+def runner(tmp_path, monkeypatch):
     """With a file in the test's folder; runs nothing by itself, unless the test says so."""
     monkeypatch.setattr(module, "_QUIET_S", 3600.0)
     made = KnownAnswerRunner(Verdicts(str(tmp_path)))
@@ -92,52 +92,52 @@ def program(kernel: str, *tests: str) -> CachedProgram:
     return CachedProgram("key", kernel, {}, (), 1, known_answers=tests)
 
 
-def refused(known: KnownAnswerRunner, kernel: str, *tests: str) -> CallError:
+def refused(runner: KnownAnswerRunner, kernel: str, *tests: str) -> CallError:
     with pytest.raises(CallError) as caught:
-        known.require(CALL, program(kernel, *tests))
+        runner.require(CALL, program(kernel, *tests))
     assert caught.value.reason is Reason.KERNEL_FAILED_KNOWN_ANSWERS
     return caught.value
 
 
-def test_a_call_waits_for_the_tests_of_its_kernel_and_for_no_others(known, start):
+def test_a_call_waits_for_the_tests_of_its_kernel_and_for_no_others(runner, start):
     worker = host()
-    start(known, worker)
-    known.require(CALL, program("diff", "halo"))
+    start(runner, worker)
+    runner.require(CALL, program("diff", "halo"))
     assert runs(worker) == ["halo"]
-    assert (known.state().passed, known.state().pending) == (1, 1)
-    known.require(CALL, program("transpose"))
+    assert (runner.state().passed, runner.state().pending) == (1, 1)
+    runner.require(CALL, program("transpose"))
     assert runs(worker) == ["halo"]
 
 
-def test_what_passed_is_asked_for_once(known, start):
+def test_what_passed_is_asked_for_once(runner, start):
     worker = host()
-    start(known, worker)
+    start(runner, worker)
     sin = program("sin", "trig")
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: known.require(CALL, sin), range(8)))
+        list(threads.map(lambda _: runner.require(CALL, sin), range(8)))
     assert sin.trusted
     assert runs(worker) == ["trig"]
 
 
-def test_a_mesh_that_is_idle_runs_them_all(known, start, monkeypatch):
+def test_a_mesh_that_is_idle_runs_them_all(runner, start, monkeypatch):
     monkeypatch.setattr(module, "_QUIET_S", 0.0)
     worker = host()
     with capture_logs() as logs:
-        start(known, worker)
+        start(runner, worker)
         until(lambda: any(line["event"] == "known-answer tests done" for line in logs))
     assert runs(worker) == list(NAMES)
-    assert (known.state().passed, known.state().pending) == (2, 0)
+    assert (runner.state().passed, runner.state().pending) == (2, 0)
 
 
-def test_between_tests_the_mesh_rests_unless_a_call_waits(known, start, monkeypatch):
+def test_between_tests_the_mesh_rests_unless_a_call_waits(runner, start, monkeypatch):
     monkeypatch.setattr(module, "_QUIET_S", 0.0)
     monkeypatch.setattr(module, "_REST", 1e9)
     worker = host()
-    start(known, worker)
-    until(lambda: known.state().pending == 1)
+    start(runner, worker)
+    until(lambda: runner.state().pending == 1)
     first, second = NAMES
     assert runs(worker) == [first]
-    known.require(CALL, program("sin", second))
+    runner.require(CALL, program("sin", second))
     assert runs(worker) == [first, second]
 
 
@@ -150,41 +150,41 @@ def until(condition) -> None:
     raise AssertionError("it did not come true")
 
 
-def test_a_kernel_that_fails_is_refused_and_those_beside_it_are_not(known, start):
-    start(known, host(trig=WRONG))
+def test_a_kernel_that_fails_is_refused_and_those_beside_it_are_not(runner, start):
+    start(runner, host(trig=WRONG))
     with capture_logs() as logs:
-        error = refused(known, "arctan", "trig")
+        error = refused(runner, "arctan", "trig")
     assert "failed the known-answer test 'trig' on this server's jaxlib 0.10.2: 3584 of 4096 elements" in error.message
     assert "install another version of jaxlib, or remove" in error.message
     assert error.metadata == {"known_answer": "trig", "detail": WRONG.detail, "jaxlib": "0.10.2"}
     assert [(line["kernel"], line["log_level"]) for line in logs] == [("arctan", "error")]
-    known.require(CALL, program("sin", "trig"))
+    runner.require(CALL, program("sin", "trig"))
     with pytest.raises(CallError):
-        known.check(program("arctan", "trig"))
-    (failure,) = known.state().failures
+        runner.check(program("arctan", "trig"))
+    (failure,) = runner.state().failures
     assert (failure.kernel, failure.known_answer, failure.detail) == ("arctan", "trig", WRONG.detail)
 
 
-def test_what_fails_on_one_host_is_refused_on_the_mesh(known, start):
-    start(known, host("a"), host("b", processor=2, trig=WRONG), host("c"))
-    refused(known, "arctan", "trig")
+def test_what_fails_on_one_host_is_refused_on_the_mesh(runner, start):
+    start(runner, host("a"), host("b", processor=2, trig=WRONG), host("c"))
+    refused(runner, "arctan", "trig")
 
 
-def test_hosts_of_other_processors_have_a_verdict_of_their_own(known, start):
-    start(known, host("a"), host("b"))
-    known.require(CALL, program("diff", "halo"))
+def test_hosts_of_other_processors_have_a_verdict_of_their_own(runner, start):
+    start(runner, host("a"), host("b"))
+    runner.require(CALL, program("diff", "halo"))
     worker = host("a")
-    start(known, worker, host("b", processor=2))
-    known.require(CALL, program("diff", "halo"))
+    start(runner, worker, host("b", processor=2))
+    runner.require(CALL, program("diff", "halo"))
     assert runs(worker) == ["halo"]
 
 
-def test_the_next_mesh_and_the_next_server_run_nothing_again(known, start, tmp_path):
-    mesh = start(known, first := host(trig=WRONG))
-    refused(known, "arctan", "trig")
+def test_the_next_mesh_and_the_next_server_run_nothing_again(runner, start, tmp_path):
+    mesh = start(runner, first := host(trig=WRONG))
+    refused(runner, "arctan", "trig")
     mesh.close()
-    start(known, worker := host())
-    refused(known, "arctan", "trig")
+    start(runner, worker := host())
+    refused(runner, "arctan", "trig")
     again = KnownAnswerRunner(Verdicts(str(tmp_path)))
     try:
         start(again, worker_of_next := host())
@@ -198,20 +198,20 @@ def test_the_next_mesh_and_the_next_server_run_nothing_again(known, start, tmp_p
 
 def test_without_a_file_verdicts_last_as_long_as_the_server(start, monkeypatch):
     monkeypatch.setattr(module, "_QUIET_S", 3600.0)
-    known = KnownAnswerRunner(Verdicts(""))
+    runner = KnownAnswerRunner(Verdicts(""))
     try:
-        mesh = start(known, host(trig=WRONG))
-        refused(known, "arctan", "trig")
+        mesh = start(runner, host(trig=WRONG))
+        refused(runner, "arctan", "trig")
         mesh.close()
-        start(known, worker := host())
-        refused(known, "arctan", "trig")
+        start(runner, worker := host())
+        refused(runner, "arctan", "trig")
     finally:
-        known.close()
+        runner.close()
     assert runs(worker) == []
 
 
 @pytest.mark.parametrize("command", ["compile_known_answer", "run_known_answer"])
-def test_a_test_that_ends_the_worker_has_failed(known, start, command):
+def test_a_test_that_ends_the_worker_has_failed(runner, start, command):
     worker = host()
     usually = worker.answer
 
@@ -223,109 +223,109 @@ def test_a_test_that_ends_the_worker_has_failed(known, start, command):
         return usually(message)
 
     worker.answer = dies
-    start(known, worker)
-    error = refused(known, "sin", "trig")
+    start(runner, worker)
+    error = refused(runner, "sin", "trig")
     assert error.metadata["detail"] == "the test ended the mesh"
-    start(known, following := host())
-    known.require(CALL, program("diff", "halo"))
+    start(runner, following := host())
+    runner.require(CALL, program("diff", "halo"))
     assert runs(following) == ["halo"]
 
 
-def test_a_killed_worker_says_nothing_of_the_test_in_progress(known, start):
+def test_a_killed_worker_says_nothing_of_the_test_in_progress(runner, start):
     worker = host()
     usually = worker.answer
     worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
-    mesh = start(known, worker)
+    mesh = start(runner, worker)
     with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(known.require, CALL, program("sin", "trig"))
+        waiting = thread.submit(runner.require, CALL, program("sin", "trig"))
         until(lambda: any(message.HasField("run_known_answer") for message in worker.got))
         mesh.close()
-        start(known, following := host())
+        start(runner, following := host())
         waiting.result(PATIENCE_S)
     assert runs(following) == ["trig"]
 
 
-def test_a_test_that_cannot_be_run_is_abandoned_after_some_attempts(known, start):
+def test_a_test_that_cannot_be_run_is_abandoned_after_some_attempts(runner, start):
     worker = host()
     usually = worker.answer
     failure = {"failure": link_pb2.Failure(reason="INTERNAL", message="no")}
     worker.answer = lambda message: [failure] if message.HasField("run_known_answer") else usually(message)
-    start(known, worker)
+    start(runner, worker)
     with capture_logs() as logs:
-        known.require(CALL, program("sin", "trig"))
+        runner.require(CALL, program("sin", "trig"))
     assert len(runs(worker)) == 3
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["a known-answer test cannot be run"]
-    assert (known.state().passed, known.state().pending) == (0, 2)
+    assert (runner.state().passed, runner.state().pending) == (0, 2)
 
 
-def test_a_test_that_left_out_a_kernel_has_not_passed_and_its_verdict_is_not_kept(known, start, tmp_path):
-    start(known, host("a"), host("b", untested=("sin",)))
+def test_a_test_that_left_out_a_kernel_has_not_passed_and_its_verdict_is_not_kept(runner, start, tmp_path):
+    start(runner, host("a"), host("b", untested=("sin",)))
     with capture_logs() as logs:
-        known.require(CALL, program("arctan", "trig"))
-        known.require(CALL, program("diff", "halo"))
-    assert (known.state().passed, known.state().pending) == (1, 1)
-    told = next(line for line in logs if line["event"] == "known-answer tests done")
-    assert (told["passed"], told["failed"], told["pending"]) == (1, 0, 1)
+        runner.require(CALL, program("arctan", "trig"))
+        runner.require(CALL, program("diff", "halo"))
+    assert (runner.state().passed, runner.state().pending) == (1, 1)
+    summary = next(line for line in logs if line["event"] == "known-answer tests done")
+    assert (summary["passed"], summary["failed"], summary["pending"]) == (1, 0, 1)
     stored = json.loads((tmp_path / Verdicts.FILE_NAME).read_text())["verdicts"].values()
     assert [verdict["known_answer"] for verdict in stored] == ["halo"]
 
 
-def test_a_test_that_fails_has_failed_whatever_it_left_out(known, start):
-    start(known, host(untested=("sin",), trig=WRONG))
-    refused(known, "arctan", "trig")
-    told = known.state()
-    assert (told.passed, told.pending, len(told.failures)) == (0, 1, 1)  # the other test is pending
+def test_a_test_that_fails_has_failed_whatever_it_left_out(runner, start):
+    start(runner, host(untested=("sin",), trig=WRONG))
+    refused(runner, "arctan", "trig")
+    summary = runner.state()
+    assert (summary.passed, summary.pending, len(summary.failures)) == (0, 1, 1)  # the other test is pending
 
 
-def test_a_fault_after_a_verdict_does_not_end_the_tests(known, start, monkeypatch):
+def test_a_fault_after_a_verdict_does_not_end_the_tests(runner, start, monkeypatch):
     """The last attempt gives a verdict, and what follows fails: the test is not to be given up as well."""
-    settle, calls = known._settle, []
+    settle, calls = runner._settle, []
 
     def faulty(test, verdict):
         calls.append(test.name)
         settle(test, verdict)
         raise RuntimeError("no log")
 
-    monkeypatch.setattr(known, "_settle", faulty)
+    monkeypatch.setattr(runner, "_settle", faulty)
     monkeypatch.setattr(module, "_MAX_ATTEMPTS", 1)
-    start(known, host())
+    start(runner, host())
     for kernel, test in (("sin", "trig"), ("diff", "halo")):
-        known.require(CALL, program(kernel, test))
+        runner.require(CALL, program(kernel, test))
     assert calls == ["trig", "halo"]
 
 
-def test_a_fault_before_a_verdict_is_an_attempt(known, start, monkeypatch):
+def test_a_fault_before_a_verdict_is_an_attempt(runner, start, monkeypatch):
     def get_shared(digest):
         raise RuntimeError("no file")
 
-    monkeypatch.setattr(known._verdicts, "get_shared", get_shared)
-    start(known, host())
-    known.require(CALL, program("sin", "trig"))
-    assert known.state().pending == len(NAMES)
+    monkeypatch.setattr(runner._verdicts, "get_shared", get_shared)
+    start(runner, host())
+    runner.require(CALL, program("sin", "trig"))
+    assert runner.state().pending == len(NAMES)
 
 
-def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(known, start, monkeypatch):
+def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(runner, start, monkeypatch):
     worker = host()
     usually = worker.answer
     worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
-    start(known, worker)
+    start(runner, worker)
     with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
-        waiting = thread.submit(known.require, CALL, program("sin", "trig"))
+        waiting = thread.submit(runner.require, CALL, program("sin", "trig"))
         until(lambda: worker.got[-1].HasField("run_known_answer"))
         monkeypatch.setattr(f"{__name__}.NAMES", {"halo": NAMES["halo"]})
-        start(known, host())
+        start(runner, host())
         waiting.result(PATIENCE_S)
         worker.say(worker.got[-1].call_id, known_answer_run={})  # the verdict comes too late
-        known.require(CALL, program("diff", "halo"))
-    assert (known.state().passed, known.state().pending) == (1, 0)
+        runner.require(CALL, program("diff", "halo"))
+    assert (runner.state().passed, runner.state().pending) == (1, 0)
     assert [line for line in logs if line["log_level"] == "error"] == []
 
 
-def test_a_verdict_that_another_server_has_stored_since_is_taken(known, start, tmp_path):
-    start(known, worker := host())
+def test_a_verdict_that_another_server_has_stored_since_is_taken(runner, start, tmp_path):
+    start(runner, worker := host())
     digest = bytes([1, 1] * 16).hex()
     Verdicts(str(tmp_path)).put(digest, Verdict("halo", {"diff": "all is wrong"}))
-    refused(known, "diff", "halo")
+    refused(runner, "diff", "halo")
     assert runs(worker) == []
 
 

@@ -51,10 +51,10 @@ def test_flags_of_the_administrator_come_last_and_win():
     ],
 )
 def test_flags_are_those_of_the_processor(monkeypatch, features, flags):
-    told = f"processor : 0\nflags\t\t: {features}\nbugs : avx512_bf16\n"
-    monkeypatch.setattr(launcher.Path, "read_text", lambda _: told)
-    given = worker_environment({}, "cpu")["XLA_FLAGS"]
-    assert [name for name in ("prefer_vector_width", "max_isa") if f"--xla_cpu_{name}=" in given] == flags
+    cpu_info = f"processor : 0\nflags\t\t: {features}\nbugs : avx512_bf16\n"
+    monkeypatch.setattr(launcher.Path, "read_text", lambda _: cpu_info)
+    xla_flags = worker_environment({}, "cpu")["XLA_FLAGS"]
+    assert [name for name in ("prefer_vector_width", "max_isa") if f"--xla_cpu_{name}=" in xla_flags] == flags
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_flags_for_gpus_are_set_for_gpus_alone(platform, environment, on_gpu):
     ],
 )
 def test_without_a_platform_there_is_a_gpu_where_jax_finds_one(monkeypatch, plugins, nodes, on_gpu):
-    found = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found if group == "jax_plugins" else [])
+    entries = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries if group == "jax_plugins" else [])
     monkeypatch.setattr(launcher, "_GPU_NODES", nodes)
     assert ("xla_gpu" in worker_environment({})["XLA_FLAGS"]) == on_gpu
 
@@ -99,7 +99,7 @@ def test_the_installed_xla_knows_every_flag():
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "at_once"),
+    ("argv", "environment", "at_once"),
     [
         (["serve", "--devices", "8"], {}, True),
         (["worker", "--join", "a:8471"], {"SHARDCALL_DEVICES": "2"}, True),
@@ -111,10 +111,10 @@ def test_the_installed_xla_knows_every_flag():
     ],
 )
 def test_the_command_starts_again_before_its_imports_unless_a_setting_may_forbid_it(
-    monkeypatch, words, environment, at_once
+    monkeypatch, argv, environment, at_once
 ):
     started = []
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr(os, "execve", lambda program, arguments, variables: started.append((program, variables)))
-    ensure_environment_early(words)
+    ensure_environment_early(argv)
     assert started == ([(sys.executable, tuned_environment(quiet_environment(environment)))] if at_once else [])

@@ -120,8 +120,8 @@ def test_results_in_the_answers_are_put_together():
     plan = kernel_pb2.Plan(mesh=mesh, results=[placement])
     table = BlockTable([server_info_service_pb2.Device(id=i, process_index=i) for i in range(2)])
     answers = [executed(rows[:2].tobytes()), executed(rows[2:].tobytes())]
-    whole = merge(answers, HOSTS, plan, table).executed.inline_results[0]
-    np.testing.assert_array_equal(np.frombuffer(whole, np.float32).reshape(3, 2), rows)
+    merged_bytes = merge(answers, HOSTS, plan, table).executed.inline_results[0]
+    np.testing.assert_array_equal(np.frombuffer(merged_bytes, np.float32).reshape(3, 2), rows)
 
 
 def ready(jax: str = "1", devices: int = 2) -> link_pb2.Ready:

@@ -35,7 +35,7 @@ class Caller:
         self.connection = connection
         self.deadline = deadline
         self.waits = threading.Event()
-        self.told: Future[None] = Future()
+        self.granted: Future[None] = Future()
         self.left: Future[None] = Future()
         self.grant: Future[LaunchGrant] = Future()
 

@@ -43,13 +43,13 @@ def test_times_are_counted_up_to_each_bound_and_on_it():
     metrics = Metrics()
     for seconds in (0.0001, 0.0002, 100.0):
         metrics.count("Execute", OK, None, Facts(timing=timing_pb2.Timing(execute_seconds=seconds)))
-    told = {
+    buckets = {
         bound: metrics.registry.get_sample_value(
             "shardcall_phase_seconds_bucket", {"kernel": "diff", "phase": "execute", "le": bound}
         )
         for bound in ("0.0001", "0.0003", "60.0", "+Inf")
     }
-    assert told == {"0.0001": 1, "0.0003": 2, "60.0": 2, "+Inf": 3}
+    assert buckets == {"0.0001": 1, "0.0003": 2, "60.0": 2, "+Inf": 3}
     taken = metrics.registry.get_sample_value("shardcall_phase_seconds_sum", {"kernel": "diff", "phase": "execute"})
     assert taken == 0.0001 + 0.0002 + 100.0
 

@@ -62,8 +62,8 @@ def test_an_answer_that_comes_before_sending_returns_is_kept():
     programs = cache(session)
     assert programs.get_or_compile(call("auto")).result(0).program.key == "k"
     assert isinstance(programs.get_or_compile(call("auto")), CacheEntry)
-    other_words = programs.get_or_compile(call("halo")).result(0)
-    assert other_words.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
+    synonym = programs.get_or_compile(call("halo")).result(0)
+    assert synonym.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
     assert len(session.sent) == 2
 
 
@@ -93,7 +93,7 @@ def test_many_that_ask_while_it_compiles_wait_for_one_answer():
     programs = cache(session)
     waiting = [programs.get_or_compile(call("auto")) for _ in range(20)]
     answer.set_result(prepared("k").result())
-    assert {found.result(0).program.key for found in waiting} == {"k"}
+    assert {future.result(0).program.key for future in waiting} == {"k"}
     assert len(session.sent) == 1
 
 
@@ -121,18 +121,18 @@ def test_a_client_of_many_programs_loses_its_own_first():
 
 def test_a_miss_reveals_nothing_of_what_others_call():
     def answer(message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
-        found = prepared(message.prepare.call.strategy)
-        found.result().prepared.plan.key.add(label="operands[0]", value=message.prepare.call.strategy)
-        return found
+        future = prepared(message.prepare.call.strategy)
+        future.result().prepared.plan.key.add(label="operands[0]", value=message.prepare.call.strategy)
+        return future
 
     programs = cache(Session(answer))
-    told = {}
+    explanations = {}
     for name, owner in (("a", "one"), ("b", "other"), ("c", "one")):
-        found = programs.get_or_compile(call(name), owner)
-        assert isinstance(found, Future)
-        told[name] = found.result(0).answer.explanation
-    assert "no program" in told["b"]
-    assert "operands[0]: c here, a there" in told["c"]
+        future = programs.get_or_compile(call(name), owner)
+        assert isinstance(future, Future)
+        explanations[name] = future.result(0).answer.explanation
+    assert "no program" in explanations["b"]
+    assert "operands[0]: c here, a there" in explanations["c"]
 
 
 def test_a_program_evicted_while_another_call_asks_for_it_is_asked_for_again():
@@ -141,11 +141,11 @@ def test_a_program_evicted_while_another_call_asks_for_it_is_asked_for_again():
     programs = cache(session, programs=1)
     programs.get_or_compile(call("a"))
     session.answer = lambda message: pending
-    found = programs.get_or_compile(call("synonym of a"))
+    future = programs.get_or_compile(call("synonym of a"))
     session.answer = lambda message: prepared(message.prepare.call.strategy)
     programs.get_or_compile(call("b"))
     assert session.evicted == ["a"]
     session.answer = lambda message: prepared("a")
     pending.set_result(prepared("a").result())  # the mesh answered before it read the eviction
-    assert found.result(0).program.key == "a"
+    assert future.result(0).program.key == "a"
     assert [m.prepare.call.strategy for m in session.sent] == ["a", "synonym of a", "b", "synonym of a"]

@@ -151,13 +151,13 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
     command, message, memory = exchange.agent_memory()
     assert (command.start_id, message.call_id, message.sequence) == (START_ID, 3, 9)
     held_bytes = 0
-    for data, whole, place in zip(message.execute.operands, exchange.operands, exchange.plan.operands, strict=True):
+    for data, array, place in zip(message.execute.operands, exchange.operands, exchange.plan.operands, strict=True):
         kind, held = TABLE.held(place, exchange.plan.mesh, process)
         assert data.blocks.memory_id == 0
         for piece in held:
             assert (data.blocks.offset + piece.offset) % 64 == 0
             got = piece.view(memory[data.blocks.offset :], kind.dtype)
-            np.testing.assert_array_equal(got, piece.of(whole))
+            np.testing.assert_array_equal(got, piece.of(array))
             held_bytes += piece.nbytes
     assert 0 <= command.operand_bytes - held_bytes < 64 * (len(OPERANDS[name]) * 2 + 1)
 
@@ -173,13 +173,13 @@ def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     expected = before.copy()
     rng = np.random.default_rng(2)
     for i, place in enumerate(message.execute.results):
-        kind, given = TABLE.gathered(exchange.plan.results[i], exchange.plan.mesh, process)
+        kind, result_pieces = TABLE.gathered(exchange.plan.results[i], exchange.plan.mesh, process)
         offset = exchange.message.execute.results[i].span.offset
-        whole = np.ndarray(kind.shape, kind.dtype, buffer=expected, offset=offset)
-        for piece in given:
+        array = np.ndarray(kind.shape, kind.dtype, buffer=expected, offset=offset)
+        for piece in result_pieces:
             made = rng.integers(0, 100, piece.shape).astype(kind.dtype)
             piece.view(memory[place.blocks.offset :], kind.dtype)[...] = made
-            piece.of(whole)[...] = made
+            piece.of(array)[...] = made
     come = memory[command.result_begin : command.result_begin + command.result_bytes]
     cuts = sorted(random.Random(3).sample(range(come.size), min(5, come.size)))
     for part in np.split(come, cuts):
@@ -195,11 +195,11 @@ def test_commands_go_in_the_order_of_sending_each_with_its_operands_behind_it():
     exchange.link.send(b"first")
     exchange.send()
     exchange.link.send(b"last")
-    told = exchange.deliver()
-    commands = [i for i, message in enumerate(told) if not isinstance(message, Chunk)]
-    assert commands == [0, 1, len(told) - 1]
-    assert told[0].command.front_end_message == b"first"
-    assert len(told) > 4
+    messages = exchange.deliver()
+    commands = [i for i, message in enumerate(messages) if not isinstance(message, Chunk)]
+    assert commands == [0, 1, len(messages) - 1]
+    assert messages[0].command.front_end_message == b"first"
+    assert len(messages) > 4
 
 
 def test_nothing_is_read_from_memory_once_the_link_is_closed():

@@ -43,9 +43,9 @@ class Table:
 
     def __init__(self, **limits: float) -> None:
         self.now = 0.0
-        self.told: list[ResidentArray] = []
+        self.deleted: list[ResidentArray] = []
         limits = {"max_bytes": lambda: MAX_BYTES, "max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, **limits}
-        self.array_table = ResidentArrayTable(**limits, on_delete=self.told.extend, clock=lambda: self.now)
+        self.array_table = ResidentArrayTable(**limits, on_delete=self.deleted.extend, clock=lambda: self.now)
 
     def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH) -> ResidentArray:
         return commit(self.array_table.reserve(lease_id, nbytes), nbytes, epoch)
@@ -65,8 +65,8 @@ def refusal(do, *arguments, **named) -> CallError:
     return caught.value
 
 
-def handles(found: Sequence[ResidentArray]) -> list[bytes]:
-    return [resident.handle for resident in found]
+def handles(arrays: Sequence[ResidentArray]) -> list[bytes]:
+    return [resident.handle for resident in arrays]
 
 
 def test_an_array_is_returned_and_described_as_it_was_put():
@@ -74,10 +74,11 @@ def test_an_array_is_returned_and_described_as_it_was_put():
     resident = table.put(nbytes=16)
     assert table.array_table.find(resident.handle) is resident
     assert (resident.epoch, resident.lease_id, resident.type) == (EPOCH, OURS, TYPE)
-    told = resident.describe()
-    assert len(told.handle) == 16
-    assert (told.handle, told.mesh, told.placement, told.device_bytes) == (resident.handle, MESH, PLACEMENT, 16)
-    assert list(told.placement.padded_shape) == [8, 2]
+    description = resident.describe()
+    assert len(description.handle) == 16
+    assert (description.handle, description.mesh) == (resident.handle, MESH)
+    assert (description.placement, description.device_bytes) == (PLACEMENT, 16)
+    assert list(description.placement.padded_shape) == [8, 2]
 
 
 def test_leases_see_their_own_arrays_oldest_first():
@@ -118,7 +119,7 @@ def test_at_most_1024_arrays_are_deleted_at_once():
     kept = table.put()
     assert refusal(table.array_table.delete, [kept.handle] * 1025).reason is Reason.MALFORMED_REQUEST
     assert table.array_table.delete([kept.handle] * 1024) == [kept]
-    assert table.told == [kept]
+    assert table.deleted == [kept]
 
 
 def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle():
@@ -223,9 +224,9 @@ def test_a_lease_that_is_over_is_over_before_the_timer_comes():
     gone = table.put(OURS, 60)
     table.now = LEASE_S
     assert refusal(table.array_table.find, gone.handle).reason is Reason.ARRAY_LOST
-    assert table.told == [gone]
+    assert table.deleted == [gone]
     table.put(OURS, 70)
-    assert table.told == [gone]
+    assert table.deleted == [gone]
 
 
 def test_only_a_lease_that_holds_an_array_can_be_renewed():
@@ -262,14 +263,14 @@ def test_an_epoch_that_ended_drops_its_arrays_and_no_others_and_notifies_no_mesh
     assert table.array_table.of_lease(OURS) == [kept]
     assert refusal(commit, pending, 10, 1).reason is Reason.ARRAY_LOST
     assert table.gauges() == (1, 6, 0, 1)
-    assert table.told == []
+    assert table.deleted == []
 
 
 def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
     table = Table()
     pending = table.array_table.reserve(OURS, 10)
     assert refusal(commit, pending, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
-    assert [resident.array_id for resident in table.told] == [pending.array_id]
+    assert [resident.array_id for resident in table.deleted] == [pending.array_id]
     assert table.gauges() == (0, 0, 0, 0)
 
 
@@ -292,10 +293,10 @@ def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
 def test_the_table_may_be_used_by_its_own_callback():
     seen: list[int] = []
 
-    def look(gone: Sequence[ResidentArray]) -> None:
+    def check_table(gone: Sequence[ResidentArray]) -> None:
         seen.append(len(table.of_lease(OURS)))
 
-    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, look)
+    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, check_table)
     resident = commit(table.reserve(OURS, 1))
     deleting = threading.Thread(target=table.delete, args=[[resident.handle]], daemon=True)
     deleting.start()
@@ -305,10 +306,10 @@ def test_the_table_may_be_used_by_its_own_callback():
 
 def test_a_timer_ends_leases_by_itself_and_continues_when_the_mesh_cannot_be_notified():
     now = 0.0
-    told = threading.Semaphore(0)
+    description = threading.Semaphore(0)
 
     def fail(gone: Sequence[ResidentArray]) -> None:
-        told.release()
+        description.release()
         raise OSError("the link is gone")
 
     table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, 0.01, fail, clock=lambda: now)
@@ -318,7 +319,7 @@ def test_a_timer_ends_leases_by_itself_and_continues_when_the_mesh_cannot_be_not
         for _ in range(2):
             commit(table.reserve(OURS, 1))
             now += 1
-            assert told.acquire(timeout=30)
+            assert description.acquire(timeout=30)
             assert (table.count, table.device_bytes, table.leases) == (0, 0, 0)
     finally:
         timer.close()
@@ -374,13 +375,13 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     assert table.lone_client_bytes == 120
     lone = commit(table.reserve(OURS, 120, "one"))
     error = refusal(table.reserve, THEIRS, 31, "other")
-    for words in (
+    for text in (
         "takes 31 bytes",
         "connections, hold 0 of the 30",
         "other clients, which hold 120, leave of the 160",
         "-bytes",
     ):
-        assert words in error.message
+        assert text in error.message
     assert error.metadata["limit"] == "max_resident_bytes"
     table.reserve(THEIRS, 30, "other")
     assert refusal(table.reserve, OURS, 1, "one").reason is Reason.RESIDENT_LIMIT  # less, as others have come

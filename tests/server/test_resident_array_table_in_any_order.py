@@ -56,18 +56,18 @@ class AnySequence(RuleBasedStateMachine):
     """
 
     reservations = Bundle("reservations")
-    given = Bundle("given")
+    handed_out = Bundle("handed_out")
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.mesh_was_told: list[ResidentArray] = []
+        self.notified: list[ResidentArray] = []
         self.table = ResidentArrayTable(
-            lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.mesh_was_told.extend, lambda: self.now
+            lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.notified.extend, lambda: self.now
         )
         self.leases: dict[bytes, ModelLease] = {}
         self.settled: set[Reservation] = set()
-        self.told: list[ResidentArray] = []
+        self.deletions: list[ResidentArray] = []
         self.ever: set[bytes | int] = set()
         self.waited = False
         self.epoch = 0
@@ -80,7 +80,7 @@ class AnySequence(RuleBasedStateMachine):
             if lease.ends <= self.now and lease.pending:
                 lease.ends = self.now + LEASE_S
             elif lease.ends <= self.now:
-                self.told += lease.live.values()
+                self.deletions += lease.live.values()
                 del self.leases[name]
 
     def drop_empty(self) -> None:
@@ -123,7 +123,7 @@ class AnySequence(RuleBasedStateMachine):
             lease.pending.pop(reservation, None)
         self.drop_empty()
 
-    @rule(target=given, reservation=reservations, nbytes=SIZES, late=st.booleans())
+    @rule(target=handed_out, reservation=reservations, nbytes=SIZES, late=st.booleans())
     def commit(self, reservation, nbytes, late):
         self.sweep()
         epoch = self.epoch - late
@@ -138,8 +138,8 @@ class AnySequence(RuleBasedStateMachine):
             expected = Reason.ARRAY_LOST if late else Reason.RESIDENT_LIMIT
             assert refusal(commit, reservation, nbytes, epoch) is expected
             if not late:
-                self.told.append(self.mesh_was_told[-1])
-                assert self.told[-1].array_id == reservation.array_id
+                self.deletions.append(self.notified[-1])
+                assert self.deletions[-1].array_id == reservation.array_id
             self.drop_empty()
             return multiple()
         resident = commit(reservation, nbytes, epoch)
@@ -149,7 +149,7 @@ class AnySequence(RuleBasedStateMachine):
         self.renew(resident.lease_id)
         return resident
 
-    @rule(resident=given)
+    @rule(resident=handed_out)
     def find(self, resident):
         self.sweep()
         lease = self.leases.get(resident.lease_id)
@@ -159,7 +159,7 @@ class AnySequence(RuleBasedStateMachine):
         else:
             assert refusal(self.table.find, resident.handle) is Reason.ARRAY_LOST
 
-    @rule(chosen=st.lists(given, max_size=4))
+    @rule(chosen=st.lists(handed_out, max_size=4))
     def delete(self, chosen):
         self.sweep()
         there = []
@@ -168,21 +168,21 @@ class AnySequence(RuleBasedStateMachine):
             if lease is not None and lease.live.pop(resident.handle, None):
                 there.append(resident)
         assert self.table.delete([resident.handle for resident in chosen]) == there
-        self.told += there
+        self.deletions += there
         self.drop_empty()
 
     @rule(name=NAMES)
     def renew_by_name(self, name):
         self.sweep()
-        found = self.table.renew(name)
-        assert found == (name in self.leases and bool(self.leases[name].live))
+        renewed = self.table.renew(name)
+        assert renewed == (name in self.leases and bool(self.leases[name].live))
         self.renew(name)
 
     @rule()
     def expire(self):
-        before = len(self.told)
+        before = len(self.deletions)
         self.sweep()
-        assert set(self.table.expire()) == set(self.told[before:])
+        assert set(self.table.expire()) == set(self.deletions[before:])
 
     @rule()
     def restart(self):
@@ -201,8 +201,8 @@ class AnySequence(RuleBasedStateMachine):
         assert (self.table.count, self.table.leases) == (len(live), len(leases))
         assert self.table.device_bytes == sum(resident.device_bytes for resident in live)
         assert self.table.reserved_bytes == sum(sum(each.values()) for each in pending)
-        assert set(self.mesh_was_told) == set(self.told)
-        assert len(self.mesh_was_told) == len(self.told)
+        assert set(self.notified) == set(self.deletions)
+        assert len(self.notified) == len(self.deletions)
 
 
 TestAnySequence = AnySequence.TestCase

@@ -244,12 +244,12 @@ def test_an_execution_keeps_a_segment_whose_client_is_gone(host: Host):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
-@pytest.mark.parametrize(("open_door", "outcome"), [(False, "PermissionError"), (True, "b''")])
-def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str, open_door: bool, outcome: str):
+@pytest.mark.parametrize(("unchecked", "outcome"), [(False, "PermissionError"), (True, "b''")])
+def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str, unchecked: bool, outcome: str):
     segment, ticket = host.open()
     directory = Path(host.segment_broker.socket_path).parent
     os.chmod(parent, 0o755)
-    if open_door:  # so that nothing but the look at whose connection it is stands between
+    if unchecked:  # so that nothing but the look at whose connection it is stands between
         directory.chmod(0o755)
         os.chmod(host.segment_broker.socket_path, 0o666)
     thief = (

@@ -52,13 +52,13 @@ def registry() -> Registry:
 
 def segment_files() -> int:
     """How many descriptors of segments this process has."""
-    found = 0
+    count = 0
     for link in Path("/proc/self/fd").iterdir():
         try:
-            found += os.readlink(link).startswith("/memfd:shardcall-segment")
+            count += os.readlink(link).startswith("/memfd:shardcall-segment")
         except FileNotFoundError:  # the listing's own
             continue
-    return found
+    return count
 
 
 def refusal(refused: Callable[[], object]) -> CallError:
@@ -69,9 +69,9 @@ def refusal(refused: Callable[[], object]) -> CallError:
 
 def test_a_segment_has_complete_huge_pages_with_memory_behind_all_of_them(registry: Registry):
     segment = registry.open(nbytes=3 * _MIB + 1)
-    found = os.fstat(segment.fd)
-    assert segment.nbytes == found.st_size == 4 * _MIB
-    assert found.st_blocks * 512 == 4 * _MIB
+    status = os.fstat(segment.fd)
+    assert segment.nbytes == status.st_size == 4 * _MIB
+    assert status.st_blocks * 512 == 4 * _MIB
     assert registry.budget.used_bytes == registry.segments.nbytes == 4 * _MIB
 
 

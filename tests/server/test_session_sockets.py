@@ -35,8 +35,8 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Iterator[FileTokens]:
-    with closing(FileTokens(str(tmp_path / "token"))) as known:
-        yield known
+    with closing(FileTokens(str(tmp_path / "token"))) as file_tokens:
+        yield file_tokens
 
 
 @pytest.fixture

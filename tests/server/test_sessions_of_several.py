@@ -104,28 +104,28 @@ def test_an_answer_that_comes_twice_is_taken_once(run):
 
 
 def test_progress_is_that_of_the_slowest_worker(run):
-    told: list[int] = []
+    reported: list[int] = []
     heard = threading.Condition()
 
-    def tell(nbytes: int) -> None:
+    def report(nbytes: int) -> None:
         with heard:
-            told.append(nbytes)
+            reported.append(nbytes)
             heard.notify()
 
     first, second = FakeWorker("a", but("execute")), FakeWorker("b", but("execute"))
     mesh = run(first, second)
-    answer = mesh.execute(on_gathered=tell)
+    answer = mesh.execute(on_gathered=report)
     first.say(1, gathered=link_pb2.Gathered(byte_count=100))
     for nbytes in (40, 70):
         second.say(1, gathered=link_pb2.Gathered(byte_count=nbytes))
         with heard:
-            assert heard.wait_for(lambda nbytes=nbytes: told[-1:] == [nbytes], PATIENCE_S)
+            assert heard.wait_for(lambda nbytes=nbytes: reported[-1:] == [nbytes], PATIENCE_S)
     first.say(1, executed=link_pb2.Executed())
     second.say(1, gathered=link_pb2.Gathered(byte_count=200))
     second.say(1, executed=link_pb2.Executed())
     answer.result(PATIENCE_S)
-    assert told == sorted(told)
-    assert set(told) <= {40, 70, 100, 200}
+    assert reported == sorted(reported)
+    assert set(reported) <= {40, 70, 100, 200}
 
 
 def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
@@ -152,15 +152,15 @@ def test_one_that_alone_has_no_memory_fails_the_call_and_counts_against_the_prog
 
 def test_no_progress_is_reported_after_a_worker_failed(run):
     """Where its results were to lie, those of another call do."""
-    told: list[int] = []
+    reported: list[int] = []
     first, second = FakeWorker("a", but("execute", FAILED)), FakeWorker("b", but("execute"))
     mesh = run(first, second)
-    answer = mesh.execute(on_gathered=told.append)
+    answer = mesh.execute(on_gathered=reported.append)
     second.say(1, gathered=link_pb2.Gathered(byte_count=100))
     second.say(1, executed=link_pb2.Executed())
     with pytest.raises(CallError):
         answer.result(PATIENCE_S)
-    assert not told
+    assert not reported
 
 
 def test_memory_is_named_to_none_that_does_not_share_it(run):
@@ -278,11 +278,11 @@ def test_the_answer_comes_only_when_all_workers_have_ended(run):
 def test_where_one_has_no_capacity_none_gets_the_command(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.workers[1].link = full = Full(mesh.workers[1].link)
-    full.room = False
+    full.reads = False
     with pytest.raises(CallError) as caught:
         mesh.execute("refused")
     assert caught.value.reason is Reason.SERVER_BUSY
-    full.room = True
+    full.reads = True
     mesh.execute("taken").result(PATIENCE_S)
     assert mesh.session.idle
     for worker in mesh.workers:
@@ -292,7 +292,7 @@ def test_where_one_has_no_capacity_none_gets_the_command(run):
 def test_a_forget_command_that_reaches_no_worker_ends_the_mesh(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.workers[1].link = full = Full(mesh.workers[1].link)
-    full.room = False
+    full.reads = False
     mesh.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
     assert mesh.exit_reason.result(PATIENCE_S).text == "a worker did not read its link"
 

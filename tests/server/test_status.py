@@ -62,11 +62,11 @@ def test_only_the_caller_retries_a_call_that_a_restart_ended():
 
 
 @pytest.mark.parametrize(
-    ("given", "known", "says"),
+    ("requested", "available", "says"),
     [("hallo", ["halo", "gspmd"], "did you mean 'halo'?"), ("zzz", ["b", "a"], "there are: a, b"), ("x", [], "none")],
 )
-def test_the_nearest_name_is_suggested(given, known, says):
-    assert says in did_you_mean(given, known)
+def test_the_nearest_name_is_suggested(requested, available, says):
+    assert says in did_you_mean(requested, available)
 
 
 def _details(status: CallStatus) -> dict[str, object]:

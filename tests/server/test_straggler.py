@@ -148,8 +148,8 @@ def test_a_host_without_cpu_time_is_stopped_though_all_wait_for_it():
     mesh = Mesh(run(0, 1))
     mesh.late[1] = 0.9
     assert mesh.checks(4) is None
-    told = "h1 got almost no CPU time (late for 90% of the time) while running kernel diff"
-    assert mesh.checks(1) == StopRequest(told)
+    text = "h1 got almost no CPU time (late for 90% of the time) while running kernel diff"
+    assert mesh.checks(1) == StopRequest(text)
 
 
 def test_a_host_that_gets_no_more_cpu_time_is_stopped_as_soon():
@@ -255,10 +255,10 @@ def test_what_was_late_long_ago_is_forgotten():
 def test_no_one_is_late_for_longer_than_was_looked():
     """Its signs of life come once in 4 s, and looks four times a second."""
     mesh = Mesh(run(0, 1))
-    for look in range(1, 200):
-        if look % 16 == 0:
-            told = link_pb2.Heartbeat(late_seconds=look / 4 * 1.5)
-            mesh.connections[1].heartbeat = told
+    for moment in range(1, 200):
+        if moment % 16 == 0:
+            heartbeat = link_pb2.Heartbeat(late_seconds=moment / 4 * 1.5)
+            mesh.connections[1].heartbeat = heartbeat
         stop = mesh.detector.check(mesh.commands, 0.25)
         if stop is not None:
             assert "(late for 38% of the time)" in stop.reason

@@ -16,7 +16,7 @@ from shardcall_server.kernels.matmul import MatMul
 
 DEVICES = range(8)
 MESH = MeshAxes((("x", 8),))
-ROWS, COLUMNS, WHOLE = (("x",), ()), ((), ("x",)), ((), ())
+ROWS, COLUMNS, UNSHARDED = (("x",), ()), ((), ("x",)), ((), ())
 PLATFORM = Platform(device_kind="cpu", jax="0", flags="")
 
 
@@ -48,9 +48,9 @@ def resolved(
         (Diff(), (COLUMNS,), None, {"axis": 0}),
         (Diff(), (ROWS,), COLUMNS, {"axis": 0}),
         (MatMul(), (COLUMNS, ROWS), None, {}),
-        (MatMul(), (COLUMNS, ROWS), WHOLE, {}),
+        (MatMul(), (COLUMNS, ROWS), UNSHARDED, {}),
         (MatMul(), (COLUMNS, ROWS), COLUMNS, {}),
-        (CollectiveMatMul(), (ROWS, WHOLE), WHOLE, {"axis_name": "x"}),
+        (CollectiveMatMul(), (ROWS, UNSHARDED), UNSHARDED, {"axis_name": "x"}),
         (CollectiveMatMul(), (COLUMNS, ROWS), ROWS, {"axis_name": "x"}),
     ],
 )
@@ -68,7 +68,7 @@ def test_candidates_serve_the_layout_of_the_rules_strategy_which_comes_first(ker
 
 
 def test_a_layout_left_to_the_compiler_has_one_candidate():
-    rule = resolved(MatMul(), ROWS, WHOLE)
+    rule = resolved(MatMul(), ROWS, UNSHARDED)
     assert rule.problem.out_specs == (None,)
     assert rule.candidates == (rule.strategy.name,)
 

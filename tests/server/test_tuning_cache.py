@@ -85,9 +85,9 @@ def entry(**changes: object) -> str:
 def test_a_file_made_by_hand_is_read(folder):
     folder.mkdir(parents=True, mode=0o700)
     (folder / "tuning.json").write_text(entry())
-    found = TuningCache(str(folder)).get(DIGEST, NAMES)
-    assert found is not None
-    assert found.strategy == "halo"
+    result = TuningCache(str(folder)).get(DIGEST, NAMES)
+    assert result is not None
+    assert result.strategy == "halo"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from shardcall_server.settings import Settings, SettingsError
 from shardcall_worker.v1 import link_pb2
 
 OPERANDS = (array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),)
-FOUND = CacheEntry(
+ENTRY = CacheEntry(
     CachedProgram(ProgramKey("key"), "diff", {}, (), 1),
     kernel_pb2.Plan(),
     kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, from_disk=True),
@@ -86,7 +86,7 @@ def used(tmp_path):
 
 
 def test_the_first_mesh_is_ready_when_all_frequent_programs_are(used):
-    mesh = Mesh(lambda call: done(FOUND))
+    mesh = Mesh(lambda call: done(ENTRY))
     with capture_logs() as logs:
         used.prepare(mesh, mesh)
     assert mesh.asked == list("abcde")
@@ -99,12 +99,12 @@ def test_a_few_are_made_at_once_so_that_callers_do_not_wait_for_all(used):
     thread = threading.Thread(target=used.prepare, args=[mesh, mesh])
     thread.start()
     assert mesh.wait_for(2) == ["a", "b"]
-    answers[1].set_result(FOUND)
+    answers[1].set_result(ENTRY)
     assert mesh.wait_for(3) == ["a", "b", "c"]
     for made in range(3, 6):
         mesh.wait_for(made)
-        answers[made - 1].set_result(FOUND)
-    answers[0].set_result(FOUND)
+        answers[made - 1].set_result(ENTRY)
+    answers[0].set_result(ENTRY)
     thread.join(60)
     assert not thread.is_alive()
 
@@ -117,12 +117,12 @@ def test_a_mesh_serves_when_its_time_is_over_and_the_rest_is_made_while_it_does(
     slow.prepare(mesh, mesh)  # returns, with nothing made
     for made in range(1, 6):
         mesh.wait_for(made)
-        answers[made - 1].set_result(FOUND)
+        answers[made - 1].set_result(ENTRY)
     slow.close()
 
 
 def test_a_mesh_that_restarts_serves_at_once(used):
-    first = Mesh(lambda call: done(FOUND))
+    first = Mesh(lambda call: done(ENTRY))
     used.prepare(first, first)
     answers: list[Future[CacheEntry]] = []
     mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
@@ -130,13 +130,13 @@ def test_a_mesh_that_restarts_serves_at_once(used):
     assert mesh.wait_for(2) == ["a", "b"]
     for made in range(1, 6):
         mesh.wait_for(made)
-        answers[made - 1].set_result(FOUND)
+        answers[made - 1].set_result(ENTRY)
 
 
 def test_what_ended_a_mesh_is_not_made_ready_on_the_next(used):
     def fatal(call):
         mesh.ended = call.kernel == "a"
-        return done(mesh_restarted()) if mesh.ended else done(FOUND)
+        return done(mesh_restarted()) if mesh.ended else done(ENTRY)
 
     mesh = Mesh(fatal)
     used.prepare(mesh, mesh)
@@ -145,7 +145,7 @@ def test_what_ended_a_mesh_is_not_made_ready_on_the_next(used):
 
 
 def test_nothing_is_compiled_without_time_or_without_earlier_calls(tmp_path):
-    mesh = Mesh(lambda call: done(FOUND))
+    mesh = Mesh(lambda call: done(ENTRY))
     for made in (warmer(tmp_path), warmer(tmp_path, warm_up_s=0.0)):
         made.prepare(mesh, mesh)
         made.close()
@@ -155,7 +155,7 @@ def test_nothing_is_compiled_without_time_or_without_earlier_calls(tmp_path):
 def test_a_call_of_a_file_that_its_kernel_refuses_is_reported_and_the_rest_is_compiled(tmp_path):
     file = manifest(tmp_path, "dif", "diff")
     refused = CallError(Reason.KERNEL_NOT_FOUND, "there is no kernel 'dif'")
-    mesh = Mesh(lambda call: done(refused if call.kernel == "dif" else FOUND))
+    mesh = Mesh(lambda call: done(refused if call.kernel == "dif" else ENTRY))
     named = warmer(tmp_path, warm_up_file=file)
     named.prepare(mesh, mesh)
     assert mesh.asked == ["dif", "diff"]
@@ -178,7 +178,7 @@ def test_a_call_of_a_file_that_could_not_be_made_just_now_does_not_keep_the_serv
 def test_a_call_of_a_file_without_a_mesh_is_made_for_the_servers_own(tmp_path):
     file = manifest(tmp_path, "diff")
     seen: list[kernel_pb2.KernelCall] = []
-    mesh = Mesh(lambda call: seen.append(call) or done(FOUND))
+    mesh = Mesh(lambda call: seen.append(call) or done(ENTRY))
     for settings in ({}, {"mesh": "a=4,b=2"}):
         named = warmer(tmp_path, warm_up_file=file, **settings)
         named.prepare(mesh, mesh)

@@ -217,8 +217,8 @@ def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch,
     else:
         monkeypatch.setattr(host.slot._arena, "extend", refuse)
     host.command(1, b"x" * 10)
-    told = link_pb2.WorkerMessage.FromString(host.hear().worker_message)
-    assert (told.call_id, told.failure.message) == (0, "no memory")
+    reported = link_pb2.WorkerMessage.FromString(host.hear().worker_message)
+    assert (reported.call_id, reported.failure.message) == (0, "no memory")
     host.chunks(b"x" * 10)
     assert (host.slot._regions, host.slot._arena.in_use) == ({}, 0)
 
@@ -336,11 +336,11 @@ def test_a_real_worker_is_started_killed_and_let_go_of():
     ours, theirs = socket.socketpair()
     worker = hosted(process, ours)
     while True:
-        told = link_pb2.WorkerMessage.FromString(said.get(timeout=PATIENCE_S).worker_message)
-        if told.HasField("ready"):
+        reported = link_pb2.WorkerMessage.FromString(said.get(timeout=PATIENCE_S).worker_message)
+        if reported.HasField("ready"):
             break
-        assert told.HasField("heartbeat")
-    assert told.ready.devices == [server_info_service_pb2.Device(id=i, kind="cpu") for i in range(2)]
+        assert reported.HasField("heartbeat")
+    assert reported.ready.devices == [server_info_service_pb2.Device(id=i, kind="cpu") for i in range(2)]
     assert slot.cpu_ticks > 0
     with theirs:
         worker.kill()

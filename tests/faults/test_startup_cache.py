@@ -23,7 +23,7 @@ import shardcall as sc
 from shardcall import P
 
 MESH = sc.Mesh(x=8)
-WARM = ("--warm-up-s", "100")
+WARM_UP = ("--warm-up-s", "100")
 AXIS = {"axis": {"int_value": 0}}
 INT8 = {"element_type": "ELEMENT_TYPE_INT8", "shape": [8]}
 CALLS = (
@@ -97,31 +97,31 @@ def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_b
     calls = programs(50 if full else 5)
     cold = start(tmp_path, calls)
     loaded = start(tmp_path, calls)
-    hot = start(tmp_path, calls, *WARM)
+    warmed_up = start(tmp_path, calls, *WARM_UP)
     assert cold.from_disk == 0.0
     assert loaded.from_disk >= 0.95
-    assert all(result.cache_hit for result in hot.results)
-    assert cold.bytes == loaded.bytes == hot.bytes
+    assert all(result.cache_hit for result in warmed_up.results)
+    assert cold.bytes == loaded.bytes == warmed_up.bytes
     assert "loaded from disk" in str(loaded.results[0].plan)
-    (ready,) = [line for line in hot.log if line["event"] == "programs compiled ahead"]
+    (ready,) = [line for line in warmed_up.log if line["event"] == "programs compiled ahead"]
     assert (ready["count"], ready["from_disk"], ready["left"]) == (len(calls), len(calls), 0)
-    for line in loaded.log + hot.log:  # nor does XLA find anything to say
+    for line in loaded.log + warmed_up.log:  # nor does XLA find anything to say
         assert line["level"] == "info", line
     share = sum(loaded.seconds) / sum(cold.seconds)
     figure(
-        f"first calls of {len(calls)} kernels: {told(cold)} cold; {told(loaded)} from disk, "
-        f"{loaded.from_disk:.0%} hits, {share:.0%} of cold; {told(hot)} made ready before"
+        f"first calls of {len(calls)} kernels: {seconds_of(cold)} cold; {seconds_of(loaded)} from disk, "
+        f"{loaded.from_disk:.0%} hits, {share:.0%} of cold; {seconds_of(warmed_up)} made ready before"
     )
 
 
-def told(first: Start) -> str:
+def seconds_of(first: Start) -> str:
     return f"{sum(first.seconds):.2f} s (median {statistics.median(first.seconds) * 1e3:.0f} ms)"
 
 
 def test_a_mesh_that_restarts_compiles_frequent_calls_again_and_hides_them_from_others(own_server, tmp_path):
     calls = programs(5)
     log = tmp_path / "log"
-    server = own_server("--cache-dir", str(tmp_path / "cache"), *WARM, log=log)
+    server = own_server("--cache-dir", str(tmp_path / "cache"), *WARM_UP, log=log)
     with sc.connect(server.address) as client:
         before = [call(client).array.tobytes() for call in calls]
         killed = set(server.worker_pids())
@@ -153,7 +153,7 @@ def test_two_servers_that_share_a_folder_load_what_either_called(tmp_path):
     (tmp_path / "cache").mkdir(mode=0o700)
     with ThreadPoolExecutor(2) as both:
         starts = list(both.map(first, range(2)))
-    following = start(tmp_path, calls, *WARM)
+    following = start(tmp_path, calls, *WARM_UP)
     assert all(result.cache_hit for result in following.results)
     assert following.bytes == starts[0].bytes + starts[1].bytes
 
@@ -215,7 +215,7 @@ def test_anothers_folder_is_refused(tmp_path):
 def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess], tmp_path):
     file = tmp_path / "calls.json"
     file.write_text(manifest())
-    server = own_server("--cache-dir", "", "--warm-up-file", str(file), *WARM)
+    server = own_server("--cache-dir", "", "--warm-up-file", str(file), *WARM_UP)
     with sc.connect(server.address) as client:
         assert client.plan("diff", sc.Array((64, 32), "float64"), axis=0, mesh=MESH, spec=P("x", None)).cache_hit
         assert client.plan("cumsum", sc.Array((40, 8), "float32"), axis=0, mesh=MESH).cache_hit
@@ -239,7 +239,7 @@ def test_a_file_names_what_is_made_ready(own_server: Callable[..., ServerProcess
 def test_a_file_with_a_mistake_names_it(tmp_path, wrong, says):
     file = tmp_path / "calls.json"
     file.write_text(manifest(wrong))
-    said = refusal("--devices", "8", "--cache-dir", "", *WARM, "--warm-up-file", str(file))
+    said = refusal("--devices", "8", "--cache-dir", "", *WARM_UP, "--warm-up-file", str(file))
     assert str(file) in said
     assert says in said
     assert "Traceback" not in said

@@ -62,11 +62,11 @@ def judged(case: Case, results: tuple[np.ndarray, ...]) -> Accuracy:
     if case.kernel in arrays.ROWS_OF_BITS:
         same = results[0].tobytes() == case.references[0].tobytes()
         return Accuracy() if same else Accuracy(float("inf"), "bits changed")
-    found = Accuracy()
+    worst = Accuracy()
     for result, reference, scale in zip(results, case.references, case.scales, strict=True):
         assert result.shape == reference.shape, (case.row, case.column, result.shape, reference.shape)
-        found |= measure(result, reference, case.elements, scale)
-    return found
+        worst |= measure(result, reference, case.elements, scale)
+    return worst
 
 
 def on_server(client: sc.Client, case: Case) -> Accuracy:
@@ -86,16 +86,16 @@ def measured(client: sc.Client, groups: Iterable[Iterable[Case]]) -> Table:
             return [((case.row, case.column), on_server(client, case)) for case in group]
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for number, found in enumerate(pool.map(of_group, groups), 1):
-            merge(table, found)
+        for number, accuracies in enumerate(pool.map(of_group, groups), 1):
+            merge(table, accuracies)
             if not number % _PROGRESS:
                 print(f"{len(table)} pairs of kernel and element type", file=sys.stderr)  # noqa: T201
     return table
 
 
-def merge(table: Table, found: Iterable[tuple[tuple[str, str], Accuracy]]) -> None:
+def merge(table: Table, accuracies: Iterable[tuple[tuple[str, str], Accuracy]]) -> None:
     """Takes results into a table; the integer types share a column."""
-    for (row, column), accuracy in found:
+    for (row, column), accuracy in accuracies:
         key = row, "integers" if column in INTEGERS else column
         table[key] = table[key] | accuracy if key in table else accuracy
 

@@ -73,39 +73,39 @@ def spell_function(
         bound = inspect.signature(function).bind(*args, **keywords).arguments
     except TypeError:
         raise OutOfScopeError(scope.REFUSED) from None
-    given = {word: value for word, value in bound.items() if value is not np._NoValue}
-    if (out := given.pop("out", None)) is not None:
+    passed = {word: value for word, value in bound.items() if value is not np._NoValue}
+    if (out := passed.pop("out", None)) is not None:
         raise OutOfScopeError(scope.rule_of_out(out, args))
-    given |= given.pop("kwargs", {})
-    if given.pop("order", "K") not in ("K", "C") or given.pop("subok", False):
+    passed |= passed.pop("kwargs", {})
+    if passed.pop("order", "K") not in ("K", "C") or passed.pop("subok", False):
         raise OutOfScopeError(scope.VIEWS)
     if name == "einsum":
-        return _einsum(given)
-    first, second = ("a_min" in given, "a_max" in given), {"min", "max"} & set(given)
+        return _einsum(passed)
+    first, second = ("a_min" in passed, "a_max" in passed), {"min", "max"} & set(passed)
     if name == "clip" and (first[0] != first[1] or (first[0] and second)):
         raise OutOfScopeError(scope.REFUSED)
     names = _OPERANDS.get(name, (next(iter(inspect.signature(function).parameters)),))
-    operands = [given.pop(word, given.pop(_RENAMED.get(word, word), None)) for word in names]
-    operands += given.pop("varargs", ())
+    operands = [passed.pop(word, passed.pop(_RENAMED.get(word, word), None)) for word in names]
+    operands += passed.pop("varargs", ())
     allowed = set(inspect.signature(method).parameters)
     defaults = {word: each.default for word, each in inspect.signature(function).parameters.items()}
-    given = {word: value for word, value in given.items() if word in allowed or value is not defaults.get(word)}
-    if not allowed.issuperset(given):
+    passed = {word: value for word, value in passed.items() if word in allowed or value is not defaults.get(word)}
+    if not allowed.issuperset(passed):
         raise OutOfScopeError(scope.KEYWORDS)
-    if "dtype" in given:
-        scope.check_dtype(given["dtype"])
+    if "dtype" in passed:
+        scope.check_dtype(passed["dtype"])
     reduces = "keepdims" in allowed
-    return Call(operands, given, _scalar if reduces else lambda array: array)
+    return Call(operands, passed, _scalar if reduces else lambda array: array)
 
 
-def _einsum(given: dict[str, Any]) -> Call:
-    operands = list(given.pop("operands", ()))
-    if not isinstance(given.pop("optimize", False), bool | str):
+def _einsum(passed: dict[str, Any]) -> Call:
+    operands = list(passed.pop("operands", ()))
+    if not isinstance(passed.pop("optimize", False), bool | str):
         raise OutOfScopeError(scope.KEYWORDS)
-    dtype = given.pop("dtype", None)
-    if given.pop("casting", "safe") not in ("safe", "unsafe"):
+    dtype = passed.pop("dtype", None)
+    if passed.pop("casting", "safe") not in ("safe", "unsafe"):
         raise OutOfScopeError(scope.UFUNC_KEYWORDS)
-    if len(operands) < 2 or given:
+    if len(operands) < 2 or passed:
         raise OutOfScopeError(scope.REFUSED)
     if not isinstance(operands[0], str):
         operands = _with_subscripts(operands)
@@ -114,14 +114,14 @@ def _einsum(given: dict[str, Any]) -> Call:
         types = [np.asarray(operand).dtype for operand in operands[1:]]
         if not all(np.can_cast(each, dtype) for each in types):
             raise OutOfScopeError(scope.UFUNC_KEYWORDS)
-        given["preferred_element_type"] = dtype
-    return Call(operands, given, _scalar)
+        passed["preferred_element_type"] = dtype
+    return Call(operands, passed, _scalar)
 
 
-def _with_subscripts(given: Sequence[Any]) -> list[Any]:
+def _with_subscripts(passed: Sequence[Any]) -> list[Any]:
     """The operands of a sum whose labels are lists of integers, after its subscripts."""
-    arrays, labels = list(given[: len(given) // 2 * 2 : 2]), list(given[1::2])
-    result = given[-1] if len(given) % 2 else None
+    arrays, labels = list(passed[: len(passed) // 2 * 2 : 2]), list(passed[1::2])
+    result = passed[-1] if len(passed) % 2 else None
     texts = [_text(of) for of in labels]
     return [",".join(texts) + ("" if result is None else f"->{_text(result)}"), *arrays]
 
