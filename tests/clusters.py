@@ -31,7 +31,7 @@ main()
 
 
 class ProcessLog:
-    """What a process writes to its standard error or output, read as it comes.
+    """The lines that a process writes to its standard error or output, read as they come.
 
     Args:
         stream: to read; closed at its end.

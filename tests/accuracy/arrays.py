@@ -243,7 +243,7 @@ def _wrapped(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def moves(values: Values, n: int, devices: int) -> Iterator[Case]:
-    """What only moves elements, of all bit patterns, compared as bits."""
+    """Cases that only move elements, of all bit patterns, compared as bits."""
     name, x = values.dtype.name, values.bits(2 * n).reshape(n, 2)
     for kernel, parameters, expected in (
         ("copy", {}, x),

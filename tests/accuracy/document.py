@@ -95,7 +95,7 @@ def stated_conditions(text: str) -> dict[str, str]:
 
 
 def refusal(stated: Mapping[str, str], here: Mapping[str, str], *, quick: bool, only: bool) -> str:
-    """Why a run may not write into a document that states other conditions; empty where it may."""
+    """The reason why a run may not write into a document that states other conditions; empty where it may."""
     differ = [name for name in {**stated, **here} if stated.get(name) != here.get(name)]
     if only and differ:
         what = "--only keeps the other rows, which were measured under other conditions"
@@ -137,7 +137,7 @@ def _processor() -> str:
 
 
 def generated(table: Table, facts: Mapping[str, str]) -> str:
-    """What stands between the marks."""
+    """The text between the marks."""
     labels = rows(table)
     elementwise = [label for label in FUNCTIONS if label in labels]
     others = [label for label in labels if label not in FUNCTIONS]

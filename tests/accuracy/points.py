@@ -32,7 +32,7 @@ def finfo(dtype: np.dtype) -> Any:
 
 
 def is_inexact(dtype: np.dtype) -> bool:
-    """Whether a type is of floating-point or complex numbers."""
+    """True for types of floating-point or complex numbers."""
     return dtype.kind in "fc" or "float" in dtype.name
 
 

@@ -47,7 +47,7 @@ def wrapped(integers: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def reference(name: str, operands: Sequence[np.ndarray], result: np.dtype) -> np.ndarray:
-    """What a function is of operands that have been converted to the types that it computes with.
+    """The result of a function of operands that have the types that it computes with.
 
     Args:
         name: NumPy's.

@@ -17,7 +17,7 @@ _ON_EDGE = 2
 
 @dataclass
 class Accuracy:
-    """How results compare with their references.
+    """Comparison of results with their references.
 
     Attributes:
         worst: the largest error in units in the last place, subnormals left out; infinite for a wrong whole number.
@@ -90,7 +90,7 @@ def _parts(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
 
 
 def _flushed(actual: np.ndarray, reference: np.ndarray) -> list[np.ndarray]:
-    """Where a part is 0 and the reference's is subnormal."""
+    """A mask of elements with a part that is 0 where the reference's is subnormal."""
     least = finfo(actual.dtype).tiny
     return [(got == 0) & (wanted != 0) & (abs(wanted) < least) for got, wanted in _parts(actual, reference)]
 
@@ -157,7 +157,7 @@ class _Shown:
 
 
 def _same_limits(actual: np.ndarray, wanted: np.ndarray, *, exact_zeros: bool) -> np.ndarray:
-    """Whether NaN, infinities and zeros with their signs are as wanted; of complex numbers in both parts."""
+    """True if NaN, infinities and signed zeros match the reference; for complex numbers in both parts."""
     if actual.dtype.kind == "c":
         parts = [(actual.real, wanted.real), (actual.imag, wanted.imag)]
         first, second = (_same_limits(*part, exact_zeros=exact_zeros) for part in parts)
@@ -193,14 +193,14 @@ def _any_of(test: Callable[[np.ndarray], np.ndarray], elements: Sequence[np.ndar
 
 
 def _is_edge(x: np.ndarray) -> np.ndarray:
-    """Whether a complex number may be on a branch cut: on an axis, where the sign of a zero decides, or not finite."""
+    """True if a complex number may be on a branch cut: on an axis, where the sign of a zero decides, or not finite."""
     if x.dtype.kind != "c":
         return np.zeros(x.shape, bool)
     return (x.real == 0) | (x.imag == 0) | ~np.isfinite(x)
 
 
 def _is_subnormal(x: np.ndarray) -> np.ndarray:
-    """Whether a number or a part of it is subnormal in the type that kernels compute with, of 32 bits or more."""
+    """True if a number or a part of it is subnormal in the type that kernels compute with, of 32 bits or more."""
     if not is_inexact(x.dtype):
         return np.zeros(x.shape, bool)
     if x.dtype.kind == "c":

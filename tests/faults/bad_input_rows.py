@@ -1,4 +1,4 @@
-"""What a row of bad input is, and the words it is written in; the tables are in the modules beside this one."""
+"""Rows of bad input and helpers to write them; the tables are in the modules beside this one."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _segments():
 
 
 def _headers():
-    """What comes beside the request: timeouts and ids of requests."""
+    """Rows about a call's metadata: timeouts and ids of requests."""
     usage, plan = server_info_service_pb2.GetUsageRequest(), kernel_service_pb2.PlanRequest(call=call())
     for timeout in _TIMEOUTS:
         metadata = (("shardcall-timeout", timeout),)

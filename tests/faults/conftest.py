@@ -1,4 +1,4 @@
-"""How often the tests of faults try, and where they say what they saw."""
+"""Repetitions of the fault tests, and the figures that they record."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 @pytest.fixture(scope="session")
 def full(pytestconfig: pytest.Config) -> bool:
-    """Whether the long form was asked for, with ``--full``."""
+    """True for the long form, with ``--full``."""
     return bool(pytestconfig.getoption("full"))
 
 
 @pytest.fixture(scope="session")
 def times(full: bool) -> Callable[[int], int]:
-    """How often to do what the long form does so often: a tenth of it in the short form, once at least."""
+    """Scales a count of the long form: a tenth of it in the short form, at least 1."""
     return lambda count: count if full else max(1, count // 10)
 
 

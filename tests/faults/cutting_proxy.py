@@ -114,7 +114,7 @@ class _Frames:
         self._passes = True
 
     def pass_on(self, piece: bytes, *, without_answers: bool) -> bytes:
-        """What of some bytes is to reach the client; of each frame all or nothing."""
+        """The part of some bytes that is to reach the client; of each frame all or nothing."""
         passed = bytearray()
         while piece:
             if not self._left:

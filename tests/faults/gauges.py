@@ -1,4 +1,4 @@
-"""What a process holds, looked at from outside, and whether it grows."""
+"""Resources of a process, measured from outside, and their growth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Gauges:
-    """What a process holds at one moment.
+    """The resources of a process at one moment.
 
     Attributes:
         at_s: when, on the clock of the one who looks.
@@ -70,7 +70,7 @@ class Allowed:
 
 
 def growth(samples: Sequence[Gauges], allowed: Allowed) -> list[str]:
-    """What of a process grows, in words; empty where all is flat.
+    """Describes the resources of a process that grow; empty where none does.
 
     The first third is left out: caches, pools and the allocator fill up in it.
     """
@@ -88,7 +88,7 @@ def growth(samples: Sequence[Gauges], allowed: Allowed) -> list[str]:
 
 
 def drift_report(samples: Sequence[Gauges]) -> str:
-    """How much a process grows in an hour, and what it held in the end."""
+    """Describes the growth of a process in an hour and its resources at the end."""
     kept = samples[len(samples) // 3 :]
     times = [sample.at_s for sample in kept]
     hourly = {

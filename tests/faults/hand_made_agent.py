@@ -18,7 +18,7 @@ _TIMEOUT_S = 60.0
 
 
 def hello(name: str = "made", *, devices: int = 2, **versions: str) -> bytes:
-    """What an agent says first, with other versions where they are named."""
+    """An agent's first message, with other versions where they are passed."""
     own = {package: version(package) for package in ("shardcall", "jax", "jaxlib")}
     message = host_service_pb2.Hello(
         name=name,
@@ -55,12 +55,12 @@ class HandMadeAgent:
         self._messages.put(message)
 
     def hears(self) -> str:
-        """What the server says next, as the message is called."""
+        """The field name of the server's next message."""
         said: str = next(self._call).WhichOneof("message")
         return said
 
     def end(self) -> tuple[grpc.StatusCode, str]:
-        """How the call ended, once it has."""
+        """The status with which the call ended, once it has."""
         try:
             for _ in self._call:
                 pass

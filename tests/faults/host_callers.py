@@ -87,11 +87,11 @@ class Callers:
             self.ended.append(Ended(began, time.monotonic(), reason))
 
     def all_answered(self, since: float) -> bool:
-        """Whether no call is under way that began before a moment."""
+        """True if every call that began before a moment has ended."""
         return all(began >= since for began in list(self._pending.values()))
 
     def last_error(self, since: float, before: float) -> float:
-        """When the last of the calls that were under way at a moment was told of an error before another moment.
+        """The time of the last error, before another moment, of a call that was in progress at a moment.
 
         It is the first moment if none was.
         """
@@ -99,12 +99,12 @@ class Callers:
         return max(lost, default=since)
 
     def next_right(self, since: float) -> float | None:
-        """When the first call was answered right that began after a moment."""
+        """The time of the first right answer to a call that began after a moment."""
         right = (call.ended for call in list(self.ended) if call.began >= since and not call.reason)
         return min(right, default=None)
 
     def errors(self) -> dict[str, int]:
-        """How many calls ended with which error."""
+        """The number of calls that ended with each error."""
         reasons = [call.reason for call in self.ended if call.reason]
         return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
 

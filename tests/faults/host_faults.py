@@ -1,4 +1,4 @@
-"""What may befall a host of a mesh: each fault strikes one host, and is mended as a keeper would mend it."""
+"""Faults of one host of a mesh, each mended as an administrator would mend it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Valid:
 
 @dataclass(frozen=True)
 class Mutated:
-    """What is sent in its place."""
+    """A changed request."""
 
     method: str
     messages: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""What a changed request that was served must have been answered with."""
+"""Expected answers to changed requests that were served."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_servi
 
 
 def wrong(channel: grpc.Channel, request: Mutated, answers: list[bytes]) -> str | None:
-    """What is wrong with an answer; empty for nothing, None where it is not known what is right.
+    """Describes the fault of an answer; empty for none, None where the right answer is not known.
 
     Known are differences of arrays in the message, which NumPy takes too, and arrays that were put: they come back.
     """
@@ -65,7 +65,7 @@ def _array(operand: kernel_service_pb2.Operand) -> np.ndarray | None:
 
 
 def _equal(result: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether results are the same, but for numbers so small that the platform makes zeros of them."""
+    """True if results are the same, except for numbers so small that the platform flushes them to zero."""
     if result.shape != expected.shape or result.dtype != expected.dtype:
         return False
     if result.dtype.kind in "biu":

@@ -31,7 +31,7 @@ def write(*fields: object) -> None:
 
 
 def connect(address: str) -> None:
-    """Tells what comes of connecting, as people do it."""
+    """Prints the outcome of connecting, as people do it."""
     try:
         with sc.connect(address) as client:
             write("connected", client.diff([1.0, 4.0]).array)

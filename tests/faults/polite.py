@@ -15,7 +15,7 @@ _MOST_ROUNDS = 400
 
 @dataclass
 class Outcome:
-    """What became of many calls.
+    """Outcomes of many calls.
 
     Attributes:
         right: how many answers were right.

@@ -85,7 +85,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def settings_of(address: str) -> dict[int, int]:
-    """What a server's SETTINGS frame says, which is the first that it sends."""
+    """The values in a server's SETTINGS frame, which is the first that it sends."""
     with connections(address, 1, idle_http2()) as (connection,):
         head = _receive(connection, 9)
         body = _receive(connection, int.from_bytes(head[:3], "big"))
@@ -106,7 +106,7 @@ def wait_until_closed(sockets: Sequence[socket.socket]) -> float:
 
 
 def listening(pids: Sequence[int]) -> set[str]:
-    """Where processes listen: "tcp 127.0.0.1:8470", "unix /path"; what ``ss -ltnx`` shows."""
+    """The addresses at which processes listen: "tcp 127.0.0.1:8470", "unix /path"; what ``ss -ltnx`` shows."""
     inodes = {link.removeprefix("socket:[").rstrip("]") for pid in pids for link in _links(pid)}
     addresses = set()
     for family in ("tcp", "tcp6"):

@@ -35,7 +35,7 @@ _ROWS = [
 
 
 class Load:
-    """What the threads of this process do.
+    """The load of this process's threads.
 
     Args:
         address: the server.

@@ -81,9 +81,9 @@ def _call_until_it_fails(client: sc.Client, back: threading.Event) -> None:
 
 
 def _end(call: Future[None]) -> str:
-    """Whether the call in flight failed as it should, or was repeated and answered by the next server."""
+    """The outcome of the call in flight: "repeated" by the client, "failed" as it should, or another error."""
     error = call.exception(120)
-    return {type(None): "repeated", sc.ServerUnavailableError: "told"}.get(type(error), repr(error))
+    return {type(None): "repeated", sc.ServerUnavailableError: "failed"}.get(type(error), repr(error))
 
 
 def _answers_soon(client: sc.Client) -> None:

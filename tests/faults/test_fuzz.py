@@ -47,7 +47,7 @@ _NEVER = {
 
 @dataclass
 class Outcomes:
-    """How the requests were answered.
+    """Counts of the answers to the requests.
 
     Attributes:
         counts: by status or reason.
@@ -80,7 +80,7 @@ def _send(channel: grpc.Channel, request: Mutated) -> list[bytes]:
 
 
 def _classify(error: grpc.RpcError) -> tuple[str, str]:
-    """What an error is counted as, and what is wrong with it; empty for nothing."""
+    """Returns the count's name for an error and the error's fault; empty for none."""
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
         return "MESSAGE_TOO_LARGE", ""  # gRPC's own words

@@ -94,7 +94,7 @@ def _memory(server: ServerProcess) -> int:
 
 
 def _timed(ask: Callable[[], object]) -> tuple[float, str]:
-    """How long an answer takes, and what it is: a reason, or OK."""
+    """Returns the seconds until an answer and its reason, or OK."""
     began, reason = time.monotonic(), "OK"
     try:
         ask()

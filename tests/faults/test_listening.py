@@ -1,4 +1,4 @@
-"""What a server listens on: what was declared, and nothing else; and what it refuses to listen on."""
+"""Listening addresses of a server: exactly those that were declared; and addresses that it refuses."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def small(channel: grpc.Channel) -> Callable[[], grpc.Future]:
 
 
 def settles(server: ServerProcess) -> None:
-    """Whether nothing is left of all those calls."""
+    """True if nothing is left of all those calls."""
     with sc.connect(server.address) as client:
         until(lambda: is_quiet(client))
 

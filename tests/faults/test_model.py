@@ -106,7 +106,7 @@ def world() -> Iterator[World]:
 
 
 class Model(RuleBasedStateMachine):
-    """What every client may do at any time, and what must come of it."""
+    """Operations that every client may do at any time, and their expected results."""
 
     world: World
     # Operations at least: the model is about what comes between them. Each run of the machine counts anew, so that it

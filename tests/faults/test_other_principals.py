@@ -1,4 +1,4 @@
-"""What one principal keeps is, for every other, as if it were not there."""
+"""Isolation of principals: the arrays of one do not exist for any other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEASE = b"the same lease id, used by both!"
 
 @dataclass
 class Stubs:
-    """What a principal calls the server by."""
+    """The stubs with which a principal calls the server."""
 
     kernels: kernel_service_pb2_grpc.KernelServiceStub
     arrays: array_service_pb2_grpc.ArrayServiceStub
@@ -100,7 +100,7 @@ def attempts(who: Stubs, handle: bytes) -> dict[str, Callable[[], object]]:
 
 
 def refusal(attempt: Callable[[], object]) -> tuple[grpc.StatusCode, str, str, dict]:
-    """How a call ended, with what differs between any two handles left out."""
+    """The error of a call, without the parts that differ between any two handles."""
     with pytest.raises(grpc.RpcError) as caught:
         attempt()
     info = details(caught.value)["ErrorInfo"]

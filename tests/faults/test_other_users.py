@@ -27,7 +27,7 @@ def other_user(deed: str, where: object) -> subprocess.Popen[str]:
 
 
 def outcome(deed: str, where: object) -> str:
-    """What another user is told who does something."""
+    """The output of another user's process that does something."""
     out, err = other_user(deed, where).communicate(timeout=300)
     assert not err or "Traceback" not in err, err
     return out

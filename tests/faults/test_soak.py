@@ -62,7 +62,7 @@ if {"serve", "shardcall_server.mesh.start"} & {*sys.orig_argv}:
 
 @dataclass
 class Watch:
-    """What was seen of a server under load.
+    """Samples of a server under load.
 
     Attributes:
         front_end: looks at the front end.
@@ -79,14 +79,14 @@ class Watch:
     kills: int = 0
 
     def growth(self) -> list[str]:
-        """What grew, and where."""
+        """Describes the resources that grew, by process."""
         growing = [f"front end: {what}" for what in growth(self.front_end, Allowed())]
         for samples in self._long():
             growing += [f"worker: {what}" for what in growth(samples, Allowed())]
         return growing
 
     def is_conclusive(self) -> bool:
-        """Whether a worker was looked at for so long that it would show what it leaks."""
+        """True if a worker was sampled for long enough to show a leak."""
         return bool(self._long())
 
     def _long(self) -> list[list[Gauges]]:
@@ -94,7 +94,7 @@ class Watch:
 
 
 def _started(pid: int) -> int:
-    """When a process was started, in ticks since the system was."""
+    """The start time of a process, in ticks since the system's start."""
     with suppress(FileNotFoundError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return sys.maxsize

@@ -1,4 +1,4 @@
-"""What a server keeps for its next start, and what it makes ready before it says that it is."""
+"""The disk cache that a server keeps for its next start, and warm-up before it is ready."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def manifest(*more: object) -> str:
 
 @dataclass(frozen=True)
 class Start:
-    """What the first calls of one start of the server said."""
+    """The first calls of one start of the server."""
 
     results: list[sc.Result]
     seconds: list[float]

@@ -1,4 +1,4 @@
-"""What telling the keeper costs a call."""
+"""The cost of telemetry per call."""
 
 import timeit
 from concurrent.futures import ThreadPoolExecutor

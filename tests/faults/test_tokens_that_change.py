@@ -36,7 +36,7 @@ class Served:
     log: Path
 
     def refusals(self) -> list[dict]:
-        """What it said of files that it did not take."""
+        """The server's log lines about files that it refused."""
         return events(self.log, "invalid token file ignored")
 
 

@@ -165,7 +165,7 @@ class Callers:
                         self.wrong.append(f"{number}: {result}")
 
     def next_right(self, since: float) -> float | None:
-        """How long after a moment the first call was answered that began after it."""
+        """The seconds from a moment to the first right answer to a call that began after it."""
         return min((end - since for begin, end in self.right.copy() if begin >= since), default=None)
 
 

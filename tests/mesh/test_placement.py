@@ -54,13 +54,13 @@ def memory_at(shape: tuple[int, ...], dtype: np.typing.DTypeLike, offset: int = 
 
 
 def pointers(array: jax.Array) -> list[int]:
-    """Where each device's block begins, by the rows and columns that it holds."""
+    """The address of each device's block, by the rows and columns that it holds."""
     shards = sorted(array.addressable_shards, key=lambda shard: [s.start or 0 for s in shard.index])
     return [shard.data.unsafe_buffer_pointer() for shard in shards]
 
 
 def shares_memory(array: jax.Array, source: np.ndarray) -> bool:
-    """Whether any device's block has memory in common with an array of NumPy's."""
+    """True if any device's block shares memory with an array of NumPy's."""
     return any(np.shares_memory(np.asarray(shard.data), source) for shard in array.addressable_shards)
 
 

@@ -1,4 +1,4 @@
-"""Which blocks each process has: as JAX counts them, laid out so that nothing is missing and nothing twice."""
+"""Blocks of each process: as JAX counts them, laid out so that nothing is missing and nothing twice."""
 
 from __future__ import annotations
 

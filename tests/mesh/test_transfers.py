@@ -1,4 +1,4 @@
-"""What the front end and the client, without JAX, take for a transfer is what JAX takes for another sharding."""
+"""The front end and the client, without JAX, see a transfer exactly where JAX sees another sharding."""
 
 import itertools
 

@@ -168,7 +168,7 @@ def _is_definition(node: ast.AST) -> bool:
 
 
 def _calls_one(definition: ast.AST, names: dict[str, Any]) -> bool:
-    """Whether a definition mentions a function that is remote, by its own name or as an attribute of a module."""
+    """True if a definition mentions a remote function, by its own name or as an attribute of a module."""
     for node in ast.walk(definition):
         if isinstance(node, ast.Name) and is_remote(names.get(node.id)):
             return True

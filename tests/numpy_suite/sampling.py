@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 
 class Sampling:
-    """What a case has sent so far.
+    """Calls that a case has sent so far.
 
     Args:
         whole: whether it sends everything.

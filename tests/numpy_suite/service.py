@@ -20,7 +20,7 @@ from shardcall._src.functions.table import BINARY, FUNCTIONS, UNARY, WITH_WHERE
 
 
 class Service:
-    """Where the functions run, and what became of a test's calls.
+    """The server on which the functions run, and the outcomes of a test's calls.
 
     Attributes:
         client: where calls go; None where no test runs, and NumPy answers.
@@ -69,7 +69,7 @@ class RemoteFunction:
 
     @property
     def __class__(self) -> type:  # type: ignore[override]
-        """That of the function, for `isinstance`."""
+        """The function's class, for `isinstance`."""
         return type(self._function)
 
     def __getattr__(self, name: str) -> Any:

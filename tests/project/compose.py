@@ -18,7 +18,7 @@ Run = Callable[..., str]
 
 
 def answers(*command: str, timeout_s: float = 30) -> bool:
-    """Whether a command is there and succeeds in time."""
+    """True if a command exists and succeeds in time."""
     if shutil.which(command[0]) is None:
         return False
     try:
@@ -28,7 +28,7 @@ def answers(*command: str, timeout_s: float = 30) -> bool:
 
 
 def has_base_image(root: Path) -> bool:
-    """Whether the images that the Dockerfile builds on are there, or can be pulled."""
+    """True if the images that the Dockerfile builds on are present or can be pulled."""
     lines = (line.split() for line in (root / "Dockerfile").read_text().splitlines())
     froms = [tokens for tokens in lines if tokens[:1] == ["FROM"]]
     stages = {tokens[3] for tokens in froms if len(tokens) > 3}  # FROM image AS stage
@@ -49,7 +49,7 @@ class Project:
     compose: tuple[str, ...]
 
     def __call__(self, *arguments: str, timeout_s: float = 120) -> str:
-        """What the command prints."""
+        """Returns the command's output."""
         return self.run(*self.compose, *arguments, timeout_s=timeout_s)
 
     def identity(self, service: str) -> str:
@@ -57,7 +57,7 @@ class Project:
         return self("ps", "--quiet", service).strip()
 
     def inspect(self, identity: str) -> dict[str, Any]:
-        """What the engine knows of a container."""
+        """Returns the engine's record of a container."""
         (state,) = json.loads(self.run("docker", "inspect", identity))
         return dict(state)
 

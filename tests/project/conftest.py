@@ -1,4 +1,4 @@
-"""What the tests of the project itself share: its root, its files, and how they run commands."""
+"""Fixtures of the tests of the project itself: its root, its files, and running commands."""
 
 import os
 import subprocess

@@ -52,7 +52,7 @@ class Cluster:
         return self.project("exec", "-T", service, "python", "-c", code)
 
     def of_client(self, code: str) -> str:
-        """What code prints in a container that knows the front end's name, its authority and a token."""
+        """Returns the output of code in a container that has the front end's name, its authority and a token."""
         return str(
             self.project.run("docker", "exec", self.client, "python", "-c", READ_TOKEN + code, timeout_s=HANGS_S)
         )
@@ -63,7 +63,7 @@ class Cluster:
         return str(name)
 
     def ends_since(self, begin: float) -> list[float]:
-        """When the front end said that the mesh had ended, in seconds since 1970."""
+        """The time at which the front end logged the end of the mesh, in seconds since 1970."""
         lines = self.project.run("docker", "logs", "--since", f"{begin:.3f}", self.ids[FRONT_END]).splitlines()
         ended = [json.loads(line)["timestamp"] for line in lines if line.startswith("{") and MESH_ENDED in line]
         times = [datetime.fromisoformat(timestamp).timestamp() for timestamp in ended]
@@ -251,7 +251,7 @@ class Load:
         return entries
 
     def next_snapshot(self) -> dict[str, Any]:
-        """What the client sees of the server, some time after this."""
+        """Returns the next snapshot of the server that the client reports."""
         count, deadline = len(self.looks), time.monotonic() + HANGS_S
         while len(self.looks) < count + 2:  # the next one may have begun before
             assert time.monotonic() < deadline

@@ -42,7 +42,7 @@ class Container:
         return self.in_project("exec", "-T", "server", "python", "-c", code)
 
     def of_client(self, code: str) -> str:
-        """What code prints in a container of the demonstration's kind."""
+        """Returns the output of code in a container of the demonstration's kind."""
         entry = ("run", "--rm", "-T", "--entrypoint", "python", "demo", "-c", code)
         return self.in_project(*entry, timeout_s=180)
 

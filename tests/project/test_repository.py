@@ -1,4 +1,4 @@
-"""What is in the repository: locks with hashes, no trace of one machine, no pickle, no overlong file."""
+"""Contents of the repository: locks with hashes, no trace of one machine, no pickle, no overlong file."""
 
 import ast
 import json

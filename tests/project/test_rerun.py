@@ -1,4 +1,4 @@
-"""How .ci/run tells a flaky test from a fault: it runs what failed again, alone."""
+"""Flaky tests in .ci/run: it runs what failed again, alone, to distinguish them from faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent says while it cannot join; tests/faults lets real ones try."""
+"""Log messages of an agent that cannot join; tests/faults lets real agents try."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN = Token()
 
 @dataclass(frozen=True)
 class Refusal:
-    """What gRPC raises where no connection comes about."""
+    """The error that gRPC raises without a connection."""
 
     text: str
 

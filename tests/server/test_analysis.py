@@ -1,4 +1,4 @@
-"""What a compiled program's text says of its collectives."""
+"""Collectives in the text of a compiled program."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_a_size_class_wastes_at_most_an_eighth_or_a_huge_page(nbytes):
 
 
 def test_a_call_counts_once_it_has_released_its_region(arena):
-    """What was free while it was at work is not all there is to give back to the system afterwards."""
+    """The memory that was free during the call is less than what can be returned to the system afterwards."""
     call: Any = SimpleNamespace(owner="a", sent_bytes=0)
     buffer_allocator = BufferAllocator(arena, cast(Any, None))
     with buffer_allocator.allocate(call, [], [ArrayType((MIB,), np.dtype(np.uint8))]):

@@ -1,4 +1,4 @@
-"""Which calls came lately, and how often, outlasts the server in a file that costs nothing when it is damaged."""
+"""The history of recent calls outlasts the server in a file, and a damaged file costs nothing."""
 
 from __future__ import annotations
 

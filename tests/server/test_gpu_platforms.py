@@ -1,4 +1,4 @@
-"""Which of JAX's platforms a worker asks for; no GPU is needed to know."""
+"""JAX platforms that a worker requests; the tests need no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker's signs of life say of the processor time that it gets."""
+"""Processor time in a worker's heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hosts a mesh is made of: who gets a rank, who is refused, who is missing; the test stands for the agents."""
+"""Hosts of a mesh: ranks, refusals and missing hosts; the test stands for the agents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hello(name: str, devices: int = 2, **versions: str) -> host_service_pb2.Hell
 
 
 class Agent:
-    """What an agent does: starts a worker when it is told to, unless the test says otherwise."""
+    """An agent that starts a worker on request, unless the test says otherwise."""
 
     def __init__(self, hosts: Hosts, name: str, devices: int = 2, *, starts: bool = True, pid: int = 77) -> None:
         self.host: Host = hosts.join(hello(name, devices))
@@ -69,7 +69,7 @@ def ready(*counts: int) -> link_pb2.Ready:
 
 
 class Taking:
-    """What a supervisor does with hosts, on a thread."""
+    """The supervisor's use of hosts, on a thread."""
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -90,7 +90,7 @@ def changes() -> dict[str, bool]:
 
 @pytest.fixture
 def hosts(changes) -> Iterator[Hosts]:
-    """Where two hosts make a mesh, and nothing is shared with them."""
+    """Two hosts that make a mesh and share no memory with the front end."""
     made = Hosts(load_settings({"hosts": 2, "segments": False}), changes.__setitem__)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""What the server's processes are started with."""
+"""Flags and environment of the server's processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets the mesh: in turns between clients, the most urgent first, and never more than it takes."""
+"""Scheduling of the mesh: fair between clients, the most urgent first, and never beyond its capacity."""
 
 from __future__ import annotations
 

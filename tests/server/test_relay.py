@@ -102,7 +102,7 @@ class Exchange:
         self.link.send_with_data(self.message, self.plan, TABLE, [self.file])
 
     def deliver(self) -> list[host_service_pb2.JoinResponse | Chunk]:
-        """What the agent gets, as it gets it."""
+        """Returns the messages that the agent receives."""
         return [decode(CARRIER, message) for outgoing in self.queue for message in outgoing]
 
     def agent_memory(self) -> tuple[host_service_pb2.HostCommand, link_pb2.FrontEndMessage, np.ndarray]:
@@ -269,7 +269,7 @@ def test_results_of_a_command_that_was_answered_are_thrown_away():
 
 @pytest.mark.parametrize("come", [0, 1, 64])
 def test_an_answer_whose_results_have_not_come_is_refused(come):
-    """What lies in their places is another call's."""
+    """Their offsets hold another call's bytes."""
     exchange = Exchange([], OPERANDS["rows"])
     exchange.send()
     exchange.link.take_chunk(3, np.zeros(come, np.uint8))

@@ -89,7 +89,7 @@ def host(start: Callable[..., Host]) -> Host:
 
 
 def received(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """What the server says, and the descriptors beside it."""
+    """The server's message and the descriptors beside it."""
     try:
         data, descriptors, _, _ = socket.recv_fds(connection, 16, 4, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:  # it closed without having read all
@@ -112,7 +112,7 @@ def redeemed(host: Host, ticket: bytes) -> Iterator[tuple[socket.socket, int]]:
 
 
 def yields_nothing(host: Host, *pieces: bytes) -> bool:
-    """Whether the server closes a connection that brings this, and sends nothing."""
+    """True if the server closes a connection that brings this, and sends nothing."""
     with host.connect() as connection:
         with contextlib.suppress(BrokenPipeError):  # it may have closed before the last piece
             for piece in pieces:

@@ -51,7 +51,7 @@ def registry() -> Registry:
 
 
 def segment_files() -> int:
-    """How many descriptors of segments this process has."""
+    """The number of descriptors of segments that this process has."""
     count = 0
     for link in Path("/proc/self/fd").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""What a call that is late is told; deadlines of a real server are in tests/end_to_end."""
+"""Errors of late calls; deadlines of a real server are in tests/end_to_end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardcall_server.frontend.rpc.server_call import ServerCall
 
 
 class Context:
-    """What a `ServerCall` asks of gRPC's context, with a time that its caller gave it."""
+    """The part of gRPC's context that a `ServerCall` uses, with the time that remains."""
 
     def __init__(self, remaining_s: float) -> None:
         self._remaining_s = remaining_s

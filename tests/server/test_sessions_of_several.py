@@ -151,7 +151,7 @@ def test_one_that_alone_has_no_memory_fails_the_call_and_counts_against_the_prog
 
 
 def test_no_progress_is_reported_after_a_worker_failed(run):
-    """Where its results were to lie, those of another call do."""
+    """Its result buffer holds the results of another call."""
     reported: list[int] = []
     first, second = FakeWorker("a", but("execute", FAILED)), FakeWorker("b", but("execute"))
     mesh = run(first, second)
@@ -164,7 +164,7 @@ def test_no_progress_is_reported_after_a_worker_failed(run):
 
 
 def test_memory_is_named_to_none_that_does_not_share_it(run):
-    """What the front end calls a memory file by, an agent may call one of its own by."""
+    """An agent may have a memory file of its own under the front end's name for one."""
     mesh = run(FakeWorker("a"))
     connection = mesh.session.connections[0]
     (worker,) = mesh.workers

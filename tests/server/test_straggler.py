@@ -1,4 +1,4 @@
-"""When a worker is too far behind the others: by looks at commands and workers that the tests make up."""
+"""Straggler detection: checks of commands and workers that the tests make up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls are told while there is no mesh; threads of the test stand for the workers."""
+"""Errors of calls while there is no mesh; threads of the test stand for the workers."""
 
 from __future__ import annotations
 

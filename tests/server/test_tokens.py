@@ -1,4 +1,4 @@
-"""Whose a token is, what the settings make of it, and how much the log says of callers that were not let in."""
+"""Principals of tokens, tokens in the settings, and log messages about refused callers."""
 
 from __future__ import annotations
 

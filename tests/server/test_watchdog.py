@@ -1,4 +1,4 @@
-"""When the watchdog stops a worker, and what of: by looks at a session whose time the tests make."""
+"""The watchdog's reasons to stop a worker: checks of a session whose time the tests set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent does with a worker's commands, arrays and answers; a thread of the test stands for the worker."""
+"""An agent's handling of a worker's commands, arrays and answers; a thread of the test stands for the worker."""
 
 from __future__ import annotations
 
