@@ -114,7 +114,7 @@ class Cluster:
         hosts_address: where agents join.
         log: the front end's log.
         agents: by the names of their hosts: "h1", "h2", … The mesh's processes are in the order in which they joined,
-            which the server's state tells.
+            which the server's state reports.
     """
 
     address = ""

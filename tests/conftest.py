@@ -32,7 +32,7 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--full``, for the long form of the tests in tests/faults, and ``--failures-to``, for .ci/rerun."""
-    parser.addoption("--full", action="store_true", help="whole counts and durations in tests/faults")
+    parser.addoption("--full", action="store_true", help="full counts and durations in tests/faults")
     parser.addoption("--failures-to", type=Path, metavar="FILE", help="write each failure to FILE, a line of JSON each")
 
 

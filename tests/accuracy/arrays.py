@@ -26,7 +26,7 @@ class Values:
         self._random = np.random.default_rng(sum(dtype.name.encode()))
 
     def normal(self, *shape: int, center: float = 0.0) -> np.ndarray:
-        """Normal values; whole numbers from -4 to 4, from 0 on for the unsigned."""
+        """Normal values; integers from -4 to 4, from 0 on for the unsigned."""
         if points.is_inexact(self.dtype):
             parts = self._random.normal(center, size=(2, *shape))
             return (parts[0] + 1j * parts[1] if self.dtype.kind == "c" else parts[0]).astype(self.dtype)
@@ -34,7 +34,7 @@ class Values:
         return self._random.integers(low, 2 if self.dtype == np.bool_ else 5, shape).astype(self.dtype)
 
     def rows(self, n: int) -> np.ndarray:
-        """Rows of n normal values, of numbers far from zero, of both signs by turns, and with special values."""
+        """Rows of n normal values, of numbers far from zero, of alternating signs, and with special values."""
         if not points.is_inexact(self.dtype):
             return self.normal(3, n)
         far = min(10_000.0, float(points.finfo(self.dtype).max) / 8)

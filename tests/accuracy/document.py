@@ -115,7 +115,7 @@ def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], pla
     }
     processor, limits = _processor(), []
     if sizes("float64") != SIZES:
-        limits.append(f"few sizes (`--quick`): the whole run has {len(SIZES)}, from {SIZES[0]} to {SIZES[-1]:,}")
+        limits.append(f"few sizes (`--quick`): the full run has {len(SIZES)}, from {SIZES[0]} to {SIZES[-1]:,}")
     if platform == "cpu" and "avx512" not in processor:
         limits.append("no processor with AVX-512, where vectors are twice as wide")
     return {

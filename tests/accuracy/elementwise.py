@@ -31,7 +31,7 @@ class Case:
         column: the table's column: an element type.
         kernel: its name.
         operands: of the call; None for one left out.
-        references: of each result, in extended precision or as whole numbers.
+        references: of each result, in extended precision or as integers.
         scales: for each result the sizes of its largest terms; None where its own size counts.
         parameters: of the call.
         elements: the operands broadcast to the result's shape, where each result is of elements of its own.

@@ -1,4 +1,4 @@
-"""Elementwise functions in extended precision: 64 bits of mantissa and 15 of exponent, or whole numbers of any size.
+"""Elementwise functions in extended precision: 64 bits of mantissa and 15 of exponent, or integers of any size.
 
 glibc's functions of `long double` err by a few units of it at most, of which 2,048 make one of a float64. NumPy calls
 them. Where it does not, or where its own formula for complex numbers loses digits, mpmath computes the values.
@@ -29,7 +29,7 @@ _BY_MPMATH: dict[str, _Function] = {
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """The array in extended precision, or as whole numbers of any size."""
+    """The array in extended precision, or as integers of any size."""
     if is_inexact(array.dtype):
         return extended(array)
     if array.dtype == np.bool_:
@@ -125,4 +125,4 @@ _INTEGER: dict[str, Callable[..., int]] = {
     **dict.fromkeys(("isnan", "isinf"), lambda _, _x: False),
     "isfinite": lambda _, _x: True,
 }
-"""Functions of whole numbers that Python's and NumPy's operators are not; the first argument is the type's bits."""
+"""Functions of integers that Python's and NumPy's operators lack; the first argument is the type's bits."""

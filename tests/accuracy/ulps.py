@@ -20,7 +20,7 @@ class Accuracy:
     """Comparison of results with their references.
 
     Attributes:
-        worst: the largest error in units in the last place, subnormals left out; infinite for a wrong whole number.
+        worst: the largest error in units in the last place, subnormals left out; infinite for a wrong integer.
         worst_at: the operands that have it, the result and the reference.
         operands_flushed: whether subnormal operands count as zero.
         results_flushed: whether subnormal results are zero.
@@ -105,7 +105,7 @@ def measure(
 
     Args:
         actual: results [n].
-        reference: of the same shape, in extended precision or as whole numbers.
+        reference: of the same shape, in extended precision or as integers.
         elements: the operands, of the same shape, where a result is of elements of its own.
         scale: as of `errors`.
     """

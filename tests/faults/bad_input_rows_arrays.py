@@ -21,7 +21,7 @@ _HANDLES = [
     ("a handle of 15 bytes", b"x" * 15),
     ("a handle of 17 bytes", b"x" * 17),
     ("a handle of zeros", bytes(16)),
-    ("a handle that nobody gave", b"0123456789abcdef"),
+    ("a handle that was never issued", b"0123456789abcdef"),
     ("a handle of a MiB", b"x" * (1 << 20)),
 ]
 _LEASES = [
@@ -79,7 +79,7 @@ def _leases():
 
 
 def _segments():
-    """Segments of nobody, as operands and as room for results, at offsets up to the last there is."""
+    """Segments that do not exist, as operands and for results, at offsets up to the last."""
     segment_id = b"0123456789abcdef"
     for offset in _OFFSETS:
         there = kernel_service_pb2.Operand(type=tensor(8), segment={"segment_id": segment_id, "offset": offset})
@@ -88,7 +88,7 @@ def _segments():
         yield _put(f"an array at {offset}", "SEGMENT_NOT_FOUND", "", array=there)
         space = {"segment_id": segment_id, "offset": offset, "size_bytes": _SIZES[0]}
         request = kernel_service_pb2.ExecuteRequest(call=call(), operands=[_X], result_space=space)
-        yield Row(f"room at {offset}", "Execute", [request], "SEGMENT_NOT_FOUND")
+        yield Row(f"result space at {offset}", "Execute", [request], "SEGMENT_NOT_FOUND")
     for size in _SIZES:
         request = segment_service_pb2.OpenSegmentRequest(size_bytes=size)
         yield Row(f"a segment of {size} bytes", "OpenSegment", [request], "CALL_TOO_LARGE")

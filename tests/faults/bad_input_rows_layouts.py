@@ -103,7 +103,7 @@ _LAYOUTS = [
         {"mesh": X8, "strategy": "all_reduce", "out_specs": [spec("x")]},
         1,
     ),
-    ("psum of what is whole", "matmul", {}, {"mesh": X8, "strategy": "psum", "in_specs": [spec(), spec()]}, 2),
+    ("psum of unsharded operands", "matmul", {}, {"mesh": X8, "strategy": "psum", "in_specs": [spec(), spec()]}, 2),
     (
         "a ring of other results",
         "collective_matmul",

@@ -1,4 +1,4 @@
-"""A well-behaved client that computes all the while, and tells how it fared beside those that are not."""
+"""A well-behaved client that computes all the while, and reports its results beside clients that are not."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Canary:
 
     Attributes:
         right: how many answers were right.
-        wrong: those that were not, in words.
-        errors: those that were none, in words.
+        wrong: descriptions of those that were not.
+        errors: descriptions of the calls that failed.
         borne: how many ended for a reason that it is to bear.
         seconds: how long each right answer took.
     """

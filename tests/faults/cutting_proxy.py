@@ -1,4 +1,4 @@
-"""A proxy between client and server that loses answers and cuts connections when it is told to."""
+"""A proxy between client and server that loses answers and cuts connections on request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CuttingProxy:
         self._pause_s = _PIECE_BYTES / bytes_per_s
 
     def swallow(self) -> None:
-        """Passes on nothing from now on, either way, and tells nobody, until `heal`; whoever comes waits."""
+        """Passes on nothing from now on, in both directions, and without errors, until `heal`; new connections wait."""
         self._passes.clear()
 
     def heal(self) -> None:

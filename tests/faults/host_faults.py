@@ -76,7 +76,7 @@ class Struck:
     """A fault under way.
 
     Attributes:
-        mend: what a keeper does once it was noticed; None for what the server mends itself.
+        mend: the administrator's repair once the fault was noticed; None where the server recovers by itself.
         is_gone: whether the front end is to miss the host before that.
     """
 

@@ -1,4 +1,4 @@
-"""Valid requests changed at random: fields set to what lies at the edge of their range, and bytes torn apart.
+"""Valid requests changed at random: fields set to values at the edge of their range, and bytes torn apart.
 
 The same seed and number make the same change.
 """

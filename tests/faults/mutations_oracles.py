@@ -55,7 +55,7 @@ def _difference(sent: kernel_service_pb2.ExecuteRequest, kind, data: bytes, sour
 
 
 def _array(operand: kernel_service_pb2.Operand) -> np.ndarray | None:
-    """An operand as NumPy has it; None for one that lies elsewhere, and for types that NumPy itself lacks."""
+    """An operand as NumPy has it; None for one that is elsewhere, and for types that NumPy itself lacks."""
     if operand.WhichOneof("source") != "inline":
         return None
     dtype = to_dtype(operand.type.element_type)

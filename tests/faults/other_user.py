@@ -1,6 +1,6 @@
 """Another user of the machine. Run as a script by root, with a user id, a deed and an address or path.
 
-Everything is imported before the user changes: the interpreter may lie where others may not read.
+Everything is imported before the user changes: the interpreter may be in a folder that others may not read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def connect_with_a_file_of_its_own(address: str) -> None:
 
 
 def serve(path: str) -> None:
-    """Starts no server, but tells why: as `shardcall serve` with that token file."""
+    """Prints why no server starts: as `shardcall serve` with that token file."""
     from shardcall_server.frontend.access.tokens import FileTokens
     from shardcall_server.settings import SettingsError
 
@@ -66,7 +66,7 @@ class _Squatter(server_info_service_pb2_grpc.ServerInfoServiceServicer):
 
 
 def squat(_: str) -> None:
-    """Listens where others may look for a server, and tells what they bring."""
+    """Listens where others may look for a server, and prints what they send."""
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
     server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(_Squatter(), server)
     port = server.add_insecure_port("127.0.0.1:0")

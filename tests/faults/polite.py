@@ -20,7 +20,7 @@ class Outcome:
     Attributes:
         right: how many answers were right.
         refused: how often a limit refused one, by the limit's name.
-        lost: what ended otherwise, in words.
+        lost: descriptions of the calls that ended otherwise.
     """
 
     right: int = 0

@@ -43,7 +43,7 @@ class Load:
 
     Attributes:
         counts: how often what was done.
-        faults: what must not be, in words.
+        faults: descriptions of the faults that were seen.
     """
 
     def __init__(self, address: str, seed: int) -> None:

@@ -91,7 +91,7 @@ def truncate(folder: Folder, attempt: int) -> None:
 
 def flip(folder: Folder, attempt: int) -> None:
     for entry in folder.entries():
-        content = bytearray(entry.read_bytes() or b"\0")  # what nobody repaired may be empty
+        content = bytearray(entry.read_bytes() or b"\0")  # an entry that was not repaired may be empty
         content[len(content) * (attempt % 20) // 20] ^= 1 << attempt % 8
         entry.write_bytes(content)
 

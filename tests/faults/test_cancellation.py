@@ -173,7 +173,7 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
     )
 
 
-def test_many_stalled_uploads_and_requests_hold_up_nobody(leaving, times, figure):
+def test_many_stalled_uploads_and_requests_block_no_others(leaving, times, figure):
     """Some send a byte of each array, and some not even their one message; then they leave."""
     ended = threading.Event()
 
@@ -203,7 +203,7 @@ def test_many_stalled_uploads_and_requests_hold_up_nobody(leaving, times, figure
     settles(leaving)
 
 
-def test_many_dead_readers_hold_up_nobody(leaving, times, figure):
+def test_many_dead_readers_block_no_others(leaving, times, figure):
     with open_channel(leaving.address) as channel, ExitStack() as stack:
         quiet = canary_of(leaving, times)
         stub, dead = Stub(channel), []

@@ -124,14 +124,14 @@ def test_huge_metadata_is_refused(unharmed, times, metadata):
             assert status_of(lambda: plan(b"", metadata=metadata, timeout=60)) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_idle_connections_hinder_nobody(unharmed):
+def test_idle_connections_block_no_others(unharmed):
     with raw.connections(unharmed.address, 200, raw.idle_http2()) as sockets:
         with sc.connect(unharmed.address) as client:
             assert client.kernels()
         assert raw.count_open(sockets) == 200
 
 
-def test_garbage_hinders_nobody(unharmed, times):
+def test_garbage_blocks_no_others(unharmed, times):
     for _ in range(times(1000)):
         with raw.connections(unharmed.address, 1, raw.garbage()) as sockets:
             raw.wait_until_closed(sockets)
@@ -168,7 +168,7 @@ def test_calls_above_those_of_a_connection_wait_at_the_client(strict):
     assert results == [[1.0] * 49] * 90
 
 
-def test_calls_that_are_begun_and_cancelled_at_once_hinder_nobody(unharmed, times, figure):
+def test_calls_that_are_cancelled_at_once_block_no_others(unharmed, times, figure):
     count, metadata = times(10_000), own_metadata()
     with channel_to(unharmed.address) as channel:
         plan = channel.unary_unary(PLAN)
@@ -180,7 +180,7 @@ def test_calls_that_are_begun_and_cancelled_at_once_hinder_nobody(unharmed, time
 
 
 def test_connections_that_reset_their_calls_at_once_are_closed(unharmed, figure):
-    """Rapid resets (CVE-2023-44487), by whoever shows no token."""
+    """Rapid resets (CVE-2023-44487), from clients without a token."""
     with raw.connections(unharmed.address, 4, raw.idle_http2()) as sockets:
         with ThreadPoolExecutor(len(sockets)) as pool:
             counts = list(pool.map(raw.reset_until_closed, sockets))
@@ -239,13 +239,13 @@ def test_questions_that_never_end_take_no_call_s_thread(unharmed, silence, figur
         statuses = [call.code() for call in calls]  # all of them end by themselves
     assert grpc.StatusCode.OK not in statuses
     with channel_to(unharmed.address) as channel:
-        # Their callers are told before their places are free.
+        # Their callers get an answer before their slots are free.
         until(lambda: _lists_services(channel, asked))
         assert channel.unary_unary(CHECK)(b"", timeout=120) == b"\x08\x01"
     figure(f"{len(calls)} questions that never came ended: { {s.name: statuses.count(s) for s in set(statuses)} }")
 
 
-def test_health_checks_that_stall_keep_nobody_from_checking(unharmed, silence, figure):
+def test_stalled_health_checks_block_no_others(unharmed, silence, figure):
     with ExitStack() as stack:
         channels = [stack.enter_context(channel_to(unharmed.address)) for _ in range(5)]
         probe = channels.pop().unary_unary(CHECK)

@@ -1,4 +1,4 @@
-"""SIGTERM under load: whoever was let in is answered, whoever comes is told why not."""
+"""SIGTERM under load: admitted calls are answered, and new calls are refused with a reason."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure)
 
 
 def _ask_until_it_is_gone(client: sc.Client, refused: threading.Event) -> Counter[str]:
-    """Asks without end; returns what was met, and says when it was told for the first time that the server drains."""
+    """Calls until the server is gone; counts the outcomes, and sets the event at the first refusal by the drain."""
     met: Counter[str] = Counter()
     while True:
         try:

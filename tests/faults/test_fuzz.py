@@ -1,4 +1,4 @@
-"""Valid requests changed at random: each is served rightly or refused by name, and nobody else feels it."""
+"""Valid requests changed at random: each is served rightly or refused by name, without effect on other calls."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Outcomes:
     Attributes:
         counts: by status or reason.
         checked: how many answers were compared with NumPy's.
-        faults: what must not be, in words that lead to it.
+        faults: descriptions of the faults, with the requests that led to them.
         worst_s: how long the longest took.
         worst_number: which that was.
     """
@@ -83,7 +83,7 @@ def _classify(error: grpc.RpcError) -> tuple[str, str]:
     """Returns the count's name for an error and the error's fault; empty for none."""
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
-        return "MESSAGE_TOO_LARGE", ""  # gRPC's own words
+        return "MESSAGE_TOO_LARGE", ""  # gRPC's own message
     parts = details(error)
     reason = parts["ErrorInfo"].reason
     if code in _NEVER or reason == "COMPILE_FAILED":
@@ -106,7 +106,7 @@ def _try(channel: grpc.Channel, mutations: Mutations, outcomes: Outcomes, number
             fault = compared
     except grpc.RpcError as error:
         counted, fault = _classify(error)
-    except Exception as error:  # noqa: BLE001  # told with the request that led to it
+    except Exception as error:  # noqa: BLE001  # reported with the request that led to it
         counted, fault = "UNREADABLE", repr(error)
     took = time.monotonic() - began
     if took > outcomes.worst_s:

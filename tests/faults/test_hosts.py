@@ -1,4 +1,4 @@
-"""Hosts of a mesh that are killed, frozen, cut off or slow: noticed, told to callers, and taken back."""
+"""Hosts of a mesh that are killed, frozen, cut off or slow: noticed, reported to callers, and admitted again."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, kind,
         until(lambda: holds_nothing(watching))
         until(lambda: Gauges.of(front_end, 0).descriptors <= before.descriptors + _MORE_DESCRIPTORS)
     figure(
-        f"{kind}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, told {callers.errors()}; the "
-        f"last call that the mesh had was told {_summary(noticed)} after the fault, and the next right answer came "
+        f"{kind}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, errors {callers.errors()}; the "
+        f"last call that the mesh had failed {_summary(noticed)} after the fault, and the next right answer came "
         f"{_summary(back)} after the host was back"
     )
 
@@ -88,7 +88,7 @@ def _one_round(
 ) -> tuple[float, float]:
     """Has a fault strike a host under load; returns how long it took to be noticed, and to be over, in seconds.
 
-    Calls that the mesh had when it ended are told so. Those that it had not yet wait for the next, maybe until the host
+    Calls that the mesh had when it ended fail. Those that it had not yet wait for the next, maybe until the host
     is back.
     """
     restarts = client.usage().mesh.restarts

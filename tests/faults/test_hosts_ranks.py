@@ -34,7 +34,7 @@ def _works(client: sc.Client) -> None:
 
 @pytest.mark.long
 def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
-    """The host that parts is told of by usage and by calls that waited for it; it comes back as it was, or not."""
+    """Usage and the calls that waited for a host report that it left; it comes back with the same devices, or not."""
     with running_cluster(1, 1) as cluster, sc.connect(cluster.address) as client:
         _works(client)
         pids = [cluster.agents["h1"].process.pid, *cluster.agents["h1"].worker_pids()]
@@ -78,7 +78,7 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
 
 @pytest.mark.long
 def test_agents_outlast_a_front_end_and_join_the_next():
-    """Their workers end with it, though nobody tells them."""
+    """Their workers end with it, without a notification."""
     ports = ("--port", str(_free_port()), "--hosts-port", str(_free_port()))
     with running_cluster(1, 1, *ports, agent_options=["--no-shared-memory"]) as first:
         with sc.connect(first.address) as client:
@@ -122,7 +122,7 @@ def test_a_host_behind_a_slow_line_is_not_behind():
         assert client.usage().mesh.restarts == 0
 
 
-def test_a_program_on_one_host_alone_holds_up_nobody():
+def test_a_program_on_one_host_blocks_no_others():
     """The others, which have nothing to do for it, are through at once: that host is not behind."""
     x, window = np.ones(1 << 17, np.float32), np.ones(1 << 14, np.float32)
     with running_cluster(2, 1, "--straggler-timeout-s", "0.5") as cluster, sc.connect(cluster.address) as client:

@@ -190,7 +190,7 @@ def test_a_pure_call_is_run_each_time_it_is_sent(server, observer):
     metadata = [("shardcall-request-id", secrets.token_hex(8))]
     with open_channel(server.address) as channel:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        for x in (np.arange(6.0), np.arange(6.0) ** 2):  # another request, and nobody minds
+        for x in (np.arange(6.0), np.arange(6.0) ** 2):  # another request, and both are served
             answer = stub.Execute(execute(operand(x)), metadata=metadata)
             np.testing.assert_array_equal(np.frombuffer(answer.results[0].inline.data), np.diff(x))
         assert call().kernel == "diff"

@@ -1,4 +1,4 @@
-"""Far more calls than a server works on at once: none lost, none wrong, the refused told when to come again."""
+"""Far more calls than a server works on at once: none lost, none wrong, and refusals say when to retry."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_many_channels_at_once(crowded, full, figure):
 
 
 def test_a_thousand_threads_of_one_client_with_eight_mib_each(crowded, full, figure):
-    """The client keeps to what its connection may have: nobody is refused, and nothing is sent twice."""
+    """The client respects its connection's limits: no call is refused, and nothing is sent twice."""
     calls = 1000 if full else 50
     with (
         sc.connect(crowded.address, shared_memory=False, retries=False) as client,
@@ -174,7 +174,7 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
                 reason, subject, pushback = limit_of(caught.value)
                 assert (reason, subject) == ("QUOTA_EXCEEDED", f"client:max_concurrent_calls_per_{whose}")
                 assert int(pushback) > 0
-        # There is room for others.
+        # There is capacity for others.
         assert is_right(small(others)().result())
         for one in held:
             one.cancel()
@@ -210,10 +210,10 @@ def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow):
 def limit_of(error: grpc.RpcError) -> tuple[str, str, str]:
     """Reason, subject and pushback of a refusal."""
     assert error.code() is EXHAUSTED
-    durations = details(error)
+    parts = details(error)
     pushback = dict(error.trailing_metadata())["grpc-retry-pushback-ms"]
-    assert ("RetryInfo" in durations) == (int(pushback) > 0)
-    return durations["ErrorInfo"].reason, durations["QuotaFailure"].violations[0].subject, pushback
+    assert ("RetryInfo" in parts) == (int(pushback) > 0)
+    return parts["ErrorInfo"].reason, durations["QuotaFailure"].violations[0].subject, pushback
 
 
 def test_the_refusal_arrives_while_every_thread_is_busy(narrow):

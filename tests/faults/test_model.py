@@ -173,7 +173,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(size=SIZE, seed=PICK, kill=st.booleans())
     def call_all_at_once(self, size: int, seed: int, kill: bool) -> None:
-        """Every client calls; where the worker is killed meanwhile, some are told so, and none gets anything wrong."""
+        """Every client calls; where the worker is killed meanwhile, some get an error, and none a wrong result."""
         kill = kill and self.since_kill >= self.between_kills
         values = np.random.default_rng(seed).integers(-9, 9, (CLIENTS, size, size))
         calls = [
@@ -188,7 +188,7 @@ class Model(RuleBasedStateMachine):
                 np.testing.assert_array_equal(call.result(120).array, np.cumsum(values[i], axis=1))
             except sc.MeshRestartedError:
                 assert kill
-                self.world.done["told of a restart"] += 1
+                self.world.done["failed by a restart"] += 1
         self.count("call of all clients at once")
 
     @precondition(lambda self: self.since_kill >= self.between_kills)
@@ -231,7 +231,7 @@ class Model(RuleBasedStateMachine):
     def _must_be_lost(self, use: Callable[[], Value]) -> None:
         with pytest.raises(sc.ArrayLostError):
             use()
-        self.world.done["told of a lost array"] += 1
+        self.world.done["failed for a lost array"] += 1
 
 
 def test_nothing_is_wrong_and_nothing_acknowledged_is_lost_within_an_epoch(world, full, figure):

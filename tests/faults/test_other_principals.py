@@ -74,7 +74,7 @@ def guest(server) -> Iterator[Stubs]:
 
 @pytest.fixture
 def handle(owner) -> Iterator[bytes]:
-    """An array of the keeper's; it must be there, and the same, after the test."""
+    """An array of the owner's; it must be present and unchanged after the test."""
     there = owner.put(X)
     yield there
     np.testing.assert_array_equal(owner.get(there), X.reshape(-1))

@@ -1,4 +1,4 @@
-"""Other users of the machine: refused as callers, and told nothing where they listen themselves."""
+"""Other users of the machine: refused as callers, and sent nothing where they listen themselves."""
 
 from __future__ import annotations
 

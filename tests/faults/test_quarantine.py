@@ -1,4 +1,4 @@
-"""Programs that ended the mesh three times are refused, whatever became of it; what others did counts for nobody."""
+"""Programs that ended the mesh three times are refused; crashes of others do not count."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three
 
 
 @pytest.mark.long
-def test_a_kill_from_outside_is_held_against_nobody(own_server, times):
+def test_a_kill_from_outside_quarantines_nothing(own_server, times):
     """More often than a program may kill by itself; the short form too."""
     server = own_server()
     with sc.connect(server.address, retries=False) as client, ThreadPoolExecutor(1) as pool:

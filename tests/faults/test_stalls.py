@@ -1,4 +1,4 @@
-"""Calls whose callers neither send nor take anything: they end by themselves, and keep nobody from being served."""
+"""Calls whose callers neither send nor read: they end by themselves, and block no other calls."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def served_serial(server: ServerProcess) -> int:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_whoever_trusts_the_authority_gets_in(encrypted, trust, host):
+def test_a_client_that_trusts_the_authority_gets_in(encrypted, trust, host):
     if host == "[::1]" and not socket.has_ipv6:
         pytest.skip("needs IPv6")
     with sc.connect(f"{host}:{port_of(encrypted)}", ca_certificate=trust.authority) as client:
@@ -192,7 +192,7 @@ def test_plain_calls_to_tls_and_tls_calls_to_plain_are_distinguished(encrypted, 
     assert "speaks no TLS" in refusal(server.address, ca_certificate=trust.authority)
 
 
-def test_without_a_certificate_nobody_enters_where_they_are_asked_for(mutual, trust, strangers):
+def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual, trust, strangers):
     with sc.connect(mutual.address, ca_certificate=trust.authority, **trust.own) as client:
         assert computes_rightly(client)
     assert "wants a client certificate" in refusal(mutual.address, ca_certificate=trust.authority)

@@ -1,4 +1,4 @@
-"""A worker or a program that is stuck: noticed, stopped, replaced, and its callers told."""
+"""A worker or a program that is stuck: noticed, stopped, replaced, and its callers notified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are killed: who takes over, how soon, and that nobody gets a wrong answer or none."""
+"""Workers that are killed: their replacement, its delay, and that every call gets a right answer or an error."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_spare_takes_over_and_another_stands_by_until_a_signal_ends_all(own_se
 
 
 @pytest.mark.long
-def test_a_spare_that_died_first_is_missed_by_nobody(own_server, full):
+def test_a_spare_that_died_first_has_no_effect(own_server, full):
     """Each spare but the last is waited for, and a spare that died has a successor 10 s later at the earliest."""
     server, ends = own_server("--spare-worker"), 2 if full else 1
     with sc.connect(server.address) as client:
@@ -189,7 +189,7 @@ def test_workers_killed_under_load_cost_no_right_answer(own_server, full, figure
         assert client.usage().mesh.restarts >= len(killed)
         until(lambda: holds_nothing(client))
         pids = {*server.worker_pids(), *(pid for _, pid in killed)}
-        # Ended processes that nobody asked after would still be among the children.
+        # Ended processes that were not waited for would still be among the children.
         assert not {pid for _, pid in killed} & set(server.worker_pids())
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(120) == 0

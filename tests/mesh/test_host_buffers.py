@@ -19,7 +19,7 @@ from shardcall_worker.v1 import link_pb2
 @pytest.mark.parametrize("devices", [1, 2, 8])
 @pytest.mark.parametrize("rows", [1, 8, 4096], ids=lambda rows: f"{rows} rows")
 def test_blocks_are_placed_as_blocks_on_a_mesh_of_one_process_too(copier, devices, rows):
-    """Small arrays, and those of one device, are else handed to JAX as they lie: whole."""
+    """Otherwise small arrays, and those of one device, are passed to JAX uncopied and complete."""
     axes, spec = MeshAxes((("x", devices),)), (("x",), ())
     kind = ArrayType((rows, 8), np.dtype(np.float64))
     padded = padded_shape(kind.shape, spec, axes)

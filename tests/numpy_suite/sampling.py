@@ -24,7 +24,7 @@ class Sampling:
     """Calls that a case has sent so far.
 
     Args:
-        whole: whether it sends everything.
+        complete: whether it sends everything.
     """
 
     def __init__(self, *, complete: bool) -> None:

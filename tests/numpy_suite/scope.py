@@ -97,7 +97,7 @@ def check_dtype(dtype: Any) -> None:
 
 
 def rule_of_source(function: Callable[..., Any]) -> str:
-    """Returns the rule that covers a whole case, by its code; empty where none does."""
+    """Returns the rule that covers a complete case, by its code; empty where none does."""
     return VIEWS if _MEMORY.search(inspect.getsource(inspect.unwrap(function))) else ""
 
 

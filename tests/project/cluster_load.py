@@ -1,7 +1,7 @@
-"""A client's program, which `test_cluster.py` runs in a container: callers who ask until they are told to end.
+"""A client's program, which `test_cluster.py` runs in a container: callers who ask until they are stopped.
 
 Every call that ends is a line of JSON: when it began and ended, in seconds since 1970, by whom, and the error's name,
-or "" for a right answer, or "wrong". Other lines tell the hosts and the ports of the connections.
+or "" for a right answer, or "wrong". Other lines report the hosts and the ports of the connections.
 """
 
 import json
@@ -41,7 +41,7 @@ def ask(client: sc.Client, who: int) -> None:
         try:
             answer = client.diff(x, axis=0, prepend=0.0, mesh=sc.Mesh(x=8), spec=sc.P("x", None), timeout=TIMEOUT_S)
             outcome = "" if np.array_equal(answer.array, expected) else "wrong"
-        except Exception as error:  # noqa: BLE001  # whatever it is, the test is told
+        except Exception as error:  # noqa: BLE001  # every error is reported to the test
             outcome = type(error).__name__
         report(who=who, began=began, ended=time.time(), outcome=outcome)
         over.wait(PAUSE_S)

@@ -72,7 +72,7 @@ class Cluster:
     def wait_until_mesh_ends(self, begin: float) -> float:
         deadline = time.monotonic() + HANGS_S
         while not (times := self.ends_since(begin)):
-            assert time.monotonic() < deadline, "nobody noticed"
+            assert time.monotonic() < deadline, "not noticed"
             time.sleep(0.1)
         return times[0]
 
@@ -244,11 +244,11 @@ class Load:
     def first(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Waits for a call that meets a condition, the first one in the order of their ends."""
         deadline = time.monotonic() + HANGS_S
-        while not (entries := next((call for call in list(self.calls) if met(call)), None)):
+        while not (answer := next((call for call in list(self.calls) if met(call)), None)):
             if time.monotonic() > deadline or self._process.poll() is not None:
                 pytest.fail(f"no call {what}; the last: {self.calls[-5:]}")
             time.sleep(0.05)
-        return entries
+        return answer
 
     def next_snapshot(self) -> dict[str, Any]:
         """Returns the next snapshot of the server that the client reports."""

@@ -1,4 +1,4 @@
-"""The files in deploy/ fit the metrics that a server has, and docs/telemetry.md tells of all of them."""
+"""The files in deploy/ fit the metrics that a server has, and docs/telemetry.md lists all of them."""
 
 import json
 import re
@@ -54,11 +54,11 @@ def test_every_metric_of_the_dashboard_is_one_that_a_server_has(scraped: Scrape,
 def test_every_label_and_value_of_the_dashboard_is_one_that_a_server_has(
     scraped: Scrape, dashboard: dict[str, Any]
 ) -> None:
-    scraped = {"job", "instance", "le"}  # of Prometheus itself, and of histograms
+    of_prometheus = {"job", "instance", "le"}  # of Prometheus itself, and of histograms
     for query in queries(dashboard):
         grouped = [label for names in re.findall(r"by \(([^)]*)\)", query) for label in names.split(", ")]
         matched = re.findall(r'(\w+)=~?"([^"]*)"', query)
-        for label in {*grouped, *(label for label, _ in matched)} - scraped:
+        for label in {*grouped, *(label for label, _ in matched)} - of_prometheus:
             assert scraped.values(label) or label == "reason", f"{label} in {query}"
         for label, value in matched:
             assert value.startswith("$") or value in scraped.values(label), f"{label}={value} in {query}"

@@ -89,7 +89,7 @@ def test_the_client_describes_a_mesh(run_client: RunClient) -> None:
 
 
 def test_the_client_says_that_no_server_answers(run_client: RunClient) -> None:
-    # The port is bound and never listened on: nobody else can answer there.
+    # The port is bound and never listened on: no other process can answer there.
     said = run_client(
         "import shardcall, socket\n"
         "with socket.socket() as held:\n"

@@ -256,7 +256,7 @@ def test_where_none_fits_the_error_is_that_of_the_rules_strategy(autotuner):
         find(cache(mesh, autotuner))
 
 
-def test_a_mesh_that_ends_while_strategies_are_timed_leaves_nobody_waiting(autotuner):
+def test_a_mesh_that_ends_while_strategies_are_timed_leaves_no_call_waiting(autotuner):
     mesh = Mesh({"a": 0.02, "b": 0.01})
 
     def the_mesh_ends() -> None:
@@ -291,6 +291,6 @@ def test_concurrent_calls_wait_for_one_tuning_result(autotuner):
     waiting = [programs.get_or_compile(call(axis=axis)) for axis in (0, 0, 1, 1)]
     assert not any(isinstance(entry, CacheEntry) for entry in waiting)
     mesh.release()
-    entry = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]
-    assert [each.plan.strategy for each in entry] == ["b"] * 4
+    entries = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]
+    assert [each.plan.strategy for each in entries] == ["b"] * 4
     assert mesh.prepared.count("b") == 1

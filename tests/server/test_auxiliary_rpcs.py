@@ -12,7 +12,7 @@ class Context:
     """An RPC; gRPC has another name for its connection once it has ended.
 
     Attributes:
-        cancelled: whether it was ended to make room.
+        cancelled: whether it was evicted.
     """
 
     def __init__(self, connection: str) -> None:

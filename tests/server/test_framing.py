@@ -1,4 +1,4 @@
-"""The link: whole messages, descriptors beside them, and a peer that stops or goes."""
+"""The link: complete messages, descriptors beside them, and a peer that stops or leaves."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work()
             if heartbeat.late_seconds - before.late_seconds > stopped_s - 0.1
         )
         after = next(late, None)
-        assert after is not None, "none of 30 tells of it"
+        assert after is not None, "none of 30 reports it"
         assert 0 < after.cpu_seconds - before.cpu_seconds < stopped_s
     finally:
         process.kill()

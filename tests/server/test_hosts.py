@@ -178,7 +178,7 @@ def test_a_host_whose_name_is_there_is_to_come_again_later(hosts):
     hosts.remove(first.host, "its connection ended")
     again = Agent(hosts, "a")
     hosts.remove(first.host, "its connection ended")
-    assert again.host.disconnect_reason == "", "the end of the former call counts nobody out"
+    assert again.host.disconnect_reason == "", "the end of the former call disconnects no host"
     assert hosts.missing() == "1 that never joined"
 
 
@@ -263,7 +263,7 @@ def test_a_host_that_starts_no_worker_leaves_and_the_next_takes_its_rank(hosts, 
     assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "c"]
 
 
-def test_a_host_that_parts_before_it_has_started_a_worker_holds_up_nobody(hosts, taking):
+def test_a_host_that_leaves_before_it_has_started_a_worker_blocks_no_others(hosts, taking):
     Agent(hosts, "a")
     idle = Agent(hosts, "b", starts=False)
     workers = taking.acquire()
@@ -276,7 +276,7 @@ def test_a_host_that_parts_before_it_has_started_a_worker_holds_up_nobody(hosts,
 
 
 def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
-    """Whichever comes first: a worker that nobody knows to be lost would be waited for."""
+    """In either order: otherwise a worker that is lost without a report would be waited for."""
     for i in range(40):
         agent = Agent(hosts, f"a{i}", starts=False)
         started = agent.host.start_worker(0)
@@ -290,7 +290,7 @@ def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
             assert started.result().ended
 
 
-def test_starts_of_another_time_are_nobodys(hosts):
+def test_starts_of_another_time_are_ignored(hosts):
     agent = Agent(hosts, "a", starts=False)
     started = agent.host.start_worker(0)
     agent.started(10**6)
@@ -325,7 +325,7 @@ def test_a_host_whose_worker_does_not_come_by_the_socket_gets_arrays_by_its_call
     hosts.close()
 
 
-def test_a_closed_registry_takes_nobody_and_ends_who_waits(hosts, taking):
+def test_a_closed_registry_refuses_hosts_and_ends_waits(hosts, taking):
     agent = Agent(hosts, "a")
     workers = taking.acquire()
     hosts.close()

@@ -153,7 +153,7 @@ def test_an_answer_larger_than_the_limit_is_returned_and_forgotten():
 
 
 @pytest.mark.parametrize("limit", [{"max_answers": 4}, {"max_bytes": 4}])
-def test_a_principal_of_many_calls_makes_nobody_else_s_be_forgotten(limit):
+def test_a_principal_of_many_calls_evicts_no_answers_of_others(limit):
     once = counting(IdempotencyTable(**limit))
     assert once(call("a", "quiet")) == 1
     for number in range(20):

@@ -50,7 +50,7 @@ def test_another_than_the_parent_and_another_ticket_do_not(link_listener, child)
 
 
 def test_nor_does_one_that_cannot_be_seen_from_here(link_listener, monkeypatch):
-    """From another namespace of processes everybody's number is 0, and that of nobody's parent is too."""
+    """From another namespace of processes every process has the number 0, and so does a missing parent."""
     monkeypatch.setattr(module, "peer_of", lambda connection: (0, os.geteuid()))
     with come(link_listener, link_listener.ticket), pytest.raises(PermissionError):
         link_listener.open(2**22 + 1)

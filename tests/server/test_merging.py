@@ -86,7 +86,7 @@ def test_values_that_a_host_without_devices_of_the_mesh_did_not_see_are_refused(
 
 def test_an_array_for_which_one_host_has_no_memory_is_refused():
     put = link_pb2.WorkerMessage(call_id=1, array_put=link_pb2.ArrayPut())
-    assert merged(put, failure("OUT_OF_DEVICE_MEMORY", "no room")).failure.message == "no room"
+    assert merged(put, failure("OUT_OF_DEVICE_MEMORY", "no memory")).failure.message == "no memory"
 
 
 def test_answers_of_other_kinds_end_the_mesh():

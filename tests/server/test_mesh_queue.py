@@ -28,7 +28,7 @@ class Waiting:
 
 
 class Caller:
-    """A call, as far as the queue knows it: it waits until it is told, or leaves."""
+    """A call in the queue: it waits until it is granted the mesh, or leaves."""
 
     def __init__(self, owner: str = "a", connection: str = "1", deadline: float = 0.0) -> None:
         self.owner = owner
@@ -134,7 +134,7 @@ def test_a_caller_that_leaves_takes_no_grant():
 def test_each_call_is_served_once_and_no_owner_waits_for_more_than_one_grant_of_each_other(steps):
     line: FairQueue[Waiting] = FairQueue()
     there: list[Waiting] = []
-    since: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # an owner's wait: turns of the others
+    since: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # an owner's wait: grants of the others
     for step in steps:
         if isinstance(step, tuple):
             waiting = Waiting(*step)
@@ -204,11 +204,11 @@ def test_the_queue_is_bounded_in_all_and_by_client():
     full = refusal(Caller("b").ask(queue))
     assert (full.reason, full.metadata["limit"]) == (Reason.SERVER_BUSY, "max_queued_calls")
     Caller("c").ask(queue)  # the first of its client
-    Caller().ask(queue, again=True)  # had a turn before, on a mesh that ended
+    Caller().ask(queue, again=True)  # had a grant before, on a mesh that ended
     assert queue.queued == 5
 
 
-def test_programs_wait_for_the_devices_memory_and_nobody_overtakes():
+def test_programs_wait_for_the_devices_memory_in_order():
     queue = make(launched=8, limit=100)
     first = Caller().ask(queue, 60)
     large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
@@ -278,8 +278,8 @@ def test_callers_that_come_and_leave_at_any_moment_leave_no_grant_behind():
     assert (queue.launched, queue.queued, queue.budget.program_bytes) == (0, 0, 0)
 
 
-def test_nobody_waits_for_memory_that_no_program_holds():
-    """Arrays that come between the two looks at the memory must not leave a call waiting behind nobody."""
+def test_no_call_waits_for_memory_that_no_program_holds():
+    """Arrays that come between the two checks of the memory must not leave a call waiting at the head of the queue."""
     held = itertools.chain([0], itertools.repeat(500))
     queue = MeshQueue(1, 100, 100, DeviceBudget(lambda: 1000, lambda: next(held)))
     assert Caller().ask(queue, 800).grant.result(30).device_bytes == 800

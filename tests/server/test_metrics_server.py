@@ -1,4 +1,4 @@
-"""The metrics' own port: whoever reaches it may ask, and nobody may hold the front end's threads by asking slowly."""
+"""The metrics' own port: every client that reaches it is served, and slow clients hold no threads of the front end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardcall_server.frontend.observability.metrics_server import PATH, Metrics
 _CONNECTIONS = 20  # more than are served at once
 
 
-def test_connections_that_say_nothing_keep_nobody_from_asking(monkeypatch):
+def test_silent_connections_do_not_block_requests(monkeypatch):
     monkeypatch.setattr(metrics_server, "_TIMEOUT_S", 600.0)
     registry = CollectorRegistry()
     Counter("asked", "Questions.", registry=registry)

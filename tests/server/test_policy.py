@@ -81,7 +81,7 @@ def test_only_a_health_check_is_public():
     assert [method for method, need in METHODS.items() if need is Access.PUBLIC] == ["/grpc.health.v1.Health/Check"]
 
 
-def test_a_method_that_the_policy_does_not_know_is_refused_even_where_nobody_is_asked():
+def test_a_method_that_is_not_in_the_policy_is_refused_even_without_authentication():
     with pytest.raises(CallError) as caught:
         Gate(None).admit("/shardcall.v1.KernelService/New", ())
     assert caught.value.reason is Reason.NOT_SUPPORTED

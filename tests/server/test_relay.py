@@ -55,7 +55,7 @@ def placement(kind: ArrayType, spec: Spec, axes: MeshAxes = AXES) -> kernel_pb2.
 
 
 class Exchange:
-    """One Execute of operands and results that lie in one file, with one process of four.
+    """One Execute of operands and results in one file, with one process of four.
 
     Args:
         operands, results: each with its spec.

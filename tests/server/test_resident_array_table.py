@@ -39,7 +39,7 @@ PLACEMENT = kernel_pb2.ArrayPlacement(
 
 
 class Table:
-    """A table, the clock it goes by, and what its mesh was told."""
+    """A table, its clock, and the deletions of which its mesh was notified."""
 
     def __init__(self, **limits: float) -> None:
         self.now = 0.0
@@ -339,7 +339,7 @@ def test_threads_together_take_no_more_than_there_is():
                     most.append(20 * len(held))
                     resident = commit(reservation)
             except CallError as error:
-                assert error.reason is Reason.RESIDENT_LIMIT  # noqa: PT017  # another thread holds the room
+                assert error.reason is Reason.RESIDENT_LIMIT  # noqa: PT017  # another thread holds the bytes
             else:
                 held.pop()
                 table.delete([resident.handle])
@@ -389,7 +389,7 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     table.reserve(b"l" * 16, 67, "other")  # of all leases of a client: 97 of 120
 
 
-def test_where_nobody_is_asked_who_they_are_each_lease_is_a_client():
+def test_without_authentication_each_lease_is_a_client():
     table = ResidentArrayTable(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
     table.reserve(OURS, 120)
     assert "this lease hold 0 of the 30" in refusal(table.reserve, THEIRS, 31).message

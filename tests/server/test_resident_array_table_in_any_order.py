@@ -50,7 +50,7 @@ class AnySequence(RuleBasedStateMachine):
     Attributes:
         leases: those that are there.
         settled: reservations that were committed or cancelled.
-        told: what the mesh is to be told.
+        deletions: arrays whose deletion the mesh is to be notified of.
         ever: every handle and array id that was given.
         waited: whether time has passed and nothing has looked at the clock since.
     """

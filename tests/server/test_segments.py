@@ -1,4 +1,4 @@
-"""Segments as files: whole, sealed, counted, and gone with their last user."""
+"""Segments as files: complete, sealed, counted, and deleted with their last user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def on(*_: object) -> None:
 
 
 class Registry:
-    """Segments with a budget of their own, and the memory ids that were told to be gone."""
+    """Segments with a budget of their own, and the memory ids that were reported as deleted."""
 
     def __init__(self, max_bytes: int = 16 * _MIB, limit_bytes: int = 64 * _MIB) -> None:
         self.budget = MemoryBudget(limit_bytes, limit_bytes)
@@ -75,7 +75,7 @@ def test_a_segment_has_complete_huge_pages_with_memory_behind_all_of_them(regist
     assert registry.budget.used_bytes == registry.segments.nbytes == 4 * _MIB
 
 
-def test_whoever_maps_a_segment_finds_huge_pages(registry: Registry):
+def test_a_mapped_segment_has_huge_pages(registry: Registry):
     skip_unless_shared_memory_collapses()
     memory = map_file(registry.open(nbytes=4 * _MIB).fd, 4 * _MIB, populate=True)
     maps = Path("/proc/self/smaps").read_text()

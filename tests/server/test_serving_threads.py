@@ -41,7 +41,7 @@ def _starts_no_more(self: threading.Thread) -> None:
 
 def test_calls_start_no_threads(monkeypatch: pytest.MonkeyPatch):
     threads = CallThreads(7)
-    handler = threads.refusing(lambda _: pytest.fail("nobody is to be refused"))
+    handler = threads.refusing(lambda _: pytest.fail("no call is to be refused"))
     pools = [threads, handler.stream_unary.experimental_thread_pool]
     monkeypatch.setattr(threading.Thread, "start", _starts_no_more)
     everywhere = threading.Barrier(8)

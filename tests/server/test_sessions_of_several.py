@@ -139,15 +139,15 @@ def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
 
 
 def test_one_that_alone_has_no_memory_fails_the_call_and_counts_against_the_program(run):
-    full = {"failure": link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")}
+    full = {"failure": link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no memory")}
     mesh = run(FakeWorker("a", but("put_array")), FakeWorker("b", but("execute", full)))
     waiting = mesh.session.command(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray()))
     with pytest.raises(CallError) as caught:
         mesh.execute("k").result(PATIENCE_S)
-    assert (caught.value.reason, caught.value.message) == (Reason.OUT_OF_DEVICE_MEMORY, "no room")
+    assert (caught.value.reason, caught.value.message) == (Reason.OUT_OF_DEVICE_MEMORY, "no memory")
     restarted(waiting, ExitKind.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
-    assert (end.text, end.quarantined_keys) == ("host b alone failed: no room", ("k",))
+    assert (end.text, end.quarantined_keys) == ("host b alone failed: no memory", ("k",))
 
 
 def test_no_progress_is_reported_after_a_worker_failed(run):
@@ -208,7 +208,7 @@ def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):
 
 
 def test_nor_is_it_there_for_a_call_that_asked_for_it_before_that(run):
-    """Other words for the same program: what all make of it, they were told to forget."""
+    """Other arguments for the same program, which all workers were told to forget."""
     first, second = FakeWorker("a", but("prepare")), FakeWorker("b", but("prepare"))
     mesh = run(first, second)
     made = link_pb2.Prepared(fingerprint=b"1", plan=kernel_pb2.Plan(key_digest="d"))
@@ -251,7 +251,7 @@ def test_the_exit_of_one_ends_the_others_and_is_reported_as_its_own(run, index):
         mesh.execute()
 
 
-def test_a_crash_is_blamed_on_what_ran_and_others_that_die_of_it_are_not_the_reason(run):
+def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reason(run):
     mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
     answer, again, other = mesh.execute("bad"), mesh.execute("bad"), mesh.execute("good")
     mesh.workers[1].die(-signal.SIGSEGV)

@@ -129,7 +129,7 @@ def test_every_setting_is_an_option_of_serve():
     options = set(inspect.signature(serve).parameters)
     assert options == {*Settings.model_fields, "config", "exit_with_stdin"} - {
         "token"
-    }  # others see the words of a command
+    }  # others see the arguments of a command
 
 
 def test_every_setting_belongs_to_one_group():

@@ -110,12 +110,12 @@ def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
     """In a collective those that did not fail cannot answer: it is not they who are behind."""
     command = run(0, 1)
     mesh = Mesh(command)
-    failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")
+    failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no memory")
     command.answers[0] = link_pb2.WorkerMessage(failure=failure)
     assert mesh.checks(6) is None
     stop = mesh.checks(1)
     assert stop is not None
-    assert (stop.reason, stop.culprit, stop.is_program_fault) == ("host h0 alone failed: no room", command, True)
+    assert (stop.reason, stop.culprit, stop.is_program_fault) == ("host h0 alone failed: no memory", command, True)
     assert stop.error is not None
     assert stop.error.reason is Reason.OUT_OF_DEVICE_MEMORY
 
@@ -123,7 +123,7 @@ def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
 def test_where_several_failed_the_one_that_says_nothing_is_the_reason():
     command = run(0, 1, 2)
     mesh = Mesh(command, workers=3)
-    failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no room")
+    failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no memory")
     command.answers.update({i: link_pb2.WorkerMessage(failure=failure) for i in (0, 1)})
     assert mesh.checks(6) is None
     assert mesh.checks(1) == StopRequest("h2 was 6 s behind the other hosts in running kernel diff")
@@ -161,7 +161,7 @@ def test_a_host_that_gets_no_more_cpu_time_is_stopped_as_soon():
 
 
 def test_what_one_program_after_the_other_stood_still_is_added_up():
-    """Each is answered in time; what is late while nobody waits is nobody's trouble."""
+    """Each is answered in time; delays while no call waits do not count."""
     mesh = Mesh()
     mesh.late[1] = 0.9
     for _ in range(4):
@@ -253,7 +253,7 @@ def test_what_was_late_long_ago_is_forgotten():
 
 
 def test_no_one_is_late_for_longer_than_was_looked():
-    """Its signs of life come once in 4 s, and looks four times a second."""
+    """Its heartbeats come once in 4 s, and checks four times a second."""
     mesh = Mesh(run(0, 1))
     for moment in range(1, 200):
         if moment % 16 == 0:
@@ -263,7 +263,7 @@ def test_no_one_is_late_for_longer_than_was_looked():
         if stop is not None:
             assert "(late for 38% of the time)" in stop.reason
             return
-    raise AssertionError("nobody noticed")
+    raise AssertionError("not noticed")
 
 
 def test_several_that_get_no_processor_are_named():

@@ -54,8 +54,8 @@ def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
     assert first.find(session) == first.find(ALICE.token)
     assert len({session, first.session_of(BOB.token), second.session_of(ALICE.token), ALICE.token, BOB.token}) == 5
     assert second.find(session) is None
-    for nobodys in ("", "x" * 43, session):
-        assert first.session_of(nobodys) == ""
+    for unknown in ("", "x" * 43, session):
+        assert first.session_of(unknown) == ""
 
 
 def test_a_session_token_goes_with_its_token():
@@ -85,7 +85,7 @@ def test_no_token_and_a_wrong_one_are_distinguished(metadata):
     assert BOB.token not in caught.value.message
 
 
-def test_nobody_is_asked_where_authentication_is_off(tmp_path):
+def test_no_token_is_required_where_authentication_is_off(tmp_path):
     assert open_tokens(load_settings({"auth": False, "token_file": str(tmp_path / "token")})) is None
     assert not (tmp_path / "token").exists()
     assert admit(None) is None

@@ -166,7 +166,7 @@ def test_a_call_of_a_file_that_its_kernel_refuses_is_reported_and_the_rest_is_co
 
 def test_a_call_of_a_file_that_could_not_be_made_just_now_does_not_keep_the_server_from_starting(tmp_path):
     file = manifest(tmp_path, "diff")
-    mesh = Mesh(lambda call: done(CallError(Reason.OUT_OF_DEVICE_MEMORY, "no room")))
+    mesh = Mesh(lambda call: done(CallError(Reason.OUT_OF_DEVICE_MEMORY, "no memory")))
     named = warmer(tmp_path, warm_up_file=file)
     with capture_logs() as logs:
         named.prepare(mesh, mesh)

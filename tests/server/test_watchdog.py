@@ -62,7 +62,7 @@ def compilation(kernel: str = "diff", *, begun: bool = True) -> Command:
 def looked_at(
     session: Session, seconds: int, watch: Watch | None = None, *, stood_by: bool = False
 ) -> StopRequest | None:
-    """Looks at a session that gives signs of life, once a second."""
+    """Checks a session with heartbeats, once a second."""
     watch = watch or Watch(session, LIMITS, stood_by=stood_by)
     for _ in range(seconds):
         session.activity += 1
@@ -112,7 +112,7 @@ def test_the_time_of_array_transfers_is_not_the_programs():
     assert looked_at(session, 3, watch) is not None
 
 
-def test_what_nobody_waits_for_is_stopped_after_the_grace_and_not_blamed():
+def test_a_program_without_callers_is_stopped_after_the_grace_and_not_quarantined():
     session = Session(run(wanted=False))
     assert looked_at(session, 6) is None
     stop = looked_at(session, 7)
@@ -120,7 +120,7 @@ def test_what_nobody_waits_for_is_stopped_after_the_grace_and_not_blamed():
     assert (stop.culprit, stop.error, stop.is_program_fault) == (session.open[0], None, False)
 
 
-def test_what_nobody_waits_for_stops_nothing_while_another_runs():
+def test_a_program_without_callers_stops_nothing_while_another_runs():
     session = Session(run("long"), run("left", wanted=False))
     watch = Watch(session, LIMITS, stood_by=False)
     assert looked_at(session, 40, watch) is None
@@ -183,7 +183,7 @@ def test_a_worker_that_stood_by_answers_at_once():
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "blamed", "is_fault"),
+    ("status", "reason", "quarantined", "is_fault"),
     [
         (-signal.SIGKILL, "ended by signal 9 (SIGKILL)", (), False),
         (-signal.SIGTERM, "ended by signal 15 (SIGTERM)", (), False),
@@ -193,12 +193,12 @@ def test_a_worker_that_stood_by_answers_at_once():
         (0, "it closed its link", (), True),
     ],
 )
-def test_an_end_is_explained_and_quarantines_what_ran(status, reason, blamed, is_fault):
+def test_an_end_is_explained_and_quarantines_what_ran(status, reason, quarantined, is_fault):
     end = exit_reason_of(status, None, suspects([run("diff"), run("next")], ()))
-    assert (end.text, end.quarantined_keys, end.is_fault) == (reason, blamed, is_fault)
+    assert (end.text, end.quarantined_keys, end.is_fault) == (reason, quarantined, is_fault)
 
 
-def test_what_ran_when_memory_ran_out_is_suspect_and_not_blamed():
+def test_what_ran_when_memory_ran_out_is_suspect_and_not_quarantined():
     ran, waits = run("diff"), run("next")
     end = exit_reason_of(-signal.SIGKILL, None, suspects([ran, waits], ()), oom_killed=True)
     assert (end.is_suspect(ran), end.is_suspect(waits), end.quarantined_keys, end.is_fault) == (True, False, (), False)
@@ -207,11 +207,11 @@ def test_what_ran_when_memory_ran_out_is_suspect_and_not_blamed():
         assert not exit_reason_of(status, None, [ran], oom_killed=status == -signal.SIGTERM).is_suspect(ran)
 
 
-def test_an_end_of_an_idle_worker_blames_nobody():
+def test_the_exit_of_an_idle_worker_quarantines_nothing():
     assert exit_reason_of(-signal.SIGSEGV, None, ()).quarantined_keys == ()
 
 
-def test_a_stop_blames_its_culprit_unless_that_was_answered_meanwhile():
+def test_a_stop_quarantines_its_culprit_unless_that_was_answered_meanwhile():
     culprit = run()
     stop = StopRequest("why", culprit, is_program_fault=True)
     assert exit_reason_of(-signal.SIGKILL, stop, ()).quarantined_keys == ("diff",)

@@ -112,7 +112,7 @@ def host() -> Iterator[Host]:
 
 
 def test_an_exit_is_reported_after_all_earlier_messages(host):
-    """Else a call that was done would be lost, and blamed for the end that came of another."""
+    """Otherwise a call that was done would be lost, and its program quarantined for another's crash."""
     host.command(1, result_bytes=1000)
     host.process.command()
     host.process.command()
@@ -285,13 +285,13 @@ def join_call() -> JoinCall:
     return JoinCall(settings, "127.0.0.1", lambda *_, **__: None)
 
 
-def test_an_agent_whose_call_has_ended_waits_for_nobody_to_take_what_it_says():
+def test_an_agent_whose_call_has_ended_waits_for_no_reader():
     """Else the thread that would notice the end might be the one that waits."""
     made = join_call()
     said = threading.Thread(target=lambda: [made._put(b"x") for _ in range(100)], daemon=True)
     said.start()
     said.join(0.2)
-    assert said.is_alive(), "nobody takes it"
+    assert said.is_alive(), "no reader takes it"
     made.stop_sending()
     said.join(PATIENCE_S)
     assert not said.is_alive()
