@@ -213,7 +213,7 @@ def limit_of(error: grpc.RpcError) -> tuple[str, str, str]:
     parts = details(error)
     pushback = dict(error.trailing_metadata())["grpc-retry-pushback-ms"]
     assert ("RetryInfo" in parts) == (int(pushback) > 0)
-    return parts["ErrorInfo"].reason, durations["QuotaFailure"].violations[0].subject, pushback
+    return parts["ErrorInfo"].reason, parts["QuotaFailure"].violations[0].subject, pushback
 
 
 def test_the_refusal_arrives_while_every_thread_is_busy(narrow):
