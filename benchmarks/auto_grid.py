@@ -1,4 +1,4 @@
-"""Whether auto chooses well: 60 cases, each of its strategies timed in turns."""
+"""Judges the choices of auto: 60 cases, all strategies of each timed in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[
     lost, count = [], 0
     for question in questions(asker):
         count += 1
-        chosen = choice(asker.client, question.kernel, *question.operands, **question.how)
+        chosen = chosen_strategy(asker.client, question.kernel, *question.operands, **question.how)
         cases = list(_cases(asker, question))
         samples = {c.what: s for c, s in zip(cases, measure(cases, rounds).values(), strict=True)}
-        if _ratio(samples, chosen) > LOST:  # measured again, in turns
+        if _ratio(samples, chosen) > LOST:  # measured again, in interleaved rounds
             samples = {c.what: s for c, s in zip(cases, measure(cases, AGAIN).values(), strict=True)}
         best = min(samples, key=lambda name: samples[name].median)
         ratio = _ratio(samples, chosen)
         if ratio > LOST and samples[chosen].quartiles[0] > samples[best].quartiles[1]:
             lost.append(f"{question.kernel} {question.size} on {question.sizes}")
-        told = asker.client.plan(question.kernel, *question.operands, **question.how).strategy_timings
-        timed = ", ".join(f"{name} {milliseconds(seconds)}" for name, seconds in told.items())
+        timings = asker.client.plan(question.kernel, *question.operands, **question.how).strategy_timings
+        timed = ", ".join(f"{name} {milliseconds(seconds)}" for name, seconds in timings.items())
         rows.append(
             [
                 *(question.kernel, str(question.size), str(question.sizes), chosen, timed),
@@ -100,8 +100,8 @@ def auto_section(asker: Asker, size: int, rounds: int) -> tuple[list[str], list[
     return table(rows, left=5), [Claim(text, str(len(lost)), len(lost) <= MOST_LOST)], figure
 
 
-def choice(client: sc.Client, kernel: str, *operands: sc.RemoteArray, **how: Any) -> str:
-    """What auto stands for, once the server has had the time to measure it."""
+def chosen_strategy(client: sc.Client, kernel: str, *operands: sc.RemoteArray, **how: Any) -> str:
+    """Returns the strategy that auto selects after the server has had time to measure it."""
     client.delete(*client.call(kernel, *operands, keep=True, **how).arrays)
     until = time.monotonic() + _PATIENCE_S
     while True:

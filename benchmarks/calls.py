@@ -1,10 +1,10 @@
-"""What a small call costs, next to a bare gRPC echo, to JAX without a server, and to both without anything else.
+"""Cost of a small call, beside a bare gRPC echo, JAX without a server, and both without anything else.
 
     python benchmarks/calls.py [--rounds N] [--calls N] [--allocator tuned|default|both] [--output FILE.md]
 
-64 bytes each way: median round trips of one caller, calls per second of 32, and where the processor's time goes. Every
-figure of a table comes from one run, taken in turns. It judges claims at the end and gates nothing. What each row
-means: benchmarks/README.md.
+64 bytes in each direction: median round trips of one caller, calls per second of 32, and the processor's time by part.
+Every figure of a table comes from one run, in interleaved rounds. It judges claims at the end and gates nothing.
+benchmarks/README.md explains the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from harness import cpu_time
-from harness.asking import BENCHMARKS, Child, Server, children_of, client_environment, in_turns, server
+from harness.asking import BENCHMARKS, Child, Server, children_of, client_environment, run_rounds, server
 from harness.processes import process_seconds
 from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
 
@@ -55,7 +55,7 @@ Rates = Mapping[str, list[float]]
 
 @dataclass
 class Asked:
-    """What runs while calls are measured.
+    """The processes that run while calls are measured.
 
     Attributes:
         server: ours.
@@ -99,9 +99,9 @@ def _callers(echo: Callable[..., Child], first: Child) -> list[Child]:
 
 
 def one_caller(asked: Asked, calls: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of round trips, as many as told in every round; nothing of what there is not."""
-    ways = {name: (asked.children[child][0], what) for name, (_, child, what) in ONE_CALLER.items()}
-    measured = in_turns(ways, calls, rounds, "one caller")
+    """Seconds of round trips, ``calls`` in every round; rows without measurements are left out."""
+    requests = {name: (asked.children[child][0], what) for name, (_, child, what) in ONE_CALLER.items()}
+    measured = run_rounds(requests, calls, rounds, "one caller")
     return {name: samples.seconds for name, samples in measured.items() if samples.seconds}
 
 
@@ -115,7 +115,7 @@ def many_callers(asked: Asked, rounds: int) -> Rates:
             *_, rate = cpu_time.load(asked.children[child], what, CALLERS)
             if count and rate:
                 rates[name].append(rate)
-    return {name: found for name, found in rates.items() if found}
+    return {name: values for name, values in rates.items() if values}
 
 
 def processor_table(asked: Asked, calls: int) -> list[str]:
@@ -127,26 +127,29 @@ def processor_table(asked: Asked, calls: int) -> list[str]:
     }
     ours = asked.children["client"]
     measured = [
-        cpu_time.of_calls(asked.server, partial(_calls, ours, alone, way, calls)) for alone, way in columns.values()
+        cpu_time.of_calls(asked.server, partial(_calls, ours, alone, transport, calls))
+        for alone, transport in columns.values()
     ]
     totals = [_us(client + sum(parts.values())) for parts, client in measured]
 
     def of_floor(floor: Callable[[str], str]) -> list[str]:
-        floors = [(alone, asked.children[floor(way)]) for alone, way in columns.values()]
+        floors = [(alone, asked.children[floor(transport)]) for alone, transport in columns.values()]
         return [_us(_of_floor(partial(_calls, asks, alone, "tcp", calls), asks[0])) for alone, asks in floors]
 
     rows = [["CPU µs a call", *columns], ["client", *(_us(client) for _, client in measured)]]
     rows += [[part.title, *(_us(parts.get(part.title, 0.0)) for parts, _ in measured)] for part in cpu_time.PARTS]
     rows += [["together", *totals], ["bare gRPC echo, client and server together", *of_floor(lambda _: "echo")]]
-    rows += [["bare gRPC and a JAX worker, all together", *of_floor(lambda way: way.replace("tcp", "worker"))]]
+    rows += [
+        ["bare gRPC and a JAX worker, all together", *of_floor(lambda transport: transport.replace("tcp", "worker"))]
+    ]
     ideas = [("client", cpu_time.CLIENT_IDEA), *((part.title, part.idea) for part in cpu_time.PARTS)]
     return [*table(rows), "", "What would shrink each:", "", *(f"* {title}: {idea}." for title, idea in ideas)]
 
 
-def _calls(children: list[Child], alone: bool, way: str, calls: int) -> tuple[int, float]:
+def _calls(children: list[Child], alone: bool, transport: str, calls: int) -> tuple[int, float]:
     if not alone:
-        return cpu_time.load(children, f"load-{way}", CALLERS)[:2]
-    answer = children[0].ask(f"calls-{way}", calls)
+        return cpu_time.load(children, f"load-{transport}", CALLERS)[:2]
+    answer = children[0].ask(f"calls-{transport}", calls)
     return answer["calls"], answer["cpu"]
 
 
@@ -176,7 +179,7 @@ def _over_floors(medians: Mapping[str, float], name: str) -> list[str]:
 
 def round_trips(seconds: Mapping[str, list[float]]) -> list[str]:
     """Medians and tails of one caller's round trips."""
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
     rows = [["one caller, ms", "median", "99 % within", *_FLOORS]]
     for name, (title, *_) in ONE_CALLER.items():
         if name not in medians:
@@ -189,28 +192,28 @@ def round_trips(seconds: Mapping[str, list[float]]) -> list[str]:
 
 def rates_table(rates: Rates) -> list[str]:
     """Medians of calls per second."""
-    medians = {name: statistics.median(found) for name, found in rates.items()}
+    medians = {name: statistics.median(values) for name, values in rates.items()}
     rows = [[f"{CALLERS} callers, as threads of {PROCESSES} processes", "calls per second", *_FLOORS]]
     for name, (title, *_) in MANY_CALLERS.items():
-        known = [f"{medians[name]:.0f}", *_over_floors(medians, name)] if name in medians else "---"
-        rows.append([title, *known])
+        cells = [f"{medians[name]:.0f}", *_over_floors(medians, name)] if name in medians else "---"
+        rows.append([title, *cells])
     return table(rows)
 
 
 def claims(seconds: Mapping[str, list[float]], rates: Rates) -> Iterator[Claim]:
-    """What is claimed, what was measured, and whether it holds."""
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
-    rate = {name: statistics.median(found) for name, found in rates.items()}
-    for way in ("tcp", "uds"):
-        if f"{way}-1" not in medians:
+    """The claims, with the measured figures and their verdicts."""
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    rate = {name: statistics.median(values) for name, values in rates.items()}
+    for transport in ("tcp", "uds"):
+        if f"{transport}-1" not in medians:
             continue
-        over = medians[f"{way}-1"] / medians[f"echo-{way}"]
-        yield at_most(f"{way.upper()}, 1 device: at most 1.6 × the bare echo", 1.6, over)
-        more = medians[f"{way}-8"] - medians[f"echo-{way}"] - medians["jax-8"]
-        text = f"{way.upper()}, 8 devices: at most the bare echo + JAX in process + 0.4 ms"
+        over = medians[f"{transport}-1"] / medians[f"echo-{transport}"]
+        yield at_most(f"{transport.upper()}, 1 device: at most 1.6 × the bare echo", 1.6, over)
+        more = medians[f"{transport}-8"] - medians[f"echo-{transport}"] - medians["jax-8"]
+        text = f"{transport.upper()}, 8 devices: at most the bare echo + JAX in process + 0.4 ms"
         yield Claim(text, f"+ {more * 1e3:.2f} ms", more <= 0.4e-3)
-        part = rate[f"{way}-1"] / rate[f"echo-{way}"]
-        text = f"{way.upper()}, 1 device: {CALLERS} callers make at least 0.45 × the bare echo's calls"
+        part = rate[f"{transport}-1"] / rate[f"echo-{transport}"]
+        text = f"{transport.upper()}, 1 device: {CALLERS} callers make at least 0.45 × the bare echo's calls"
         yield Claim(text, f"{part:.2f} ×", part >= 0.45)
 
 
@@ -229,7 +232,7 @@ def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
 def main() -> int:
     """Measures, prints, and returns 0 whatever the figures are."""
     parser = argparse.ArgumentParser(description="Measures small calls against bare floors.")
-    parser.add_argument("--rounds", type=int, default=9, help="how often each way is asked (9)")
+    parser.add_argument("--rounds", type=int, default=9, help="how often each row is asked (9)")
     parser.add_argument("--calls", type=int, default=200, help="of one caller in a round (200)")
     parser.add_argument("--load-seconds", type=float, default=2.0, help="of many callers in a round (2)")
     parser.add_argument("--allocator", choices=("tuned", "default", "both"), default="tuned")

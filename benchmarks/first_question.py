@@ -2,7 +2,7 @@
 
     python benchmarks/first_question.py [--rounds N] [--rows N] [--columns N] [--output FILE.md]
 
-Every figure of the table comes from one run, taken in turns: a round asks every case once, so that what else
+Every figure of the table comes from one run, in interleaved rounds: a round asks every case once, so that what else
 the machine does meanwhile hits all alike. Figures are medians over the rounds. It judges claims at the end
 and gates nothing. What each row means: benchmarks/README.md.
 """
@@ -65,7 +65,7 @@ class Samples:
 
     @property
     def counted(self) -> float:
-        """What part of the caller's wall time the server's own clock accounts for: the median of the quotients."""
+        """The part of the caller's wall time that the server's own clock accounts for: the median of the quotients."""
         return statistics.median(t / r for t, r in zip(self.total, self.round_trip, strict=True))
 
 
@@ -74,7 +74,7 @@ Measured = Mapping[Case, Samples]
 
 @contextmanager
 def in_process(rows: int, columns: int) -> Iterator[Ask]:
-    """A process beside the server that runs JAX itself, with the server's allocator, when told."""
+    """A process beside the server that runs JAX itself, with the server's allocator, on request."""
     script = Path(__file__).with_name("in_process.py")
     command = [sys.executable, str(script), str(rows), str(columns)]
     environment = worker_environment(tuned_environment(os.environ))
@@ -166,7 +166,7 @@ def table(measured: Measured) -> list[str]:
 
 
 def claims(measured: Measured, equal: bool) -> list[tuple[str, str, bool]]:
-    """What is claimed, what was measured, and whether it holds."""
+    """The claims, with the measured figures and their verdicts."""
     halo, gspmd = measured["halo", 8, 1].median, measured["gspmd", 8, 1].median
     counted = [samples.counted for samples in measured.values() if samples.round_trip]
     rows = [("every result is np.diff's, bit for bit", "", equal)]
@@ -189,7 +189,7 @@ def claims(measured: Measured, equal: bool) -> list[tuple[str, str, bool]]:
 
 
 def machine(info: sc.ServerInfo) -> list[str]:
-    """What it ran on."""
+    """The machine that it ran on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = {"JAX": info.versions.jax, "NumPy": np.__version__, "grpcio": version("grpcio")}
     return [

@@ -1,4 +1,4 @@
-"""What benchmarks/hosts.py asks of its servers, and what of that each host holds and gives."""
+"""Cases of benchmarks/hosts.py, and the bytes of each that a host holds and returns."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Case:
         return result
 
     def host_bytes(self, cluster: Cluster) -> tuple[list[int], list[int]]:
-        """By host: the bytes of the different blocks of operands that its devices hold, and of results that it gives.
+        """By host: the bytes of the different blocks of operands that its devices hold, and of results that it returns.
 
         Counted from what the client says of the plan, which is another count than the server's own.
         """
         plan = cluster.client.plan(self.kernel, *self.operands, **self.how)
         host = {device.id: device.process_index for device in cluster.client.server_info().devices}
-        held, given = [0] * cluster.shape.hosts, [0] * cluster.shape.hosts
+        held, returned = [0] * cluster.shape.hosts, [0] * cluster.shape.hosts
         for kind, placements in (("operand", plan.operands), ("result", plan.results)):
             for i, placement in enumerate(placements):
                 if placement is None:
@@ -63,8 +63,8 @@ class Case:
                     for holder in holders if kind == "operand" else ():
                         held[holder] += nbytes
                     if kind == "result":
-                        given[min(holders)] += nbytes
-        return held, given
+                        returned[min(holders)] += nbytes
+        return held, returned
 
 
 def small(kernel: str, devices: int) -> Case:
@@ -92,7 +92,7 @@ def large(size: int, devices: int) -> list[Case]:
 
 @dataclass
 class Samples:
-    """What calls of one case took on one server.
+    """Times of the calls of one case on one server.
 
     Attributes:
         round_trips: the medians of the rounds, in seconds.
@@ -119,19 +119,19 @@ class Samples:
         return statistics.median(of[kind] for of in self.cpu) * 1e6
 
 
-Found = dict[tuple[str, str], Samples]
+SamplesByCase = dict[tuple[str, str], Samples]
 """By the server's shape and the case's title."""
 
 
-def over(found: Found, of: tuple[str, str], base: tuple[str, str]) -> float:
+def over(measured: SamplesByCase, of: tuple[str, str], base: tuple[str, str]) -> float:
     """By how many seconds one is slower than another: the median of the differences within rounds."""
-    pairs = zip(found[of].round_trips, found[base].round_trips, strict=True)
+    pairs = zip(measured[of].round_trips, measured[base].round_trips, strict=True)
     return statistics.median(a - b for a, b in pairs)
 
 
-def in_turns(
+def run_rounds(
     pairs: Sequence[tuple[Cluster, Case]], rounds: int, calls: int = _BLOCK, *, real_time: bool = False
-) -> Found:
+) -> SamplesByCase:
     """Asks every case of every server once a round, in an order drawn anew; the round before the first warms up.
 
     Args:
@@ -140,7 +140,7 @@ def in_turns(
         calls: one after the other, of a server in a round.
         real_time: whether nothing else of the machine may hold them up; then others get a while between.
     """
-    found: Found = {(str(cluster.shape), case.title): Samples() for cluster, case in pairs}
+    measured: SamplesByCase = {(str(cluster.shape), case.title): Samples() for cluster, case in pairs}
     for number in range(rounds + 1):
         print(f"round {number} of {rounds}", end="\r", file=sys.stderr)
         for cluster, case in random.sample(pairs, len(pairs)):
@@ -157,9 +157,9 @@ def in_turns(
                 timings.append(case.ask(cluster).timing)
                 seconds.append(time.perf_counter() - began)
             if number:
-                samples = found[str(cluster.shape), case.title]
+                samples = measured[str(cluster.shape), case.title]
                 samples.round_trips.append(statistics.median(seconds))
                 samples.timings += timings
                 after = cluster.cpu_seconds()
                 samples.cpu.append({kind: (after[kind] - before[kind]) / calls for kind in after})
-    return found
+    return measured

@@ -1,4 +1,4 @@
-"""What benchmarks/hosts.py measures: servers of several worker processes on this machine, and what these use."""
+"""Clusters for benchmarks/hosts.py: servers of several worker processes on this machine, and their resource usage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _END_S = 30.0
 
 @dataclass(frozen=True)
 class Shape:
-    """How a mesh is made up.
+    """The composition of a mesh.
 
     Attributes:
         hosts: agents, each with one worker process; 0 for a plain server with a worker of its own.
@@ -100,9 +100,9 @@ class Cluster:
 
     def sockets(self) -> tuple[list[int], list[int]]:
         """The TCP connections of each worker, and the bytes that it has sent through them, to other workers most."""
-        told = subprocess.run(["ss", "-tinpH"], capture_output=True, text=True, check=False).stdout
+        output = subprocess.run(["ss", "-tinpH"], capture_output=True, text=True, check=False).stdout
         connections, sent = dict.fromkeys(self.workers, 0), dict.fromkeys(self.workers, 0)
-        for line in re.sub(r"\n\s+", " ", told).splitlines():
+        for line in re.sub(r"\n\s+", " ", output).splitlines():
             pid, nbytes = _PID.search(line), _SENT.search(line)
             if pid and int(pid[1]) in connections:
                 connections[int(pid[1])] += 1
@@ -142,7 +142,7 @@ def running(shape: Shape) -> Iterator[Cluster]:
                 worker = [*command, "worker", "--join", join, "--name", f"h{i}", "--devices", str(shape.devices)]
                 worker += ["--cache-dir", "", *([] if shape.shares_memory else ["--no-shared-memory"])]
                 agents.append(subprocess.Popen(worker, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
-                # Without it the mesh would never be whole, and nobody would say so.
+                # Without it the mesh would never be complete, and nothing would report that.
                 threading.Thread(target=_end_with, args=[agents[-1], front_end], daemon=True).start()
         threading.Thread(target=_drain, args=[front_end.stderr], daemon=True).start()
         try:
@@ -173,8 +173,8 @@ def _end(processes: Sequence[subprocess.Popen[Any]]) -> None:
 
 def _line_with(stream: IO[str], pattern: re.Pattern[str]) -> str:
     for line in stream:
-        if found := pattern.search(line):
-            return found[1]
+        if match := pattern.search(line):
+            return match[1]
     raise EOFError
 
 
@@ -189,8 +189,8 @@ def _drain(stream: IO[str]) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    children: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
-    return found
+            children += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return children

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from host_cases import Case, in_turns, large, over, small
+from host_cases import Case, large, over, run_rounds, small
 from host_clusters import Cluster, Shape, own_tokens, running
 
 from harness.report import Claim, claim_table, machine, milliseconds, size_name, table
@@ -36,7 +36,7 @@ _PHASES = ("receive", "queue", "place", "execute", "gather", "send")
 
 @dataclass(frozen=True)
 class How:
-    """How it is measured.
+    """The parameters of a measurement.
 
     Attributes:
         rounds: how often each server is asked.
@@ -54,38 +54,38 @@ def launch(how: How) -> Section:
     with ExitStack() as stack:
         clusters = [stack.enter_context(running(shape)) for shape in (FLOOR, *SHARED, *BY_MESSAGES)]
         pairs = [(cluster, small(kernel, DEVICES)) for cluster in clusters for kernel in ("add", "diff")]
-        found = in_turns(pairs, how.rounds, real_time=how.real_time)
+        measured = run_rounds(pairs, how.rounds, real_time=how.real_time)
         sent = {str(c.shape): _sent_for(c, small("add", DEVICES)) for c in clusters if not c.shape.shares_memory}
     head = ["processes × devices, link", "ms", "÷ floor", "over 1 × 8", "execute", "front end µs", "agents µs"]
     rows = [[*head, "workers µs", "+ for a collective"]]
     add, diff = (small(kernel, DEVICES).title for kernel in ("add", "diff"))
-    floor = found[str(FLOOR), add]
+    floor = measured[str(FLOOR), add]
     for cluster in clusters:
         shape = cluster.shape
-        base, samples = Shape(1, DEVICES, shape.shares_memory), found[str(shape), add]
+        base, samples = Shape(1, DEVICES, shape.shares_memory), measured[str(shape), add]
         rows.append(
             [
                 str(shape),
                 milliseconds(samples.median),
                 f"{samples.median / floor.median:.2f}",
-                _signed(over(found, (str(shape), add), (str(base), add))) if shape.hosts > 1 else "",
+                _signed(over(measured, (str(shape), add), (str(base), add))) if shape.hosts > 1 else "",
                 milliseconds(samples.phase("execute")),
                 *(f"{samples.cpu_us(kind):.0f}" for kind in ("front end", "agents", "workers")),
-                _signed(over(found, (str(shape), diff), (str(shape), add))),
+                _signed(over(measured, (str(shape), diff), (str(shape), add))),
             ]
         )
     two, one = (str(SHARED[1]), add), (str(SHARED[0]), add)
     text = "launch overhead of a second worker process: at most 0.5 ms over one"
     claims = [
-        _at_most_ms(text, over(found, two, one)),
-        _at_most_ms(f"{text}, and over the floor", over(found, two, (str(FLOOR), add))),
+        _at_most_ms(text, over(measured, two, one)),
+        _at_most_ms(f"{text}, and over the floor", over(measured, two, (str(FLOOR), add))),
     ]
-    notes = [f"* {shape}: {told}" for shape, told in sent.items()]
+    notes = [f"* {shape}: {text}" for shape, text in sent.items()]
     return [*table(rows), "", "Bytes of one such call, by host:", "", *notes], claims
 
 
 def _sent_for(cluster: Cluster, case: Case) -> str:
-    """What a call's commands and answers take, by host."""
+    """Bytes of a call's commands and answers, by host."""
     many = 50
     before = cluster.traffic()
     for _ in range(many):
@@ -103,7 +103,7 @@ def transfer(how: How) -> Section:
     cases = large(how.size, DEVICES)
     with ExitStack() as stack:
         clusters = [stack.enter_context(running(shape)) for shape in (FLOOR, *SHARED, *BY_MESSAGES)]
-        found = in_turns(
+        measured = run_rounds(
             [(cluster, case) for cluster in clusters for case in cases], how.rounds, 1, real_time=how.real_time
         )
         moved = [
@@ -114,39 +114,39 @@ def transfer(how: How) -> Section:
         ]
     lines: list[str] = []
     for case in cases:
-        floor = found[str(FLOOR), case.title].median
+        floor = measured[str(FLOOR), case.title].median
         rows = [
             [f"{case.title}, ms", "round trip", "÷ floor", *("queue, link" if p == "queue" else p for p in _PHASES)]
         ]
         for cluster in clusters:
-            samples = found[str(cluster.shape), case.title]
+            samples = measured[str(cluster.shape), case.title]
             phases = (milliseconds(samples.phase(phase)) for phase in _PHASES)
             rows.append([str(cluster.shape), milliseconds(samples.median), f"{samples.median / floor:.2f}", *phases])
         lines += [*table(rows), ""]
     head = ["by messages; bytes of the host with most", "place: held", "sent", "÷ held", "execute: by its sockets"]
-    rows = [[*head, "gather: given", "received", "÷ given"]]
+    rows = [[*head, "gather: returned", "received", "÷ returned"]]
     worst = 0.0
-    for case, cluster, (held, sent), between, (given, received) in moved:
+    for case, cluster, (held, sent), between, (returned, received) in moved:
         rows.append(
             [f"{case.title}, {cluster.shape.hosts} × {cluster.shape.devices}", f"{max(held):,}", f"{max(sent):,}"]
         )
         ratios = [s / h for s, h in zip(sent, held, strict=True)]
-        rows[-1] += [f"{max(ratios):.4f}", f"{between:,}", f"{max(given):,}", f"{max(received):,}"]
-        rows[-1] += [f"{max(r / g for r, g in zip(received, given, strict=True) if g):.4f}"]
+        rows[-1] += [f"{max(ratios):.4f}", f"{between:,}", f"{max(returned):,}", f"{max(received):,}"]
+        rows[-1] += [f"{max(r / g for r, g in zip(received, returned, strict=True) if g):.4f}"]
         worst = max(worst, *ratios)
     text = f"bytes sent to each host are at most {_LIMIT_BYTES} × the bytes that its devices hold, commands included"
     return [*lines, *table(rows)], [Claim(text, f"{worst:.4f} ×", worst <= _LIMIT_BYTES)]
 
 
 def _moved(cluster: Cluster, case: Case) -> tuple[tuple[list[int], list[int]], int, tuple[list[int], list[int]]]:
-    """Held and sent, by host; what the busiest worker told others by itself; given and received."""
-    held, given = case.host_bytes(cluster)
-    before, (_, told_before) = cluster.traffic(), cluster.sockets()
+    """Held and sent, by host; bytes that the busiest worker sent to others by itself; returned and received."""
+    held, returned = case.host_bytes(cluster)
+    before, (_, sockets_before) = cluster.traffic(), cluster.sockets()
     case.ask(cluster)
-    after, (_, told) = cluster.traffic(), cluster.sockets()
-    sent, received = ([after[name][way] - before[name][way] for name in after] for way in (0, 1))
-    between = max(b - a for a, b in zip(told_before, told, strict=True))
-    return (held, sent), between, (given, received)
+    after, (_, sockets_after) = cluster.traffic(), cluster.sockets()
+    sent, received = ([after[name][direction] - before[name][direction] for name in after] for direction in (0, 1))
+    between = max(b - a for a, b in zip(sockets_before, sockets_after, strict=True))
+    return (held, sent), between, (returned, received)
 
 
 def scaling(how: How) -> Section:
@@ -159,12 +159,12 @@ def scaling(how: How) -> Section:
         for n in PROCESSES:
             with running(Shape(n, 1, shares_memory)) as cluster:
                 asked = [small("add", n), small("diff", n)]
-                found = in_turns([(cluster, case) for case in asked], how.rounds, real_time=how.real_time)
+                measured = run_rounds([(cluster, case) for case in asked], how.rounds, real_time=how.real_time)
                 case = large(how.size, n)[0]
-                big = in_turns([(cluster, case)], how.rounds, 1, real_time=how.real_time)[
+                big = run_rounds([(cluster, case)], how.rounds, 1, real_time=how.real_time)[
                     str(cluster.shape), case.title
                 ]
-                add, diff = (found[str(cluster.shape), one.title] for one in asked)
+                add, diff = (measured[str(cluster.shape), one.title] for one in asked)
                 link_s = big.phase("queue") + big.phase("place")
                 rows.append(
                     [
@@ -180,9 +180,9 @@ def scaling(how: How) -> Section:
                 add_s.append(add.median)
                 front_s.append(add.cpu_us("front end") / 1e6)
                 large_front_s.append(big.cpu_us("front end") / 1e6)
-        way = "shared memory" if shares_memory else "by messages"
+        link = "shared memory" if shares_memory else "by messages"
         lines += [
-            f"* {way}: a small call {_line(add_s)} on this machine; the front end's processor {_line(front_s)};",
+            f"* {link}: a small call {_line(add_s)} on this machine; the front end's processor {_line(front_s)};",
             f"  for a difference of {size_name(how.size * how.size * 8)} each way {_line(large_front_s)}.",
         ]
     return [*table(rows), "", "Least squares over the number of processes n, in ms:", "", *lines], []
@@ -229,9 +229,9 @@ def main() -> int:
     with own_tokens():
         for name in names:
             title, section = SECTIONS[name]
-            lines, found = section(how)
+            lines, section_claims = section(how)
             report += ["", f"## {title}", "", *lines]
-            claims += found
+            claims += section_claims
     report += ["", "## Claims", "", *claim_table(claims)]
     print("\n".join(report))
     if arguments.output:

@@ -1,13 +1,13 @@
-"""The floors and peers of a benchmark: JAX without a server, in a process that does one thing when told.
+"""The floors and peers of a benchmark: JAX without a server, in a process that runs one job per request.
 
     python benchmarks/in_process.py ROWS COLUMNS
 
-Reads lines ``WHAT X Y`` from standard input, runs WHAT once on the mesh (x=X, y=Y), with the array split as
+Reads lines ``WHAT X Y`` from standard input, runs WHAT once on the mesh (x=X, y=Y), with the array sharded as
 P("x", "y"), and answers with the seconds from launch until every block is ready. WHAT is
 
     copy    jnp.copy, which is memcpy: the floor
     pass    x + 1: reads and writes the array once in a loop that the compiler makes, as a difference is made
-    diff    jax.jit(jnp.diff), the array split before and after: what one writes without shardcall
+    diff    jax.jit(jnp.diff), the array sharded before and after: what one writes without shardcall
     halo    the server's own program, as it compiles it
 
 The caller sets the allocator as the server does; see shardcall_server.launcher.

@@ -2,7 +2,7 @@
 
     python benchmarks/install_peers.py [--peers-dir DIR] [PEER ...]
 
-What cannot be installed is told and left out: the benchmarks run without it.
+Peers that cannot be installed are reported and left out: the benchmarks run without it.
 """
 
 from __future__ import annotations

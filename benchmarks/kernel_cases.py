@@ -1,4 +1,4 @@
-"""What benchmarks/kernels.py asks, and how: arrays that stay on the mesh, so that only kernels are timed."""
+"""Cases of benchmarks/kernels.py: arrays that stay on the mesh, so that only kernels are timed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Case:
     Attributes:
         what: which kernel and strategy.
         mesh: its sizes, such as (8, 1); empty for what runs outside the server.
-        ask: runs it once and tells the seconds of the kernel alone.
-        notes: what else the table tells, such as bytes.
+        ask: runs it once and returns the seconds of the kernel alone.
+        notes: further columns of the table, such as bytes.
     """
 
     what: str
@@ -57,7 +57,7 @@ def measure(cases: Sequence[Case], rounds: int) -> dict[int, Samples]:
     """Asks every case once a round, in an order drawn anew; a round before the first compiles and counts for nothing.
 
     Returns:
-        The samples by the case's place in ``cases``.
+        The samples by the case's index in ``cases``.
     """
     for case in cases:
         case.ask()
@@ -89,7 +89,7 @@ class Asker:
         return self._put[key]
 
     def ask(self, kernel: str, *operands: Any, **how: Any) -> Ask:
-        """What runs a kernel once, its results kept and deleted, and tells the seconds from launch to ready."""
+        """Returns a function that runs a kernel once, its results kept and deleted, and returns its seconds."""
 
         def run() -> float:
             result = self.client.call(kernel, *operands, keep=True, **how)
@@ -109,7 +109,7 @@ class Asker:
 
 
 def in_this_process(function: Callable[[], object]) -> Ask:
-    """What runs a function of NumPy once; its result is fresh memory, as NumPy's are."""
+    """Returns a function that runs a NumPy function once; its result is fresh memory, as NumPy's are."""
 
     def run() -> float:
         began = time.perf_counter()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import shardcall as sc
-from auto_grid import auto_section, choice
+from auto_grid import auto_section, chosen_strategy
 from harness.pictures import picture
 from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
 from kernel_cases import Asker, Case, Samples, in_blocks, in_this_process, measure, mesh_of
@@ -79,11 +79,11 @@ def differences(asker: Asker, size: int, rounds: int) -> Section:
             for strategy in strategies:
                 ask = asker.ask(kernel, here, strategy=strategy, **parameters)
                 cases.append(Case(f"{row}: {strategy}", sizes, ask))
-    found = {(case.what, case.mesh): s for case, s in zip(cases, measure(cases, rounds).values(), strict=True)}
+    samples = {(case.what, case.mesh): s for case, s in zip(cases, measure(cases, rounds).values(), strict=True)}
     rows = [["kernel: strategy", *(str(sizes) for sizes in ((1, 1), *MESHES)), *(f"÷ x + 1 {s}" for s in MESHES)]]
     for what in dict.fromkeys(case.what for case in cases):
-        medians = [found[what, sizes].median for sizes in ((1, 1), *MESHES)]
-        ratios = [f"{found[what, s].median / _copy(found, s):.2f}" for s in MESHES]
+        medians = [samples[what, sizes].median for sizes in ((1, 1), *MESHES)]
+        ratios = [f"{samples[what, s].median / _copy(samples, s):.2f}" for s in MESHES]
         rows.append([what, *map(milliseconds, medians), *ratios])
     figure = {
         "title": "Differences and their family, next to one elementwise pass on the same mesh",
@@ -94,22 +94,22 @@ def differences(asker: Asker, size: int, rounds: int) -> Section:
         "floor": 1,
         "floor_name": "x + 1",
     }
-    return table(rows), list(_difference_claims(found)), figure
+    return table(rows), list(_difference_claims(samples)), figure
 
 
-def _copy(found: dict[tuple[str, tuple[int, ...]], Samples], sizes: tuple[int, ...]) -> float:
+def _copy(samples: dict[tuple[str, tuple[int, ...]], Samples], sizes: tuple[int, ...]) -> float:
     """The floor: an elementwise pass that reads and writes the array once."""
-    return found["floor: x + 1", sizes].median
+    return samples["floor: x + 1", sizes].median
 
 
-def _difference_claims(found: dict[tuple[str, tuple[int, ...]], Samples]) -> Iterator[Claim]:
+def _difference_claims(samples: dict[tuple[str, tuple[int, ...]], Samples]) -> Iterator[Claim]:
     for row, (_, _, _, limit) in DIFFERENCES.items():
         if limit:
-            ratios = {sizes: found[f"{row}: halo", sizes].median / _copy(found, sizes) for sizes in MESHES}
+            ratios = {sizes: samples[f"{row}: halo", sizes].median / _copy(samples, sizes) for sizes in MESHES}
             worst = max(ratios, key=ratios.__getitem__)
             yield at_most(f"{row} takes at most {limit} × x + 1, here on {worst}", limit, ratios[worst])
-    alone = found["cumsum: auto", (1, 1)].median
-    ratios = {sizes: found["cumsum: auto", sizes].median / alone for sizes in MESHES}
+    alone = samples["cumsum: auto", (1, 1)].median
+    ratios = {sizes: samples["cumsum: auto", sizes].median / alone for sizes in MESHES}
     worst = max(ratios, key=ratios.__getitem__)
     yield at_most(f"cumsum takes at most 1.1 × one device, here on {worst}", 1.1, ratios[worst])
 
@@ -118,10 +118,10 @@ def products(asker: Asker, size: int, rounds: int) -> Section:
     """A product in every layout, next to the best that one device and NumPy do, and to NumPy in the same blocks."""
     lhs, rhs = np.random.default_rng(1).standard_normal((2, size, size)).astype(np.float32)
     alone = mesh_of((1,))
-    whole = asker.here(lhs, alone, P()), asker.here(rhs, alone, P())
+    unsharded = asker.here(lhs, alone, P()), asker.here(rhs, alone, P())
     floors = [
         Case("floor: NumPy", (), in_this_process(lambda: lhs @ rhs)),
-        Case("floor: one device", (1,), asker.ask("matmul", *whole)),
+        Case("floor: one device", (1,), asker.ask("matmul", *unsharded)),
     ]
     shares = [*dict.fromkeys(parts for *_, parts in PRODUCTS.values())]
     blocks = [Case(f"NumPy in blocks {parts}", (), in_this_process(in_blocks(lhs, rhs, parts))) for parts in shares]
@@ -129,7 +129,7 @@ def products(asker: Asker, size: int, rounds: int) -> Section:
     for row, (sizes, lhs_spec, rhs_spec, out_spec, parts) in PRODUCTS.items():
         mesh = mesh_of(sizes)
         operands = asker.here(lhs, mesh, lhs_spec), asker.here(rhs, mesh, rhs_spec)
-        strategy = choice(asker.client, "matmul", *operands, out_specs=[out_spec])
+        strategy = chosen_strategy(asker.client, "matmul", *operands, out_specs=[out_spec])
         ask = asker.ask("matmul", *operands, out_spec=out_spec)
         layouts.append(Case(f"{row}: {lhs_spec} by {rhs_spec} → {out_spec}", sizes, ask, (strategy, str(parts))))
     cases = [*floors, *blocks, *layouts]
@@ -234,11 +234,11 @@ def _measure(arguments: argparse.Namespace, names: Sequence[str], cache: str) ->
             title, section, size = SECTIONS[name]
             size = arguments.size or size
             with Asker(client).layouts() as asker:
-                lines, found, figure = section(asker, size, arguments.rounds)
+                lines, section_claims, figure = section(asker, size, arguments.rounds)
             report += ["", f"## {title.format(size)}", "", *lines]
             if arguments.output:
                 report += ["", picture(figure, arguments.output, name)]
-            claims += found
+            claims += section_claims
     report += ["", "## Claims", "", *claim_table(claims)]
     print("\n".join(report))
     if arguments.output:

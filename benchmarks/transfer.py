@@ -1,10 +1,10 @@
-"""What an array's way to the server and back costs, next to its floors and its peers.
+"""Cost of an array's transfer to the server and back, beside its floors and its peers.
 
     python benchmarks/transfer.py [--sizes 4KiB,1MiB] [--rounds N] [--allocator tuned|default|both] [--output FILE.md]
 
-The job: a NumPy array in, its difference along the split axis taken on 8 devices, a NumPy array out. Every figure of a
-table comes from one run, taken in turns. It judges claims at the end and gates nothing. What each row means:
-benchmarks/README.md.
+The job: a NumPy array in, its difference along the sharded axis taken on 8 devices, a NumPy array out. Every figure of
+a table comes from one run, in interleaved rounds. It judges claims at the end and gates nothing.
+benchmarks/README.md explains the rows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from harness.asking import (
     Child,
     Samples,
     client_environment,
-    in_turns,
     peer_python,
+    run_rounds,
     server,
 )
 from harness.pictures import picture
@@ -40,14 +40,14 @@ _ANY = 1 << 62
 
 
 @dataclass(frozen=True)
-class Way:
-    """A row: which child is asked for what.
+class Row:
+    """A row of the table: a child process and the job that it runs.
 
     Attributes:
         title: of the row.
         group: "ours", "floor" or "peer".
         child: the module that is asked.
-        what: is asked of it.
+        what: the job.
         most_bytes: the largest size that it is asked for.
     """
 
@@ -59,34 +59,34 @@ class Way:
 
 
 _OURS = "shardcall_client"
-WAYS = {
-    "tcp": Way("TCP, as the client chooses", "ours", _OURS, "tcp"),
-    "tcp-stream": Way("TCP, stream", "ours", _OURS, "tcp-stream", most_bytes=_MIB),
-    "uds": Way("UDS, as the client chooses", "ours", _OURS, "uds"),
-    "uds-stream": Way("UDS, stream", "ours", _OURS, "uds-stream", most_bytes=_MIB),
-    "segment-in-place": Way("segment: copied in, read in place", "ours", _OURS, "segment-in-place"),
-    "segment-copied": Way("segment: copied in, copied out", "ours", _OURS, "segment-copied"),
-    "segment-empty": Way("segment: made there, read in place", "ours", _OURS, "segment-empty"),
-    "once-1": Way("floor: memcpy once, 1 thread", "floor", "floors", "once-1"),
-    "once-2": Way("floor: memcpy once, 2 threads", "floor", "floors", "once-2"),
-    "memcpy-1": Way("floor: memcpy in and out, 1 thread", "floor", "floors", "in-and-out-1"),
-    "memcpy-2": Way("floor: memcpy in and out, 2 threads", "floor", "floors", "in-and-out-2"),
-    "socket-tcp": Way("floor: TCP socket echo", "floor", "floors", "tcp"),
-    "socket-uds": Way("floor: UDS socket echo", "floor", "floors", "uds"),
-    "echo-unary-tcp": Way("floor: gRPC echo, TCP, unary", "floor", "grpc_echo", "unary-tcp", most_bytes=_MIB),
-    "echo-stream-tcp": Way("floor: gRPC echo, TCP, stream", "floor", "grpc_echo", "stream-tcp"),
-    "echo-unary-uds": Way("floor: gRPC echo, UDS, unary", "floor", "grpc_echo", "unary-uds", most_bytes=_MIB),
-    "echo-stream-uds": Way("floor: gRPC echo, UDS, stream", "floor", "grpc_echo", "stream-uds"),
-    "jax-diff": Way("peer: JAX in process, jnp.diff", "peer", "in_process_jax", "diff"),
-    "jax-halo": Way("peer: JAX in process, the server's halo", "peer", "in_process_jax", "halo"),
+ROWS = {
+    "tcp": Row("TCP, as the client chooses", "ours", _OURS, "tcp"),
+    "tcp-stream": Row("TCP, stream", "ours", _OURS, "tcp-stream", most_bytes=_MIB),
+    "uds": Row("UDS, as the client chooses", "ours", _OURS, "uds"),
+    "uds-stream": Row("UDS, stream", "ours", _OURS, "uds-stream", most_bytes=_MIB),
+    "segment-in-place": Row("segment: copied in, read in place", "ours", _OURS, "segment-in-place"),
+    "segment-copied": Row("segment: copied in, copied out", "ours", _OURS, "segment-copied"),
+    "segment-empty": Row("segment: made there, read in place", "ours", _OURS, "segment-empty"),
+    "once-1": Row("floor: memcpy once, 1 thread", "floor", "floors", "once-1"),
+    "once-2": Row("floor: memcpy once, 2 threads", "floor", "floors", "once-2"),
+    "memcpy-1": Row("floor: memcpy in and out, 1 thread", "floor", "floors", "in-and-out-1"),
+    "memcpy-2": Row("floor: memcpy in and out, 2 threads", "floor", "floors", "in-and-out-2"),
+    "socket-tcp": Row("floor: TCP socket echo", "floor", "floors", "tcp"),
+    "socket-uds": Row("floor: UDS socket echo", "floor", "floors", "uds"),
+    "echo-unary-tcp": Row("floor: gRPC echo, TCP, unary", "floor", "grpc_echo", "unary-tcp", most_bytes=_MIB),
+    "echo-stream-tcp": Row("floor: gRPC echo, TCP, stream", "floor", "grpc_echo", "stream-tcp"),
+    "echo-unary-uds": Row("floor: gRPC echo, UDS, unary", "floor", "grpc_echo", "unary-uds", most_bytes=_MIB),
+    "echo-stream-uds": Row("floor: gRPC echo, UDS, stream", "floor", "grpc_echo", "stream-uds"),
+    "jax-diff": Row("peer: JAX in process, jnp.diff", "peer", "in_process_jax", "diff"),
+    "jax-halo": Row("peer: JAX in process, the server's halo", "peer", "in_process_jax", "halo"),
     **{
-        f"{child}-{what}": Way(f"peer: {title}, {told}", "peer", child, what)
+        f"{child}-{what}": Row(f"peer: {title}, {job}", "peer", child, what)
         for child, title in (
             ("arrow_flight", "Arrow Flight"),
             ("ray_actor", "Ray actor"),
             ("triton_server", "Triton shared memory"),
         )
-        for what, told in (("echo", "echo"), ("diff", "jnp.diff"), ("halo", "halo by shard_map"))
+        for what, job in (("echo", "echo"), ("diff", "jnp.diff"), ("halo", "halo by shard_map"))
     },
 }
 _HERE = (_OURS, "floors", "grpc_echo", "in_process_jax")
@@ -116,37 +116,37 @@ def children(tuned: bool, modules: Iterable[str], peers_dir: Path) -> Iterator[d
 
 
 def measure(tuned: bool, arguments: argparse.Namespace) -> Measured:
-    """Asks every way for every size, the smallest first."""
+    """Asks every row for every size, the smallest first."""
     modules = (*_HERE, *arguments.peers)
     sizes = sorted(arguments.sizes)
     measured: dict[int, dict[str, Samples]] = {}
     with children(tuned, modules, arguments.peers_dir) as asked:
         for size in (size for size in sizes if size <= _TOGETHER_BYTES):
-            measured[size] = in_turns(_ways(asked, size), size, arguments.rounds, size_name(size))
+            measured[size] = run_rounds(_requests(asked, size), size, arguments.rounds, size_name(size))
     for size in (size for size in sizes if size > _TOGETHER_BYTES):
         measured[size] = {}
         for module in modules:
             with children(tuned, [module], arguments.peers_dir) as asked:
                 note = f"{size_name(size)}, {module}"
-                measured[size] |= in_turns(_ways(asked, size), size, arguments.rounds, note)
+                measured[size] |= run_rounds(_requests(asked, size), size, arguments.rounds, note)
     return measured
 
 
-def _ways(asked: Mapping[str, Child], size: int) -> dict[str, tuple[Child, str]]:
+def _requests(asked: Mapping[str, Child], size: int) -> dict[str, tuple[Child, str]]:
     return {
-        name: (asked[way.child], way.what)
-        for name, way in WAYS.items()
-        if way.child in asked and size <= way.most_bytes
+        name: (asked[row.child], row.what)
+        for name, row in ROWS.items()
+        if row.child in asked and size <= row.most_bytes
     }
 
 
 def times(measured: Measured) -> list[str]:
-    """Median milliseconds of every way, by size, and the kernel's own."""
+    """Median milliseconds of every row, by size, and the kernel's own."""
     rows = [["what, ms", *map(size_name, measured)]]
-    for name, way in WAYS.items():
+    for name, row in ROWS.items():
         cells = [_cell(samples.get(name)) for samples in measured.values()]
         if any(cells):
-            rows.append([way.title, *cells])
+            rows.append([row.title, *cells])
     rows.append(["the kernel alone, on the server", *(_ms(transfer_claims.kernel(s)) for s in measured.values())])
     return table(rows)
 
@@ -164,14 +164,14 @@ def _ms(seconds: float | None) -> str:
 
 
 def failures(measured: Measured) -> list[str]:
-    """Why rows have no figure, each reason once."""
-    told = {
-        f"* {WAYS[name].title}: {samples.error}"
-        for by_way in measured.values()
-        for name, samples in by_way.items()
+    """The reasons why rows have no figure, each once."""
+    reasons = {
+        f"* {ROWS[name].title}: {samples.error}"
+        for by_row in measured.values()
+        for name, samples in by_row.items()
         if samples.error
     }
-    return ["", "No figure:", "", *sorted(told)] if told else []
+    return ["", "No figure:", "", *sorted(reasons)] if reasons else []
 
 
 def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
@@ -195,11 +195,11 @@ def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
 def draw(measured: Measured, tuned: bool, arguments: argparse.Namespace) -> str:
     """Draws the times beside the report, and gives the line that shows them."""
     lines = []
-    for key, way in WAYS.items():
-        found = {size: samples[key].seconds for size, samples in measured.items() if key in samples}
-        points = [(size, statistics.median(seconds)) for size, seconds in found.items() if seconds]
+    for key, row in ROWS.items():
+        seconds_of = {size: samples[key].seconds for size, samples in measured.items() if key in samples}
+        points = [(size, statistics.median(seconds)) for size, seconds in seconds_of.items() if seconds]
         if points and not key.startswith("once"):
-            lines.append({"name": way.title, "group": way.group, "points": points})
+            lines.append({"name": row.title, "group": row.group, "points": points})
     figure = {
         "title": f"NumPy in, difference on 8 devices, NumPy out; allocator {'tuned' if tuned else 'as it is'}",
         "x": "size of the array",
@@ -215,10 +215,10 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures an array's way to the server and back.")
+    parser = argparse.ArgumentParser(description="Measures an array's transfer to the server and back.")
     parser.add_argument("--sizes", type=_sizes, default=SIZES, help="such as 4KiB,1MiB (4 B to 128 MiB)")
     parser.add_argument("--largest", action="store_true", help="1 GiB too")
-    parser.add_argument("--rounds", type=int, default=9, help="how often each way is asked (9)")
+    parser.add_argument("--rounds", type=int, default=9, help="how often each row is asked (9)")
     parser.add_argument("--allocator", choices=("tuned", "default", "both"), default="tuned")
     parser.add_argument(
         "--memory", choices=("no", "too", "only"), default="no", help="the server's memory, from 16 MiB"
@@ -240,9 +240,9 @@ def main() -> int:
     arguments = _arguments()
     settings = {"tuned": [True], "default": [False], "both": [True, False]}[arguments.allocator]
     report = [
-        "# An array's way to the server and back",
+        "# An array's transfer to the server and back",
         "",
-        f"NumPy in, difference along the split axis on 8 devices (one below 4 KiB), NumPy out; medians of "
+        f"NumPy in, difference along the sharded axis on 8 devices (one below 4 KiB), NumPy out; medians of "
         f"{arguments.rounds} rounds.",
         *machine(("jax", "numpy", "grpcio", "protobuf"), peer_versions(arguments)),
         "",

@@ -3,7 +3,7 @@
     python examples/ahead_of_time_factory.py            starts a private server of 8 virtual devices
     python examples/ahead_of_time_factory.py HOST:PORT  asks a server that runs already
 
-The array lies on one device, on eight along the axis of the difference, and on eight across it. Left to the
+The array is placed on one device, on eight along the axis of the difference, and on eight across it. Left to the
 compiler, the second costs many times the others; as shardcall does it, all three run at the speed of memory.
 """
 
@@ -24,7 +24,7 @@ LAYOUTS = {
     "along the axis": sc.Mesh(x=8, y=1),
     "across the axis": sc.Mesh(x=1, y=8),
 }
-REPEATS = 5
+ROUNDS = 5
 
 
 def make_diff(
@@ -72,7 +72,7 @@ def compare_layouts(client: sc.Client, size: int) -> dict[str, bool]:
 
 def quickest(diff: sc.CompiledKernel, x: np.ndarray) -> sc.Result:
     """Calls a few times; returns the call whose kernel was the quickest."""
-    return min((diff(x) for _ in range(REPEATS)), key=lambda result: result.timing.execute)
+    return min((diff(x) for _ in range(ROUNDS)), key=lambda result: result.timing.execute)
 
 
 def report(rows: list[tuple[str, sc.Result]]) -> None:

@@ -1,9 +1,9 @@
-"""Collective matmul: products whose blocks or sums must travel, and the ways to have them travel.
+"""Collective matmul: products whose blocks or sums must travel, and the strategies that move them.
 
     python examples/collective_matmul.py            starts a private server of 4 virtual devices
     python examples/collective_matmul.py HOST:PORT  asks a server that runs already
 
-The cases are those of JAX's notebook on shard_map: partial sums completed in three ways, then products whose lhs
+The cases are those of JAX's notebook on shard_map: partial sums completed by three strategies, then products whose lhs
 must be gathered or whose sums must be scattered, by one collective or by rings that multiply while blocks travel.
 On CPU rings gain no time, since devices wait for each other in every collective; elsewhere they hide the travel.
 """
@@ -24,7 +24,7 @@ from shardcall import P
 
 SQUARE = sc.Mesh(x=2, y=2)
 LINE = sc.Mesh(x=4)
-REPEATS = 3
+ROUNDS = 3
 
 
 def partial_sums(client: sc.Client) -> dict[str, bool]:
@@ -58,15 +58,15 @@ def partial_sums(client: sc.Client) -> dict[str, bool]:
     }
     for what, (spec, strategy) in asked.items():
         result = product(out_spec=spec, strategy=strategy)
-        lies = result.plan.results[0].spec
+        result_spec = result.plan.results[0].spec
         print(f"{what}\n{result.plan.visualize('result')}\n")
-        results[f"{lies} by {result.plan.strategy}"] = result
-        checks[f"2 × 2: the result lies as asked for, {lies}"] = lies == (spec or P(("x", "y"), None))
+        results[f"{result_spec} by {result.plan.strategy}"] = result
+        checks[f"2 × 2: the result lies as asked for, {result_spec}"] = result_spec == (spec or P(("x", "y"), None))
     return checks | compare("2 × 2", results, lhs, rhs)
 
 
 def gathered_lhs(client: sc.Client, rows: int, contracting: int, columns: int) -> dict[str, bool]:
-    """Multiplies with lhs split by rows, and leaves every device the whole product; returns what was checked."""
+    """Multiplies with lhs sharded by rows, and leaves every device the complete product; returns what was checked."""
     lhs, rhs = normal((rows, contracting), 2), normal((contracting, columns), 3)
     specs: dict[str, Any] = {"lhs_spec": P("x", None), "rhs_spec": P(), "out_spec": P()}
     results = run(client, lhs, rhs, specs, ["all_gather", "ring", "bidirectional_ring"])
@@ -80,7 +80,7 @@ def gathered_lhs(client: sc.Client, rows: int, contracting: int, columns: int) -
 
 
 def scattered_sums(client: sc.Client, rows: int, contracting: int, columns: int) -> dict[str, bool]:
-    """Multiplies with the contracting axis split, and leaves each device its rows; returns what was checked."""
+    """Multiplies with the contracting axis sharded, and leaves each device its rows; returns what was checked."""
     lhs, rhs = normal((rows, contracting), 4), normal((contracting, columns), 5)
     specs: dict[str, Any] = {"lhs_spec": P(None, "x"), "rhs_spec": P("x", None), "out_spec": P("x", None)}
     results = run(client, lhs, rhs, specs, ["psum_scatter", "psum_scatter_ring"])
@@ -105,7 +105,7 @@ def run(
     for name in strategies:
         calls[name] = partial(client.collective_matmul, lhs, rhs, mesh=LINE, axis_name="x", strategy=name, **specs)
     return {
-        name: min((call() for _ in range(REPEATS)), key=lambda result: result.timing.execute)
+        name: min((call() for _ in range(ROUNDS)), key=lambda result: result.timing.execute)
         for name, call in calls.items()
     }
 

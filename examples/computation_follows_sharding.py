@@ -1,11 +1,11 @@
-"""Computation follows sharding: kernels run where their operands lie, and results lie as those do, unless told.
+"""Computation follows sharding: kernels run on the devices of their operands, and results get their layout by default.
 
     python examples/computation_follows_sharding.py            starts a private server of 8 virtual devices
     python examples/computation_follows_sharding.py HOST:PORT  asks a server that runs already
 
 The cases are those of JAX's tutorial on distributed arrays and automatic parallelization, on its mesh of 4 × 2
 devices: sin and copy keep the layout, a product of rows by columns needs no communication, arrays placed on different
-devices do not meet, and a result is laid otherwise where the call says so. examples/layouts.py draws the layouts.
+devices are not combined, and a result has another layout on request. examples/layouts.py draws the layouts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LAYOUTS = {
     "P(('a', 'b'), None)": (MESH, P(("a", "b"), None)),
     "a single device": (ONE, P()),
 }
-REPEATS = 5
+ROUNDS = 5
 # Of NumPy's sine and the compiler's each is within a few units in the last place of the true one, at most 1.
 TOLERANCE = 4 * np.finfo(np.float32).eps
 
@@ -109,7 +109,7 @@ def relaid(client: sc.Client, size: int) -> dict[str, bool]:
 
 
 def different_devices(client: sc.Client, size: int) -> dict[str, bool]:
-    """Has arrays meet that lie on different devices; returns what was checked."""
+    """Combines arrays that are placed on different devices; returns the checks."""
     x = normal((size, size), 4)
     expected = x + x
     elsewhere = {
@@ -151,7 +151,7 @@ def refused(call: Callable[[], object]) -> str:
 def quickest(client: sc.Client, method: Callable[..., sc.Result], *operands: object, **options: Any) -> sc.Result:
     """Calls a few times; returns the call whose kernel was the quickest, its result on the mesh."""
     best = method(*operands, keep=True, **options)
-    for _ in range(REPEATS):
+    for _ in range(ROUNDS):
         result = method(*operands, keep=True, **options)
         if result.timing.execute < best.timing.execute:
             best, result = result, best
@@ -161,7 +161,7 @@ def quickest(client: sc.Client, method: Callable[..., sc.Result], *operands: obj
 
 def report(title: str, rows: list[tuple[str, str, sc.Result]]) -> None:
     """Prints a line for each kernel and layout."""
-    print(f"{title}, the best of {REPEATS}")
+    print(f"{title}, the best of {ROUNDS}")
     for name, kernel, result in rows:
         moved = ", ".join(
             f"{c.count} {c.kind} ({c.bytes_per_device:,} bytes a device)" for c in result.plan.collectives

@@ -16,7 +16,7 @@ import shardcall as sc
 from shardcall import P
 
 ROWS, COLUMNS = 4096, 4096
-REPEATS = 10
+ROUNDS = 10
 
 
 def main() -> int:
@@ -33,14 +33,14 @@ def ask(client: sc.Client) -> int:
     """Runs the difference on a mesh of 8 and prints the picture, the check and the times."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
     print(f"x is {ROWS} × {COLUMNS} float64, {x.nbytes >> 20} MiB. Its rows, split over mesh axis x:\n")
-    runs = take_turns(client, x)
+    runs = run_rounds(client, x)
     halo, gspmd = (min(of, key=lambda run: run.timing.execute) for of in (runs.auto, runs.gspmd))
     call = min(runs.auto, key=lambda run: run.timing.round_trip)
     print(halo.plan.visualize(), "\n")
     print("result equals np.diff, bit for bit" if runs.equal else "RESULT DIFFERS FROM np.diff", "\n")
     print(f"Where the time of one call went (strategy {call.plan.strategy}: {call.plan.strategy_reason}):\n")
     print(call.timing, "\n")
-    print(f"The best of {REPEATS} each, taken in turns:")
+    print(f"The best of {ROUNDS} each, taken in turns:")
     print(f"  {'np.diff':18} {min(runs.numpy_s) * 1e3:8.1f} ms   on one core, memory fresh each time")
     for run in (halo, gspmd):
         uses = ", ".join(f"{c.count} {c.kind}" for c in run.plan.collectives)
@@ -58,7 +58,7 @@ class Run(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """What was run, and whether all results were NumPy's."""
+    """The runs, and whether all results were NumPy's."""
 
     numpy_s: list[float]
     auto: list[Run]
@@ -66,12 +66,12 @@ class Runs(NamedTuple):
     equal: bool
 
 
-def take_turns(client: sc.Client, x: np.ndarray) -> Runs:
-    """Runs NumPy and both strategies in turns; the first turn, which compiles and finds memory, is not counted."""
+def run_rounds(client: sc.Client, x: np.ndarray) -> Runs:
+    """Runs NumPy and both strategies in interleaved rounds; the first, which compiles and allocates, does not count."""
     numpy_s: list[float] = []
     runs: dict[str, list[Run]] = {"auto": [], "gspmd": []}
     equal = True
-    for _ in range(1 + REPEATS):
+    for _ in range(1 + ROUNDS):
         began = time.perf_counter()
         expected = np.diff(x, axis=0, prepend=0.0)
         numpy_s.append(time.perf_counter() - began)

@@ -1,4 +1,4 @@
-"""Distributed arrays: one array placed in several ways, each drawn, and what sin of it costs there.
+"""Distributed arrays: one array placed in several layouts, each drawn, and the time of sin on each.
 
     python examples/distributed_arrays.py            starts a private server of 8 virtual devices
     python examples/distributed_arrays.py HOST:PORT  asks a server that runs already
@@ -34,13 +34,13 @@ TIMED = {
 }
 NAMED = sc.Mesh(a=4, b=2)
 NAMED_TIMED = {str(spec): (NAMED, spec) for spec in (P("a", "b"), P("a", None))}
-REPEATS = 5
+ROUNDS = 5
 # Of NumPy's sine and the compiler's each is within a few units in the last place of the true one, at most 1.
 TOLERANCE = 4 * np.finfo(np.float32).eps
 
 
 def placements(client: sc.Client, size: int) -> dict[str, bool]:
-    """Puts an array on the mesh in every way and draws where it lies; returns what was checked."""
+    """Puts an array on the mesh in every layout and draws its placement; returns what was checked."""
     x = normal(size)
     checks = {}
     for name, (mesh, spec) in PLACEMENTS.items():
@@ -59,7 +59,7 @@ def placements(client: sc.Client, size: int) -> dict[str, bool]:
 
 
 def sines(client: sc.Client, size: int, cases: dict[str, tuple[sc.Mesh, sc.PartitionSpec]]) -> dict[str, bool]:
-    """Takes the sine where the array lies, and times the kernel alone; returns what was checked."""
+    """Takes the sine on the array's devices, and times the kernel alone; returns what was checked."""
     x = normal(size)
     expected = np.sin(x)
     checks = {}
@@ -74,7 +74,7 @@ def sines(client: sc.Client, size: int, cases: dict[str, tuple[sc.Mesh, sc.Parti
                 checks[f"{name}: sin lies as the array does"] = sine.blocks() == array.blocks()
                 checks[f"{name}: sin moves nothing between devices"] = not result.plan.collectives
                 checks[f"{name}: sin is NumPy's, within 4 ε"] = bool(np.all(abs(sine.get() - expected) <= TOLERANCE))
-    print(f"sin of {size} × {size} float32 that lies on the mesh, the best of {REPEATS}")
+    print(f"sin of {size} × {size} float32 that lies on the mesh, the best of {ROUNDS}")
     for name, seconds, nbytes in rows:
         print(f"  {name:<24}{seconds * 1e3:>9.2f} ms{nbytes >> 10:>12,} KiB written")
     print("Each device that holds a copy computes it anew: n copies are n times the work.\n")
@@ -84,7 +84,7 @@ def sines(client: sc.Client, size: int, cases: dict[str, tuple[sc.Mesh, sc.Parti
 def quickest(client: sc.Client, array: sc.RemoteArray) -> sc.Result:
     """Takes the sine a few times; returns the call whose kernel was the quickest, its result on the mesh."""
     best = client.sin(array, keep=True)
-    for _ in range(REPEATS):
+    for _ in range(ROUNDS):
         result = client.sin(array, keep=True)
         if result.timing.execute < best.timing.execute:
             best, result = result, best

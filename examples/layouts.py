@@ -1,10 +1,10 @@
-"""Layouts: how a PartitionSpec splits an array over a mesh, drawn, and what each costs.
+"""Layouts: drawings of how a PartitionSpec shards an array over a mesh, and the cost of each.
 
     python examples/layouts.py            starts a private server of 8 virtual devices
     python examples/layouts.py HOST:PORT  asks a server that runs already
 
 The layouts are those of JAX's tutorial on distributed arrays: a mesh of 4 × 2 devices, its axes named a and b.
-examples/computation_follows_sharding.py goes on with what is computed from arrays that lie so.
+examples/computation_follows_sharding.py continues with computations on such arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAYOUTS = {
     "rows over both": (MESH, P(("a", "b"), None)),
     "a single device": (sc.Mesh(a=1), P()),
 }
-REPEATS = 3
+ROUNDS = 3
 
 
 def differences(client: sc.Client, size: int) -> dict[str, bool]:
@@ -36,7 +36,7 @@ def differences(client: sc.Client, size: int) -> dict[str, bool]:
     expected = np.diff(x, axis=0)  # one row less: no longer divided by 4, which is the server's business
     checks = {}
     for name, (mesh, spec) in LAYOUTS.items():
-        calls = [client.diff(x, axis=0, mesh=mesh, spec=spec) for _ in range(REPEATS)]
+        calls = [client.diff(x, axis=0, mesh=mesh, spec=spec) for _ in range(ROUNDS)]
         result = min(calls, key=lambda call: call.timing.execute)
         moved = ", ".join(f"{c.kind}, {c.bytes_per_device:,} bytes a device" for c in result.plan.collectives)
         print(f"{name}\n{result.plan.visualize()}")

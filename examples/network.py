@@ -102,8 +102,8 @@ def compare(client: sc.Client, batch: int, width: int, steps: int) -> dict[str, 
     checks: dict[str, bool] = {}
     losses = {}
     for name in LAYOUTS:
-        found, losses[name] = train(client, name, batch, width, steps)
-        checks |= found
+        passed, losses[name] = train(client, name, batch, width, steps)
+        checks |= passed
     alone = losses["one device"]
     checks["all layouts have the same losses"] = all(np.allclose(other, alone, rtol=1e-4) for other in losses.values())
     return checks

@@ -1,4 +1,4 @@
-"""The side of a benchmark's child process: it does one thing when it is told, and else sleeps.
+"""The side of a benchmark's child process, which runs one job per request and sleeps in between.
 
 Lines ``WHAT NUMBER`` come on standard input; each is answered with one line of JSON, through a pipe of its own: what
 libraries print is no answer. Runs in the environments of peers too, so it needs NumPy and nothing else.
@@ -24,7 +24,7 @@ Handler: TypeAlias = Callable[[int], Answer]
 ANSWERS_FD = "SHARDCALL_BENCHMARK_ANSWERS_FD"
 """The environment variable that names the pipe."""
 
-SPLIT_FROM_BYTES = 4096
+SHARDED_FROM_BYTES = 4096
 """Smaller arrays are computed on one device, those from here on on all."""
 
 _LARGE_BYTES = 1 << 20
@@ -43,13 +43,13 @@ def operand(size_bytes: int) -> NDArray:
 
 
 @lru_cache(maxsize=1)
-def warm(size_bytes: int) -> NDArray:
+def touched_memory(size_bytes: int) -> NDArray:
     """Memory of the array's shape that has been touched: where results are copied out to."""
     return np.ones_like(operand(size_bytes))
 
 
 def difference(x: NDArray) -> NDArray:
-    """What every job must answer."""
+    """The expected result of every job."""
     return np.diff(x, axis=0, prepend=x.dtype.type(0))
 
 
@@ -68,10 +68,10 @@ class Timed:
 
     def __call__(self, size_bytes: int) -> Answer:
         """Runs the job."""
-        x, seconds = self.given(size_bytes), []
+        x, seconds = self.argument(size_bytes), []
         # A process that has slept is slow at first: of a few calls the median is what counts.
         for _ in range(1 if size_bytes >= _LARGE_BYTES else _SMALL_CALLS):
-            result = None  # a result that still lived would be in the next one's way
+            result = None  # frees the memory of the result before the next job
             began = time.perf_counter()
             result = self._job(x)
             seconds.append(time.perf_counter() - began)
@@ -81,18 +81,18 @@ class Timed:
             answer["right"] = np.array_equal(cast(NDArray, result), self._expected(x))
         return answer
 
-    def given(self, size_bytes: int) -> NDArray:
+    def argument(self, size_bytes: int) -> NDArray:
         """The array that the job gets."""
         return operand(size_bytes)
 
 
 def same(x: NDArray) -> NDArray:
-    """What an echo must answer."""
+    """The expected result of an echo."""
     return x
 
 
 def repeated(call: Callable[[], object]) -> Handler:
-    """A handler that makes as many calls as it is told, one after the other."""
+    """A handler that makes the requested number of calls, one after the other."""
 
     def handler(count: int) -> Answer:
         seconds = []
@@ -107,7 +107,7 @@ def repeated(call: Callable[[], object]) -> Handler:
 
 
 def answer(handlers: Mapping[str, Handler]) -> None:
-    """Answers until standard input ends; on standard output where nobody has made a pipe."""
+    """Answers until standard input ends; on standard output if there is no pipe."""
     with os.fdopen(int(os.environ.get(ANSWERS_FD, "1")), "w") as answers:
         for line in sys.stdin:
             what, number = line.split()
@@ -119,5 +119,5 @@ def _answered(handlers: Mapping[str, Handler], what: str, number: int) -> Answer
         return {"error": "cannot be done here"}
     try:
         return handlers[what](number)
-    except Exception as error:  # noqa: BLE001  # a way that fails is a row that says so
+    except Exception as error:  # noqa: BLE001  # a failure becomes a row of the table
         return {"error": f"{type(error).__name__}: {str(error)[:200]}"}

@@ -1,4 +1,4 @@
-"""The side of the benchmark itself: child processes that it asks in turns."""
+"""The side of the benchmark itself: child processes that it asks in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 
 
 def client_environment(tuned: bool) -> dict[str, str]:
-    """What every child process starts with: glibc's allocator set as the server's, or as it is; XLA's flags alike."""
+    """The environment of every child process: glibc's allocator as the server's or the default; equal XLA flags."""
     environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
     return worker_environment(tuned_environment(environment) if tuned else environment)
 
@@ -65,25 +65,25 @@ class Child:
         os.close(theirs)
         self.pid = self._process.pid
 
-    def tell(self, what: str, number: int) -> None:
-        """Gives an order; `hear` must follow."""
+    def send(self, what: str, number: int) -> None:
+        """Sends a request; `receive` must follow."""
         if self._process and self._process.stdin:
-            with suppress(BrokenPipeError):  # it has ended, and `hear` says so
+            with suppress(BrokenPipeError):  # it has ended, and `receive` says so
                 print(what, number, file=self._process.stdin, flush=True)
 
-    def hear(self) -> dict[str, Any]:
-        """The answer to the last order; ``error`` in it says why there is none."""
+    def receive(self) -> dict[str, Any]:
+        """Returns the answer to the last request; ``error`` in it gives the reason if there is none."""
         if self._process is None:
             return {"error": "not installed"}
         line = self._answers.readline()
-        return json.loads(line) if line else {"error": f"ended: {self._last_words()}"}
+        return json.loads(line) if line else {"error": f"ended: {self._last_line()}"}
 
     def ask(self, what: str, number: int) -> dict[str, Any]:
-        """Gives an order and waits for the answer."""
-        self.tell(what, number)
-        return self.hear()
+        """Sends a request and waits for the answer."""
+        self.send(what, number)
+        return self.receive()
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         self._printed.seek(0)
         lines = self._printed.read().decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
@@ -125,7 +125,7 @@ def server(folder: Path, *, tuned: bool, environment: Mapping[str, str] | None =
     """A server of 8 devices that listens on a port and, where it can, on a Unix socket in ``folder``.
 
     Args:
-        folder: where the socket may lie.
+        folder: the folder of the socket.
         tuned: whether its processes set the allocator.
         environment: variables to add.
     """
@@ -137,10 +137,10 @@ def server(folder: Path, *, tuned: bool, environment: Mapping[str, str] | None =
     with subprocess.Popen([*command, *unix], stdin=-1, stdout=-1, text=True, env=added) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        found = _READY.match(process.stdout.readline())
-        if not found:
+        match = _READY.match(process.stdout.readline())
+        if not match:
             sys.exit("the server did not become ready; its error stands above")
-        yield Server(found[1], f"unix:{path}" if unix else "", process.pid, children_of(process.pid)[0])
+        yield Server(match[1], f"unix:{path}" if unix else "", process.pid, children_of(process.pid)[0])
         process.stdin.close()
 
 
@@ -158,13 +158,13 @@ def children_of(pid: int) -> list[int]:
 
 @dataclass
 class Samples:
-    """What a way answered, one of each round.
+    """The answers to one request, one of each round.
 
     Attributes:
         seconds: of the caller.
-        execute: of the kernel alone, where the server tells it.
+        execute: of the kernel alone, if the server reports it.
         right: whether every result that was looked at is NumPy's, bit for bit.
-        error: why there is nothing.
+        error: the reason if there are no figures.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -182,21 +182,21 @@ class Samples:
         self.execute += answer.get("execute", [])
 
 
-def in_turns(ways: Mapping[str, tuple[Child, str]], number: int, rounds: int, note: str) -> dict[str, Samples]:
-    """Asks every way once a round, in an order drawn anew for each; the round before the first counts for nothing.
+def run_rounds(requests: Mapping[str, tuple[Child, str]], number: int, rounds: int, note: str) -> dict[str, Samples]:
+    """Sends every request once a round, in a random order; the round before the first does not count.
 
     Args:
-        ways: by name: the child and what to ask of it.
-        number: that goes with every order.
+        requests: by name: the child and the job that it runs.
+        number: sent with every request.
         rounds: that count.
-        note: what is measured, for who waits.
+        note: shown as progress.
     """
-    measured = {name: Samples() for name in ways}
+    measured = {name: Samples() for name in requests}
     for count in range(rounds + 1):
         print(f"{note}: round {count} of {rounds}", file=sys.stderr)
-        living = [name for name in ways if not measured[name].error]
+        living = [name for name in requests if not measured[name].error]
         for name in random.sample(living, len(living)):
-            child, what = ways[name]
+            child, what = requests[name]
             measured[name].add(child.ask(what, number), counts=count > 0)
     return measured
 

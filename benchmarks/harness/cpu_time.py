@@ -1,4 +1,4 @@
-"""Where the processor's time of small calls goes: which threads of which process do what, and what would shrink it."""
+"""Processor time of small calls by process and thread, with an idea for each part to reduce it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def of_calls(server: Server, work: Callable[[], tuple[int, float]]) -> tuple[dic
 
     Args:
         server: that is called.
-        work: makes calls, and tells how many and the processor's seconds that the clients took.
+        work: makes calls, and returns their number and the processor's seconds of the clients.
 
     Returns:
         By part, and the clients'.
@@ -109,8 +109,8 @@ def load(children: list[Child], what: str, callers: int) -> tuple[int, float, fl
         Calls, the processor's seconds of the clients, and calls per second; zeros if it cannot be done.
     """
     for child in children:
-        child.tell(what, callers // len(children))
-    answers = [child.hear() for child in children]
+        child.send(what, callers // len(children))
+    answers = [child.receive() for child in children]
     if any("error" in answer for answer in answers):
         return 0, 0.0, 0.0
     calls = sum(answer["calls"] for answer in answers)

@@ -20,7 +20,7 @@ def started(module: str, *arguments: str) -> Iterator[str]:
 
 
 def announce(address: str) -> None:
-    """Tells the starter where the server listens."""
+    """Reports the server's address to the process that started it."""
     print(address, flush=True)
 
 

@@ -10,7 +10,7 @@ from harness.answering import Answer, Handler
 
 
 def loaded(call: Callable[[], object], seconds: float) -> Handler:
-    """A handler that calls from as many threads as it is told, for so many seconds."""
+    """A handler that calls from the requested number of threads, for a number of seconds."""
 
     def handler(threads: int) -> Answer:
         began, cpu = time.perf_counter(), time.process_time()

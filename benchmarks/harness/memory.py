@@ -1,4 +1,4 @@
-"""What calls cost the server in memory: its two processes above idle."""
+"""Memory of the server's two processes during calls, above idle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.asking import Child, Server, client_environment, server
 from harness.processes import PeakMemory, pss_bytes
 from harness.report import Claim, at_most, size_name, table
 
-WAYS = {"tcp": ("TCP, stream", 2.2), "segment-in-place": ("segment", 1.7)}
+TRANSPORTS = {"tcp": ("TCP, stream", 2.2), "segment-in-place": ("segment", 1.7)}
 _LEAST_BYTES = 16 << 20
 _CALLS = 10
 _FIRST_CALLS = 50
@@ -30,16 +30,16 @@ def _idle_server(tuned: bool) -> Iterator[tuple[Server, Child]]:
 
 def by_size(sizes: Sequence[int], tuned: bool) -> tuple[list[str], list[Claim]]:
     """The peak above idle during a few calls, for every size from 16 MiB on; each with a server of its own."""
-    rows = [["array", "way", "idle, MiB", "peak above idle, MiB", "÷ (input + output)"]]
+    rows = [["array", "transport", "idle, MiB", "peak above idle, MiB", "÷ (input + output)"]]
     claims = []
     for size in (size for size in sizes if size >= _LEAST_BYTES):
-        for way, (title, limit) in WAYS.items():
+        for transport, (title, limit) in TRANSPORTS.items():
             print(f"memory: {size_name(size)}, {title}", file=sys.stderr)
             with _idle_server(tuned) as (running, client):
                 pids = (running.pid, running.worker_pid)
                 idle = pss_bytes(pids)
                 with PeakMemory(pids) as memory:
-                    answers = [client.ask(way, size) for _ in range(_CALLS)]
+                    answers = [client.ask(transport, size) for _ in range(_CALLS)]
             if error := answers[0].get("error"):
                 rows.append([size_name(size), title, _mib(idle), "", error])
                 continue
@@ -50,16 +50,16 @@ def by_size(sizes: Sequence[int], tuned: bool) -> tuple[list[str], list[Claim]]:
 
 
 def by_count(calls: int, tuned: bool) -> tuple[list[str], list[Claim]]:
-    """Where memory stands after 50 calls of 16 MiB and after many."""
-    rows = [["way", f"after {_FIRST_CALLS} calls, MiB", f"after {calls} calls, MiB", "quotient"]]
+    """Memory after 50 calls of 16 MiB and after many."""
+    rows = [["transport", f"after {_FIRST_CALLS} calls, MiB", f"after {calls} calls, MiB", "quotient"]]
     claims = []
-    for way, (title, _) in WAYS.items():
+    for transport, (title, _) in TRANSPORTS.items():
         print(f"memory: {calls} calls of {size_name(_LEAST_BYTES)}, {title}", file=sys.stderr)
         with _idle_server(tuned) as (running, client):
             pids = (running.pid, running.worker_pid)
             after = []
             for count in (_FIRST_CALLS, calls - _FIRST_CALLS):
-                answers = [client.ask(way, _LEAST_BYTES) for _ in range(count)]
+                answers = [client.ask(transport, _LEAST_BYTES) for _ in range(count)]
                 after.append(pss_bytes(pids))
         if error := answers[-1].get("error"):
             rows.append([title, "", "", error])

@@ -1,4 +1,4 @@
-"""What processes use, as the kernel counts it: memory, and processor time by thread."""
+"""Resource usage of processes, as the kernel counts it: memory, and processor time by thread."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class PeakMemory:
         self.peak_bytes = 0
         self._pids = pids
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._end.is_set():
             self.peak_bytes = max(self.peak_bytes, pss_bytes(self._pids))
             self._end.wait(_INTERVAL_S)
@@ -71,7 +71,7 @@ def process_seconds(pid: int) -> float:
 
 
 def difference_by_name(before: dict[tuple[int, str], float], after: dict[tuple[int, str], float]) -> Counter[str]:
-    """What threads used between two looks, by their names."""
+    """Processor time of threads between two samples, by their names."""
     used: Counter[str] = Counter()
     for (tid, name), seconds in after.items():
         used[name] += seconds - before.get((tid, name), 0.0)  # type: ignore[assignment]  # a Counter of floats

@@ -1,4 +1,4 @@
-"""What a benchmark prints: tables, claims, and the machine."""
+"""Reports of benchmarks: tables, claims, and the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 
 @dataclass(frozen=True)
 class Claim:
-    """What is claimed of a figure, and the figure.
+    """A claim about a figure, and the figure.
 
     Attributes:
         text: the claim.
@@ -83,7 +83,7 @@ def parse_size(text: str) -> int:
 
 
 def machine(packages: Sequence[str], extra: Mapping[str, str]) -> list[str]:
-    """What it ran on: processor, memory, kernel, versions."""
+    """The machine: processor, memory, kernel, versions."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     versions = {"Python": platform.python_version(), **{name: version(name) for name in packages}, **extra}

@@ -1,4 +1,4 @@
-"""The peer Arrow Flight: an exchange of one record batch each way.
+"""The peer Arrow Flight: an exchange of one record batch in each direction.
 
 python -m peers.arrow_flight          answers on standard input
 python -m peers.arrow_flight --serve  is the server
@@ -43,7 +43,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc, unused-ignore]  # p
 
 
 def exchange(client: Any, name: str, x: NDArray) -> NDArray:
-    """Sends the array, and reads the answer where it lies."""
+    """Sends the array, and reads the answer without a copy."""
     batch = _batch(x)
     descriptor = flight.FlightDescriptor.for_command(f"{name} {len(x)}")
     writer, reader = client.do_exchange(descriptor)
@@ -55,7 +55,7 @@ def exchange(client: Any, name: str, x: NDArray) -> NDArray:
 
 
 def serve() -> None:
-    """Serves until told to end."""
+    """Serves until it is terminated."""
     jax_job.configure()
     np.asarray(jax_job.run("diff", np.ones((8, 1))))
     server = Server("grpc://127.0.0.1:0")

@@ -3,7 +3,7 @@
     python -m peers.floors          answers on standard input
     python -m peers.floors --serve  is the other end of the sockets
 
-The other end reads all before it sends any back, as a server must that computes on the whole array.
+The other end reads all before it sends any back, as a server must that computes on the complete array.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.answering import NDArray, Timed, answer, operand, same, warm
+from harness.answering import NDArray, Timed, answer, operand, same, touched_memory
 from harness.helper import announce, started, wait_for_end
 
 _SIZE = struct.Struct("<Q")
@@ -45,14 +45,14 @@ class Memory:
 
     def in_and_out(self, threads: int, x: NDArray) -> NDArray:
         """Into one warm buffer and out of it into another."""
-        between, out = _between(x.nbytes), warm(x.nbytes)
+        between, out = _between(x.nbytes), touched_memory(x.nbytes)
         self.copy(threads, between, x)
         self.copy(threads, out, between)
         return out
 
     def once(self, threads: int, x: NDArray) -> NDArray:
         """Into a warm buffer."""
-        out = warm(x.nbytes)
+        out = touched_memory(x.nbytes)
         self.copy(threads, out, x)
         return out
 
@@ -64,7 +64,7 @@ def _between(size_bytes: int) -> NDArray:
 
 def echo(connection: socket.socket, x: NDArray) -> NDArray:
     """Sends the array, and reads it back into warm memory."""
-    out = warm(x.nbytes)
+    out = touched_memory(x.nbytes)
     connection.sendall(_SIZE.pack(x.nbytes))
     connection.sendall(x.reshape(-1).view(np.uint8).data)
     _read(connection, out)
@@ -118,7 +118,7 @@ def _connect(family: socket.AddressFamily, address: str | tuple[str, int]) -> Ca
 
 
 def serve() -> None:
-    """Listens on both kinds of socket until told to end."""
+    """Listens on both kinds of socket until it is terminated."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "echo.sock")
         port = _listen(socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1]

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import grpc
 import numpy as np
 
-from harness.answering import Handler, NDArray, Timed, answer, repeated, same, warm
+from harness.answering import Handler, NDArray, Timed, answer, repeated, same, touched_memory
 from harness.helper import announce, started, wait_for_end
 from harness.load import loaded
 
@@ -82,7 +82,7 @@ class EchoServer:
 
 
 def serve() -> None:
-    """Echoes until told to end."""
+    """Echoes until it is terminated."""
     echo = EchoServer()
     serving(
         {
@@ -93,7 +93,7 @@ def serve() -> None:
 
 
 def serving(handlers: dict[str, Any]) -> None:
-    """Serves methods of `echo.Echo` until told to end."""
+    """Serves methods of `echo.Echo` until it is terminated."""
     server = grpc.server(ThreadPoolExecutor(_THREADS), options=[*OPTIONS, ("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("echo.Echo", handlers)])
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +123,7 @@ def _stream_job(channel: grpc.Channel) -> Callable[[NDArray], NDArray]:
         yield from _chunks(_bytes_of(x))
 
     def job(x: NDArray) -> NDArray:
-        out = warm(x.nbytes)
+        out = touched_memory(x.nbytes)
         _gather(call(requests(x)), _bytes_of(out))
         return out
 

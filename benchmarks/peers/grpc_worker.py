@@ -70,7 +70,7 @@ class Front:
         answer: SimpleQueue[bytes | None] = SimpleQueue()
         number = next(self._numbers)
         self._waiting[number] = answer
-        if not self._ended:  # else nobody looks at who waits any more
+        if not self._ended:  # else waiters would not be notified again
             with self._sending:
                 send(self._link, number, request)
             if (data := answer.get()) is not None:

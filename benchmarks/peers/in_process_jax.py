@@ -26,12 +26,12 @@ _SMALL = np.arange(8.0).reshape(8, 1)
 def halo(x: NDArray, devices: int) -> NDArray:
     """Runs the server's program."""
     program = server_program(x.shape, x.dtype.name, devices)
-    array = jax.device_put(x, jax_job.split(devices))
+    array = jax.device_put(x, jax_job.row_sharding(devices))
     return np.asarray(jax.tree.leaves(program(array, x.dtype.type(0)))[0])
 
 
 def small(x: NDArray, devices: int) -> NDArray:
-    """Runs the server's program on what is small enough to go to it as it lies, as the server's worker does."""
+    """Runs the server's program on arrays small enough to be passed without a copy, as the server's worker does."""
     return np.asarray(jax.tree.leaves(server_program(x.shape, x.dtype.name, devices)(x, x.dtype.type(0)))[0])
 
 

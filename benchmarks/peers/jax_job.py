@@ -1,6 +1,6 @@
 """The job as one writes it in JAX without a server; peers run it on their side. Needs JAX and NumPy, nothing of ours.
 
-``diff`` is `jax.numpy.diff`, the array split by rows before and after. ``halo`` is what a careful author writes:
+``diff`` is `jax.numpy.diff`, the array sharded by rows before and after. ``halo`` is what a careful author writes:
 every device takes its own differences and asks its neighbour for one row.
 """
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from harness.answering import SPLIT_FROM_BYTES, NDArray
+from harness.answering import SHARDED_FROM_BYTES, NDArray
 
 DEVICES = 8
 NAMES = ("diff", "halo")
@@ -31,17 +31,17 @@ def configure() -> None:
 
 def run(name: str, x: NDArray) -> NDArray:
     """Puts the array on the devices, takes its difference, gets the result."""
-    sharding = split(devices_for(x))
+    sharding = row_sharding(devices_for(x))
     return np.asarray(_program(name, x.shape, x.dtype.name, sharding)(jax.device_put(x, sharding)))
 
 
 def devices_for(x: NDArray) -> int:
     """On how many devices an array is computed."""
-    return DEVICES if x.nbytes >= SPLIT_FROM_BYTES else 1
+    return DEVICES if x.nbytes >= SHARDED_FROM_BYTES else 1
 
 
 @cache
-def split(devices: int) -> NamedSharding:
+def row_sharding(devices: int) -> NamedSharding:
     """By rows over so many devices."""
     mesh = jax.make_mesh((devices,), ("x",), (AxisType.Auto,), devices=jax.devices()[:devices])
     return NamedSharding(mesh, _ROWS)

@@ -20,7 +20,7 @@ _STORE_BYTES = 6 << 30
 
 
 class Job:
-    """What runs in the actor's process."""
+    """The code of the actor's process."""
 
     def __init__(self) -> None:
         jax_job.configure()

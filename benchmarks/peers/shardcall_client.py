@@ -2,9 +2,10 @@
 
     python -m peers.shardcall_client ADDRESS [--unix-address ADDRESS] [--load-seconds S]
 
-Ways of an array are ``tcp`` and ``uds`` (messages, as the client chooses by size), ``tcp-stream`` and ``uds-stream`` (a
-stream whatever the size), ``segment-in-place`` (copied in, read where it lies), ``segment-copied`` (copied in and out)
-and ``segment-empty`` (made in shared memory, read where it lies). ``calls-tcp-8`` makes small calls on 8 devices.
+The transports of an array are ``tcp`` and ``uds`` (messages, as the client chooses by size), ``tcp-stream`` and
+``uds-stream`` (a stream whatever the size), ``segment-in-place`` (copied in, read in place), ``segment-copied``
+(copied in and out) and ``segment-empty`` (made in shared memory, read in place). ``calls-tcp-8`` makes small
+calls on 8 devices.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 import shardcall as sc
 from harness.answering import (
-    SPLIT_FROM_BYTES,
+    SHARDED_FROM_BYTES,
     Answer,
     Handler,
     NDArray,
@@ -27,7 +28,7 @@ from harness.answering import (
     answer,
     operand,
     repeated,
-    warm,
+    touched_memory,
 )
 from harness.load import loaded
 from shardcall import P
@@ -39,10 +40,10 @@ _DEVICES = (1, 8)
 def connect(address: str, *, shared_memory: bool) -> sc.Client:
     """A client that uses shared memory, or messages only."""
     # A client that knows no shared memory has nothing to turn off.
-    known = "shared_memory" in inspect.signature(sc.connect).parameters
-    if shared_memory and not known:
+    supported = "shared_memory" in inspect.signature(sc.connect).parameters
+    if shared_memory and not supported:
         raise NotImplementedError("this client has no shared memory yet")
-    options: dict[str, bool] = {"shared_memory": shared_memory} if known else {}
+    options: dict[str, bool] = {"shared_memory": shared_memory} if supported else {}
     return sc.connect(address, **options)  # type: ignore[arg-type, unused-ignore]
 
 
@@ -59,24 +60,24 @@ def diff(client: sc.Client, x: NDArray, devices: int) -> sc.Result:
     return client.diff(x, axis=0, prepend=x.dtype.type(0), mesh=mesh, spec=P("x", None))
 
 
-class Way(Timed):
+class ArrayCall(Timed):
     """A handler: an array goes in, its difference comes out.
 
     Args:
         client: to ask.
-        given: the array as the call gets it, of the array as the caller has it; made once a size.
-        taken: makes of a result what the caller wants.
+        prepare: converts the caller's array to the array of the call; called once a size.
+        taken: converts a result to the array that the caller wants.
     """
 
     def __init__(
         self,
         client: sc.Client,
-        given: Callable[[NDArray], NDArray] = lambda x: x,
+        prepare: Callable[[NDArray], NDArray] = lambda x: x,
         taken: Callable[[NDArray], NDArray] = lambda y: y,
     ) -> None:
         super().__init__(self._run)
         self._client = client
-        self._given = lru_cache(maxsize=1)(lambda size: given(operand(size)))
+        self._argument = lru_cache(maxsize=1)(lambda size: prepare(operand(size)))
         self._taken = taken
         self._execute: list[float] = []
 
@@ -85,18 +86,18 @@ class Way(Timed):
         self._execute = []
         return {**super().__call__(size_bytes), "execute": self._execute}
 
-    def given(self, size_bytes: int) -> NDArray:
+    def argument(self, size_bytes: int) -> NDArray:
         """The array that the call gets."""
-        return self._given(size_bytes)
+        return self._argument(size_bytes)
 
     def _run(self, x: NDArray) -> NDArray:
-        result = diff(self._client, x, 8 if x.nbytes >= SPLIT_FROM_BYTES else 1)
+        result = diff(self._client, x, 8 if x.nbytes >= SHARDED_FROM_BYTES else 1)
         self._execute.append(result.timing.execute)
         return self._taken(result.array)
 
 
 def _copied_out(result: NDArray) -> NDArray:
-    out = warm(result.nbytes)
+    out = touched_memory(result.nbytes)
     np.copyto(out, result)
     return out
 
@@ -107,28 +108,28 @@ def _built_in(client: sc.Client, x: NDArray) -> NDArray:
     return shared
 
 
-def message_ways(name: str, address: str, load_seconds: float) -> dict[str, Handler]:
-    """The ways of messages to one address."""
+def message_handlers(name: str, address: str, load_seconds: float) -> dict[str, Handler]:
+    """The handlers that send messages to one address."""
     client = connect(address, shared_memory=False)
-    ways: dict[str, Handler] = {name: Way(client)}
-    ways[f"{name}-stream"] = Way(streaming(connect(address, shared_memory=False)))
+    handlers: dict[str, Handler] = {name: ArrayCall(client)}
+    handlers[f"{name}-stream"] = ArrayCall(streaming(connect(address, shared_memory=False)))
     for devices in _DEVICES:
         call = partial(diff, client, _SMALL, devices)
-        ways[f"calls-{name}-{devices}"] = repeated(call)
-        ways[f"load-{name}-{devices}"] = loaded(call, load_seconds)
-    return ways
+        handlers[f"calls-{name}-{devices}"] = repeated(call)
+        handlers[f"load-{name}-{devices}"] = loaded(call, load_seconds)
+    return handlers
 
 
-def segment_ways(address: str) -> dict[str, Handler]:
-    """The ways through shared memory; none where the client has no such thing."""
+def segment_handlers(address: str) -> dict[str, Handler]:
+    """The handlers that use shared memory; none if the client does not support it."""
     try:
         client = connect(address, shared_memory=True)
     except NotImplementedError:
         return {}
     return {
-        "segment-in-place": Way(client),
-        "segment-copied": Way(client, taken=_copied_out),
-        "segment-empty": Way(client, given=partial(_built_in, client)),
+        "segment-in-place": ArrayCall(client),
+        "segment-copied": ArrayCall(client, taken=_copied_out),
+        "segment-empty": ArrayCall(client, prepare=partial(_built_in, client)),
     }
 
 
@@ -138,10 +139,10 @@ def main() -> None:
     parser.add_argument("--unix-address", default="")
     parser.add_argument("--load-seconds", type=float, default=2.0)
     arguments = parser.parse_args()
-    ways = message_ways("tcp", arguments.address, arguments.load_seconds) | segment_ways(arguments.address)
+    handlers = message_handlers("tcp", arguments.address, arguments.load_seconds) | segment_handlers(arguments.address)
     if arguments.unix_address:
-        ways |= message_ways("uds", arguments.unix_address, arguments.load_seconds)
-    answer(ways)
+        handlers |= message_handlers("uds", arguments.unix_address, arguments.load_seconds)
+    answer(handlers)
 
 
 if __name__ == "__main__":

@@ -58,16 +58,16 @@ class Regions:
         return self._made[0], self._made[1]
 
     def call(self, name: str, x: NDArray) -> NDArray:
-        """Copies the array in, asks, and looks at the result where it lies."""
+        """Copies the array in, asks, and reads the result in place."""
         argument, result = self._sized(x.nbytes)
         shared_memory.set_shared_memory_region(argument, [x])
-        given = tritonclient.grpc.InferInput("x", x.shape, np_to_triton_dtype(x.dtype))
-        given.set_shared_memory("x", x.nbytes)
+        tensor = tritonclient.grpc.InferInput("x", x.shape, np_to_triton_dtype(x.dtype))
+        tensor.set_shared_memory("x", x.nbytes)
         wanted = tritonclient.grpc.InferRequestedOutput("y")
         wanted.set_shared_memory("y", x.nbytes)
-        self._client.infer(f"{name}-{x.dtype.name}", [given], outputs=[wanted])
-        answer_in_place: NDArray = shared_memory.get_contents_as_numpy(result, x.dtype, x.shape)
-        return answer_in_place
+        self._client.infer(f"{name}-{x.dtype.name}", [tensor], outputs=[wanted])
+        answer_view: NDArray = shared_memory.get_contents_as_numpy(result, x.dtype, x.shape)
+        return answer_view
 
     def close(self) -> None:
         """Lets go of the regions."""

@@ -1,4 +1,4 @@
-"""A kernel of one's own: the Euclidean length of each row of a matrix, ``np.linalg.norm(x, axis=1)``."""
+"""A user-defined kernel: the Euclidean length of each row of a matrix, ``np.linalg.norm(x, axis=1)``."""
 
 import jax
 import jax.numpy as jnp
