@@ -24,7 +24,7 @@ _MAY_JOIN = re.compile(r'"by": "shardcall worker --join (\S+?)"')
 _READY = re.compile(r"shardcall ready at (\S+) ")
 _SENT = re.compile(r"\bbytes_sent:(\d+)")
 _PID = re.compile(r"pid=(\d+)")
-# A machine that is held up for a while is no reason to count anybody out.
+# Hosts stay in the mesh while the machine is busy.
 _PATIENCE = ("--host-silence-s", "600", "--worker-silence-s", "600", "--straggler-timeout-s", "600")
 _END_S = 30.0
 
@@ -45,7 +45,7 @@ class Shape:
 
     @property
     def all_devices(self) -> int:
-        """Of the whole mesh."""
+        """The number of devices of the mesh."""
         return max(1, self.hosts) * self.devices
 
     def __str__(self) -> str:
@@ -83,10 +83,10 @@ class Cluster:
         return {kind: sum(sum(thread_seconds(pid).values()) for pid in pids) for kind, pids in kinds.items()}
 
     def hurry(self) -> None:
-        """Has the system run its processes, and this one, before all others; so that those hold nothing up.
+        """Gives its processes, and this one, real-time priority, so that others do not delay them.
 
         Raises:
-            PermissionError: only who may set real-time priorities can ask for that.
+            PermissionError: the user may not set real-time priorities.
         """
         for pid in (os.getpid(), self.front_end, *self.agents, *self.workers):
             for thread in map(int, os.listdir(f"/proc/{pid}/task")):

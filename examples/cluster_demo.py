@@ -45,7 +45,7 @@ def show_hosts(client: sc.Client) -> None:
 
 
 def ask(client: sc.Client) -> bool:
-    """Runs the difference along the axis that is split, and prints who holds what; returns whether it is right."""
+    """Runs the difference along the sharded axis and prints the placement; returns whether the result is right."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS))
     began = time.perf_counter()
     result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=SPEC)

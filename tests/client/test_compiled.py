@@ -111,7 +111,7 @@ def test_errors_name_open_operands_as_the_kernel_does(client):
     assert caught.value.field == "append"
 
 
-def test_results_of_known_large_size_are_streamed_at_once(server, client):
+def test_results_declared_as_large_are_streamed_at_once(server, client):
     answer = server.compile(None, None)
     placement = answer.plan.results.add()
     placement.type.element_type = shardcall.v1.array_pb2.ELEMENT_TYPE_FLOAT64

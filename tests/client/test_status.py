@@ -40,7 +40,7 @@ def test_the_error_has_every_field_of_the_servers_status(server, client, abort):
 
 
 @pytest.mark.parametrize("call", ["call", "plan", "compile"])
-def test_a_field_of_a_known_kernel_has_its_callers_name(server, client, abort, call):
+def test_a_field_of_a_registered_kernel_has_its_callers_name(server, client, abort, call):
     server.execute = server.plan = server.compile = lambda request, context: abort(
         context, grpc.StatusCode.INVALID_ARGUMENT, "SPEC_TOO_LONG", "in_specs[1] is too long", at="in_specs[1]"
     )

@@ -1,4 +1,4 @@
-"""The file of tokens: who may have it, what may stand in it, and how it is made."""
+"""The token file: permissions, contents and creation."""
 
 import os
 import stat
