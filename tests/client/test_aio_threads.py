@@ -71,7 +71,7 @@ def test_a_late_value_is_released():
     assert dropped == ["value"]
 
 
-def test_what_is_dropped_waits_behind_nobodys_call(monkeypatch):
+def test_released_values_do_not_wait_behind_calls(monkeypatch):
     monkeypatch.setattr(threads, "_MOST_THREADS", 1)
     began, end, end_next, dropped = threading.Event(), threading.Event(), threading.Event(), []
 

@@ -101,7 +101,7 @@ def test_tokens_are_printed_to_a_terminal_or_where_they_were_asked_for(run, tmp_
     ("arguments", "says"),
     [(["nobody"], "there is no principal 'nobody'; there are: "), (["a", "--admin"], "leave out NAME, or --admin")],
 )
-def test_a_token_that_there_is_not_is_refused(run, tmp_path, arguments, says):
+def test_an_invalid_selection_of_a_token_is_refused(run, tmp_path, arguments, says):
     ended = run("token", "show", *arguments, "--token-file", str(tmp_path / "token"))
     assert ended.exit_code == 1
     assert says in ended.output
@@ -134,7 +134,7 @@ def test_the_package_is_the_command():
         (["info", "a", "b"], "(see: shardcall info --help)\n"),
     ],
 )
-def test_a_command_that_is_none_is_refused_in_one_line(capsys, arguments, says):
+def test_an_invalid_command_is_refused_in_one_line(capsys, arguments, says):
     from shardcall.cli.app import run as run_to_the_end
 
     with pytest.raises(SystemExit) as ended:

@@ -85,7 +85,7 @@ def test_an_unresolvable_machine_has_its_own_error():
         shardcall.connect("no-such.invalid:8470", connect_timeout=30)
 
 
-def test_a_proxy_that_nobody_knows_is_not_taken_for_the_server(monkeypatch):
+def test_an_unresolvable_proxy_is_not_mistaken_for_the_server(monkeypatch):
     for variable in ("no_grpc_proxy", "no_proxy"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("grpc_proxy", "http://no-proxy.invalid:3128")

@@ -58,7 +58,7 @@ def test_a_listed_array_that_no_answer_brought_is_deleted_once_all_calls_of_then
     assert drop(lease, deleted) == []
 
 
-def test_a_list_gives_nobody_an_array_that_is_being_deleted(lease):
+def test_a_list_omits_an_array_that_is_being_deleted(lease):
     lease.hold(HANDLE, Object)
     shown = []
     assert lease.delete_dropped(lambda _: shown.append(lease.hold_listed(HANDLE, Object)))

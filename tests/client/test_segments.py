@@ -224,7 +224,7 @@ def test_threads_that_wait_for_a_segment_share_it(source):
     assert source.open == [32]
 
 
-def test_a_fork_waits_for_who_takes_blocks_and_nobody_has_them_then(source):
+def test_a_reservation_waits_for_a_fork_that_empties_the_segments(source):
     source.reserve(MIB)
     source.segments.begin_fork()
     with ThreadPoolExecutor(1) as threads:

@@ -94,7 +94,7 @@ def test_a_status_without_reason_has_a_class_of_its_own(server, client, status):
     assert (caught.value.reason, caught.value.status, caught.value.timing) == ("", status, None)
 
 
-def test_a_call_that_nobody_here_cancelled_met_a_server_that_shuts_down(server, client):
+def test_a_call_cancelled_by_the_server_reports_its_shutdown(server, client):
     server.execute = lambda request, context: context.abort(grpc.StatusCode.CANCELLED, "of a server that ends")
     with pytest.raises(shardcall.ServerUnavailableError, match="shuts down"):
         client.call("echo", 1.0)

@@ -186,7 +186,7 @@ def test_a_misspelt_option_is_refused_as_python_refuses_it():
         ("sum", (None,), "x"),
     ],
 )
-def test_an_operand_that_is_none_is_named_before_anything_is_sent(method, arguments, name):
+def test_a_missing_operand_is_named_before_anything_is_sent(method, arguments, name):
     class Refusing(KernelMethods):
         def call(self, name, /, *operands, **arguments):
             raise AssertionError("it was sent")

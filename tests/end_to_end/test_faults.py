@@ -110,7 +110,7 @@ def test_health_follows_the_mesh(robust):
         until(lambda: status() == health_pb2.HealthCheckResponse.SERVING)
 
 
-def test_a_stopped_worker_costs_its_callers_their_deadline_and_nobody_a_hang(robust):
+def test_a_stopped_worker_costs_its_callers_their_deadline_and_causes_no_hang(robust):
     with sc.connect(robust.address) as client, ThreadPoolExecutor(12) as pool:
         client.diff(X, axis=0)
         (worker,) = robust.worker_pids()

@@ -182,7 +182,7 @@ def test_stopping_what_does_not_run_and_wrong_times_are_refused(profiles):
         check(caught.value, grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST", "max_seconds", "max_seconds is")
 
 
-def test_one_that_nobody_stops_is_thrown_away(recorder, profiles, tmp_path):
+def test_a_profile_that_is_not_stopped_is_discarded(recorder, profiles, tmp_path):
     profiles.StartProfile(profile_service_pb2.StartProfileRequest(max_seconds=0.1), timeout=60)
     until(lambda: left_on_the_server() == [])
     with pytest.raises(sc.InvalidRequestError, match=r"the last one ran for 0.1 s, its max_seconds, and was discarded"):

@@ -95,7 +95,7 @@ def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(forgetful)
         until(lambda: holds_nothing(client))
 
 
-def test_a_lease_that_nobody_renews_ends_and_one_that_is_renewed_lasts(forgetful):
+def test_a_lease_ends_unless_it_is_renewed(forgetful):
     with sc.connect(forgetful.address) as client, open_channel(forgetful.address) as channel:
         arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
         kept = client.put(X)

@@ -189,14 +189,14 @@ def test_a_call_without_a_trace_begins_one(collector, traced):
 
 
 @pytest.mark.parametrize("parent", ["", "00", "00-" + "z" * 32 + "-" + "0" * 16 + "-01", "00-" + "0" * 500])
-def test_a_parent_that_is_none_does_no_harm(collector, traced, parent):
+def test_an_invalid_parent_is_ignored(collector, traced, parent):
     with open_channel(traced.address) as channel:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         answer = stub.Execute(execute(operand(np.arange(6.0))), timeout=60, metadata=[("traceparent", parent)])
     assert np.frombuffer(answer.results[0].inline.data).tolist() == [1.0] * 5
 
 
-def test_a_collector_that_does_not_answer_holds_up_nobody(monkeypatch):
+def test_an_unresponsive_collector_delays_no_call(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # so that the server does not try for long when it ends
     with (
         running_server("--otel-endpoint", "http://127.0.0.1:1", devices=1) as running,
