@@ -1,4 +1,4 @@
-"""A real server of several hosts: a front end and agents, each its own process, on ports of the system's choosing."""
+"""A real server of several hosts: a front end and agents, each its own process, on ports that the system chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real server for the tests that ask for one: its own process, a port of the system's choosing."""
+"""A real server for the tests that request one: its own process, on a port that the system chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts of known-answer tests for the servers of the tests, without running them.
+"""Stored verdicts of known-answer tests for the servers of the tests.
 
 Each server would otherwise run the tests in a cache directory of its own: half a minute of processor time. That the
 compiler passes them is for `mesh/test_known_answers.py` to see; here they are taken to have passed.

@@ -1,4 +1,4 @@
-"""The table as a document: what stands between its marks is generated, the rest is kept."""
+"""The table as a document: the text between its marks is generated, the rest is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs cases, on a server or in this process, and compares what they give with their references."""
+"""Runs cases, on a server or in this process, and compares their results with their references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accuracy table and the first question on a GPU, wherever one is at hand."""
+"""The accuracy table on a GPU, where one is available."""
 
 from __future__ import annotations
 

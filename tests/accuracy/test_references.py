@@ -1,4 +1,4 @@
-"""The references themselves: extended precision is right to 60 bits, and what is wrong is seen."""
+"""The references: extended precision is right to 60 bits, and errors are detected."""
 
 import math
 from functools import partial

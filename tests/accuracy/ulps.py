@@ -1,4 +1,4 @@
-"""Errors in units in the last place, and what becomes of subnormals, infinities, NaN and the sign of zero."""
+"""Errors in units in the last place, and the treatment of subnormals, infinities, NaN and the sign of zero."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ STATUSES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A request that cannot be, and how it is answered.
+    """An invalid request, and its answer.
 
     Attributes:
         name: what is wrong with it.
@@ -99,7 +99,7 @@ def call(kernel="diff", parameters=None, **fields):
 
 
 def planned(name, reason, field, asked=None, operands=None, method="Plan"):
-    """A row that asks for a plan: of two axes where nothing else is said."""
+    """A row that requests a plan: of two axes by default."""
     kind = {"Plan": kernel_service_pb2.PlanRequest, "Compile": kernel_service_pb2.CompileRequest}[method]
     operands = [tensor(8, 4)] if operands is None else operands
     return Row(name, method, [kind(call=call() if asked is None else asked, operands=operands)], reason, field)

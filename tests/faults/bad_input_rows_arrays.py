@@ -1,4 +1,4 @@
-"""Rows about what is named by what the server has given out: handles, leases, segments; and about the call itself."""
+"""Rows about names that the server issues (handles, leases, segments), and about the call itself."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _headers():
 
 
 def _profiles():
-    """Recordings that cannot be; none is made."""
+    """Invalid recordings; none is made."""
     for seconds in (-1.0, -5e-324, float("nan"), float("inf"), float("-inf"), 1e308):
         request = profile_service_pb2.StartProfileRequest(max_seconds=seconds)
         yield Row(f"a recording of {seconds} s", "StartProfile", [request], "MALFORMED_REQUEST", "max_seconds")

@@ -1,4 +1,4 @@
-"""Rows about the kernels' own rules: parameters of every kernel that has some, and operands that do not fit."""
+"""Rows about the kernels' own rules: parameters of every kernel that has any, and operands that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows about streams: messages out of order, chunks that do not fit, and bytes that are no message at all."""
+"""Rows about streams: messages out of order, chunks that do not fit, and bytes that are not a message."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _of_two():
 
 
 def _noise():
-    """Bytes that are no message of any method, and such as are cut short."""
+    """Bytes that are not a message of any method, and truncated messages."""
     chosen = random.Random(5)
     pieces = [
         ("a tag without a value", b"\x0a"),

@@ -71,7 +71,7 @@ def _opening(name, operand, reason, field="operand 0"):
 
 
 def _sources():
-    """Operands whose type and bytes do not belong together."""
+    """Operands whose type and bytes do not match."""
     kind, inline = tensor(8), kernel_service_pb2.InlineTensor(data=bytes(64))
     operand = kernel_service_pb2.Operand
     return [

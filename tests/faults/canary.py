@@ -57,7 +57,7 @@ class Canary:
         self._client.close()
 
     def check(self) -> None:
-        """Raises unless it computed, and all of it was right."""
+        """Raises unless it computed and all results were right."""
         assert not self.wrong, self.wrong[:3]
         assert not self.errors, self.errors[:3]
         assert self.right > 1

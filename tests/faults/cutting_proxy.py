@@ -16,7 +16,7 @@ _ANSWER_FRAMES = (0, 1)  # DATA, HEADERS; the others keep the connection going
 
 
 class CuttingProxy:
-    """Passes bytes on between clients and one server, both ways.
+    """Forwards bytes between clients and one server, in both directions.
 
     Args:
         address: of the server, "host:port".
@@ -40,23 +40,23 @@ class CuttingProxy:
         self._pause_s = 0.0
 
     def slow_down(self, bytes_per_s: float) -> None:
-        """Passes on no more than so much from now on, for each connection."""
+        """Forwards at most so many bytes of each connection from now on."""
         self._pause_s = _PIECE_BYTES / bytes_per_s
 
     def swallow(self) -> None:
-        """Passes on nothing from now on, in both directions, and without errors, until `heal`; new connections wait."""
+        """Forwards nothing from now on, in both directions, and without errors, until `heal`; new connections wait."""
         self._passes.clear()
 
     def heal(self) -> None:
-        """Passes on again what comes, and what had come."""
+        """Resumes forwarding, and forwards what was withheld."""
         self._passes.set()
 
     def lose_answers(self) -> None:
-        """Passes on what clients send from now on, and no answer of the server."""
+        """Forwards what clients send from now on, and no answer of the server."""
         self._silent.set()
 
     def cut(self) -> None:
-        """Ends all connections; those that come are served as at first."""
+        """Closes all connections; new ones are forwarded as at first."""
         with self._lock:  # those that come now are served after it
             for end in self._open:
                 with contextlib.suppress(OSError):

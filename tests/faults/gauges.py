@@ -29,7 +29,7 @@ class Gauges:
 
     @staticmethod
     def of(pid: int, at_s: float) -> Gauges:
-        """Those of a process.
+        """Samples a process.
 
         Raises:
             OSError: it is gone.
@@ -56,7 +56,7 @@ def slope(times: Sequence[float], values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Allowed:
-    """By how much a process may seem to grow over the time it is looked at; a leak grows with the calls, and passes it.
+    """The growth of a process that counts as noise; a leak grows with the calls, and exceeds it.
 
     Attributes:
         memory_bytes: steps of the allocators and of the pool of regions, which keep what was used last.

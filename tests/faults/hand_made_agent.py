@@ -1,4 +1,4 @@
-"""An agent made by hand, which says what no agent of ours says."""
+"""An agent made by hand, which sends messages that no agent of the project sends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hello(name: str = "made", *, devices: int = 2, **versions: str) -> bytes:
 
 
 class HandMadeAgent:
-    """A call of `Join` whose messages the test makes.
+    """A call of `Join` with the test's own messages.
 
     Args:
         address: where hosts join.

@@ -1,4 +1,4 @@
-"""Clients that call a server of several hosts all the while, and what became of their calls."""
+"""Clients that call a server of several hosts continuously, and the outcomes of their calls."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _diff_of_one_that_stays(client: sc.Client, rng: np.random.Generator) -> bool
 
 
 def connections_to(address: str) -> set[str]:
-    """The ports of this host from which somebody is connected to an address."""
+    """The ports of this host that have a connection to an address."""
     port = f"{int(address.rsplit(':', 1)[1]):04X}"
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     return {row[1].rsplit(":", 1)[1] for row in rows if row[2].endswith(f":{port}") and row[3] == _ESTABLISHED}

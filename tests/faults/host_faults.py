@@ -34,7 +34,7 @@ class Hosts:
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def start(self, name: str) -> AgentProcess:
-        """Starts a host's agent, as a service manager does with one that has ended."""
+        """Starts a host's agent, as a service manager does after an exit."""
         self.cluster.hosts_address = self.proxies[name].address
         # Behind a proxy an agent finds no token by itself.
         token = {TOKEN_VARIABLE: token_of(own_name())}
@@ -73,7 +73,7 @@ def proxied_cluster(devices_each: int, *server_options: str, **hosts: tuple[str,
 
 @dataclass
 class Struck:
-    """A fault under way.
+    """A fault in progress.
 
     Attributes:
         mend: the administrator's repair once the fault was noticed; None where the server recovers by itself.
@@ -107,7 +107,7 @@ def freeze_worker(hosts: Hosts, name: str) -> Struck:
 
 
 def freeze_host(hosts: Hosts, name: str) -> Struck:
-    """Stops an agent and its worker, as a machine or a container that is paused."""
+    """Stops an agent and its worker, like a machine or a container that is paused."""
     pids = [hosts.agent(name).process.pid, hosts.worker(name)]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -121,14 +121,14 @@ def freeze_host(hosts: Hosts, name: str) -> Struck:
 
 
 def lose_host(hosts: Hosts, name: str) -> Struck:
-    """Lets nothing pass between an agent and the front end."""
+    """Blocks all traffic between an agent and the front end."""
     proxy = hosts.proxies[name]
     proxy.swallow()
     return Struck(proxy.heal, is_gone=True)
 
 
 def slow_worker(hosts: Hosts, name: str) -> Struck:
-    """Lets a worker have almost no processor, for as long as it lives."""
+    """Leaves a worker almost no processor time until it exits."""
     pid = hosts.worker(name)
 
     def stop_and_go() -> None:

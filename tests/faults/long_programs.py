@@ -1,4 +1,4 @@
-"""Programs that run for so long that a server's limits end them, and small calls that must be right beside them."""
+"""Programs that run until a server's limits end them, and small calls that must stay right beside them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def convolve(client: sc.Client, timeout: float = 300.0) -> sc.Result:
 
 
 def compile_long(client: sc.Client) -> None:
-    """Has the long program compiled, so that its next call computes at once."""
+    """Compiles the long program, so that its next call computes at once."""
     client.compile("convolve", sc.Array(SIGNAL.shape, "float32"), sc.Array(WINDOW.shape, "float32"))
 
 

@@ -129,7 +129,7 @@ class Mutations:
             entries[key].CopyFrom(self._donor(chance, kind))
 
     def _donor(self, chance: random.Random, field: FieldDescriptor) -> Message:
-        """A part of the same kind of another request, changed once more at times."""
+        """A part of the same kind of another request, sometimes changed once more."""
         donors = self._donors.get(field.message_type.full_name)
         donor = _copy(chance.choice(donors)) if donors else field.message_type._concrete_class()
         if chance.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Callers that repeat what a limit refused when the server says that they may, and bear nothing else."""
+"""Callers that retry refused calls when the server says that they may, and fail on any other error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome:
     lost: list[str] = field(default_factory=list)
 
     def refuse(self, error: grpc.RpcError) -> float:
-        """Counts an error; returns after how many seconds its call may come again, 0 for never."""
+        """Counts an error; returns the seconds until its call may be retried, 0 for never."""
         if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
             self.lost.append(f"{error.code().name}: {error.details()}")
             return 0.0
@@ -42,7 +42,7 @@ class Outcome:
         return retry_s
 
     def check(self, calls: int) -> None:
-        """Raises unless every call was answered right at last."""
+        """Raises unless every call got a right answer in the end."""
         assert not self.lost, (len(self.lost), self.lost[:3])
         assert self.right == calls
 
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def all_at_once(begin: Sequence[Callable[[], grpc.Future]], is_right: Callable[[object], bool]) -> Outcome:
-    """Begins all calls before it looks at any answer, and begins those again that were refused, until none is.
+    """Starts all calls before it reads any answer, and retries those that were refused, until none is.
 
     Args:
         begin: begins a call; may be called again.

@@ -1,4 +1,4 @@
-"""Connections to a gRPC port by hand, as those make them who mean no good or know no better."""
+"""Raw connections to a gRPC port, as malicious or faulty clients make them."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def connections(address: str, count: int, first_bytes: bytes = b"") -> Iterator[
 
 
 def half_hello() -> bytes:
-    """The first part of a TLS handshake whose second never comes."""
+    """The first part of a TLS handshake without the second."""
     return _HALF_HELLO
 
 
 def idle_http2() -> bytes:
-    """All that a connection needs to be one, and nothing more."""
+    """The minimum of an HTTP/2 connection."""
     return PREFACE + EMPTY_SETTINGS
 
 

@@ -31,7 +31,7 @@ class RestartingServer:
 
     @property
     def running(self) -> ServerProcess:
-        """The one that runs."""
+        """The process that runs."""
         assert self._running is not None
         return self._running
 

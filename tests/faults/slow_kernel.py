@@ -1,4 +1,4 @@
-"""A kernel that is compiled when a test says so, in a package of its own that servers of the tests find."""
+"""A kernel whose compilation ends when a test says so, in a package that servers of the tests load."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Slow(own.Kernel):
 
 
 def install(folder: Path, environment: pytest.MonkeyPatch) -> Path:
-    """Makes a folder of packages that has the kernel, which servers find that are started from now on.
+    """Makes a folder of packages with the kernel, which servers that are started afterwards load.
 
     Returns the file that compiling it waits for, which is not there yet.
     """

@@ -1,4 +1,4 @@
-"""A client process of the soak: good calls of every kind, calls that are cancelled, and such as cannot be.
+"""A client process of the soak: valid calls of every kind, calls that are cancelled, and invalid ones.
 
 Run as a script with the server's address and a seed; works until its standard input ends, then prints what it saw.
 """
@@ -92,7 +92,7 @@ class Load:
             self._count(name, not right and f"{name} was wrong")
 
     def _cancel(self, channel: grpc.Channel, chance: np.random.Generator) -> None:
-        """Leaves a unary call, or a stream in the middle of its upload, after a while of its own."""
+        """Cancels a unary call, or a stream in the middle of its upload, after a random time."""
         stub, after_s = kernel_service_pb2_grpc.KernelServiceStub(channel), float(chance.exponential(0.01))
         left = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Every method refuses who may not call it, before it has seen a byte of the request."""
+"""Every method refuses callers without permission, before it has read a byte of the request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LACKING = {Scope.RUN: "watcher", Scope.ARRAYS: "runner", Scope.ADMIN: "owner", S
 
 @contextmanager
 def refused(address: str, method: str, *headers: tuple[str, str]) -> Iterator[grpc.RpcError]:
-    """The error of a call that brings these headers, and whose request never comes."""
+    """The error of a call with these headers whose request is never sent."""
     never = threading.Event()
 
     def requests() -> Iterator[bytes]:

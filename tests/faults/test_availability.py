@@ -49,7 +49,7 @@ REQUESTS = {
 
 
 def code_of(channel: grpc.Channel, method: str) -> grpc.StatusCode:
-    """The status of a call that the server ends after 2 s; other calls are given a minute."""
+    """The status of a call that the server ends after 2 s; other calls have a minute."""
     path, descriptor = METHODS[method]
     streams, answers = descriptor.client_streaming, descriptor.server_streaming
     rpc = getattr(channel, f"{'stream' if streams else 'unary'}_{'stream' if answers else 'unary'}")(path)

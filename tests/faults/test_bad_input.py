@@ -1,4 +1,4 @@
-"""Hundreds of requests that cannot be, each written by hand with its answer: the sender learns what is wrong with it.
+"""Hundreds of invalid requests, each written by hand with its answer, which says what is wrong.
 
 The rows speak the contract itself, so that nothing that our own client checks first stands between.
 """
@@ -53,7 +53,7 @@ def channel(server) -> Iterator[grpc.Channel]:
 
 
 def send(channel: grpc.Channel, row: Row) -> object:
-    """Sends a row's bytes, and reads all that is answered."""
+    """Sends a row's bytes, and reads the complete answer."""
     path, method = METHODS.get(row.method, (row.method, None))
     sent = [item if isinstance(item, bytes) else item.SerializeToString() for item in row.request]
     streams = method is not None and method.client_streaming

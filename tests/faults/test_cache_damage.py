@@ -1,4 +1,4 @@
-"""Damage to the compiled programs on disk: results stay right, and the next look finds what was repaired."""
+"""Damage to the compiled programs on disk: results stay right, and the damage is repaired."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Folder:
     compiled: dict[str, bytes] = field(default_factory=dict)
 
     def call(self) -> dict[str, bool]:
-        """Calls every kernel; all must be right, to the bit as at first. Returns which came from disk."""
+        """Calls every kernel; results must equal the first ones. Returns the calls that were loaded from disk."""
         from_disk = {}
         for name, (call, expected) in KERNELS.items():
             result = call(self.client)
@@ -68,7 +68,7 @@ class Folder:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
-    """Its server has no privilege over files, should the tests be root's."""
+    """Its server has no privileges over files, even if the tests run as root."""
     directory = tmp_path_factory.mktemp("damage")
     flags = ("--cache-dir", str(directory / "cache"), "--max-cached-programs", "1", "--warm-up-s", "0")
     with ExitStack() as stack, ThreadPoolExecutor(1, initializer=give_up_privilege) as unprivileged:
@@ -79,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 
 def give_up_privilege() -> None:
-    """Has what this thread starts see file modes as other users do."""
+    """Makes processes that this thread starts respect file modes, as for other users."""
     for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
         ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
 
@@ -130,7 +130,7 @@ def remove_the_folder(folder: Folder, attempt: int) -> None:
 
 
 def litter(folder: Folder, attempt: int) -> None:
-    """Files of writers that were killed, and some that are not ours."""
+    """Files of writers that were killed, and foreign files."""
     for entry in folder.entries()[: attempt % 3 + 1]:
         entry.rename(folder.programs / f".{attempt:032x}.part")
     (folder.programs / f"garbage {attempt}").write_bytes(os.urandom(1000))

@@ -1,4 +1,4 @@
-"""Callers that leave, stall or run out of time in every phase: nothing is left of them, and others notice little."""
+"""Callers that leave, stall or run out of time in any phase: nothing is left of them, and other calls continue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def leaving_server() -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def leaving(leaving_server: ServerProcess) -> Iterator[ServerProcess]:
-    """A server of two devices with places for many calls, which hands the mesh one at a time: they wait before it."""
+    """A server of two devices with slots for many calls, which run on the mesh one at a time."""
     with left_empty(leaving_server) as server:
         yield server
 
@@ -52,7 +52,7 @@ def is_quiet(client: sc.Client) -> bool:
 
 
 def settles(server: ServerProcess) -> None:
-    """Waits until nothing is left of those who left."""
+    """Waits until nothing is left of the callers that left."""
     with sc.connect(server.address, token=token_of("guest")) as client:
         until(lambda: is_quiet(client))
 
@@ -174,7 +174,7 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
 
 
 def test_many_stalled_uploads_and_requests_block_no_others(leaving, times, figure):
-    """Some send a byte of each array, and some not even their one message; then they leave."""
+    """Some send a byte of each array, and some not even their one message; then they cancel."""
     ended = threading.Event()
 
     def slow() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
@@ -219,7 +219,7 @@ def test_many_dead_readers_block_no_others(leaving, times, figure):
 
 
 def canary_of(server: ServerProcess, times: Callable[[int], int]) -> str:
-    """Computes for a while beside whatever else there is; returns how that went."""
+    """Computes for a while beside the other load; returns the outcome."""
     with Canary(server.address, devices=2, token=token_of("guest")) as canary:
         until(lambda: canary.right + len(canary.errors) > times(500))
     canary.check()
@@ -227,7 +227,7 @@ def canary_of(server: ServerProcess, times: Callable[[int], int]) -> str:
 
 
 def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):
-    """While the mesh does nothing at all: who waits for it ends at its deadline, and who leaves is gone."""
+    """On a stuck mesh, calls that wait end at their deadlines, and cancelled calls end at once."""
     with sc.connect(leaving.address) as client, open_channel(leaving.address) as channel:
         client.diff(X, axis=0)
         stub = Stub(channel)

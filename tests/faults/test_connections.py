@@ -1,4 +1,4 @@
-"""Connections that bring nothing, too much or nonsense, while a client beside them computes rightly."""
+"""Connections that send nothing, too much or nonsense, while a client beside them computes correctly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(autouse=True)
 def _plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what is asked of the strict server is encrypted."""
+    """Only connections to the strict server are encrypted."""
     if "strict" not in request.fixturenames:
         monkeypatch.delenv("SHARDCALL_CA_CERTIFICATE", raising=False)
 

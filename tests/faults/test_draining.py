@@ -50,7 +50,7 @@ def expected(factor: float) -> np.ndarray:
 def in_flight(
     server: ServerProcess, clients: list[sc.Client], pool: ThreadPoolExecutor
 ) -> Iterator[list[Future[np.ndarray]]]:
-    """Calls that all wait for a worker which is stopped; when the body ends it goes on."""
+    """Calls that all wait for a stopped worker, which continues when the body ends."""
     (worker,) = server.worker_pids()
 
     def product(number: int) -> np.ndarray:
@@ -148,7 +148,7 @@ def test_signals_that_another_thread_takes_count_too(own_server):
 
 
 def test_new_calls_are_refused_while_the_server_drains(own_server, full, figure):
-    """Callers that never stop, until the server is gone: what they meet is an answer or UNAVAILABLE."""
+    """Callers that never stop until the server is gone: every outcome is an answer or UNAVAILABLE."""
     met: Counter[str] = Counter()
     for _ in range(20 if full else 1):
         server = own_server(devices=1)

@@ -1,4 +1,4 @@
-"""Front ends killed under their clients: a server at the same address is found again, and nothing is mistaken."""
+"""Front ends killed under their clients: clients find the next server at the same address, and get no wrong results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def restarting() -> Iterator[RestartingServer]:
 
 
 def test_clients_find_the_next_server_at_the_address_and_nothing_is_mistaken(restarting, times, figure):
-    """Half of the clients use shared memory, and one repeats nothing."""
+    """Half of the clients use shared memory, and one retries nothing."""
     before, kills = shared_memory_names(), times(20)
     ends: Counter[str] = Counter()
     first_answers: list[float] = []
@@ -75,7 +75,7 @@ def test_clients_find_the_next_server_at_the_address_and_nothing_is_mistaken(res
 
 
 def _call_until_it_fails(client: sc.Client, back: threading.Event) -> None:
-    """Calls until one fails or the next server is there: every answer must be right, whichever server gave it."""
+    """Calls until one fails or the next server is there: every answer must be right, from either server."""
     while not back.is_set():
         np.testing.assert_array_equal(client.diff(LARGE, axis=0).array, np.diff(LARGE, axis=0))
 

@@ -120,7 +120,7 @@ def _try(channel: grpc.Channel, mutations: Mutations, outcomes: Outcomes, number
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory) -> Iterator[tuple[ServerProcess, Path]]:
-    """A server whose largest call is small, so that what is valid by chance is soon done."""
+    """A server whose largest call is small, so that requests that are valid by chance end soon."""
     log = tmp_path_factory.mktemp("fuzz") / "log"
     with running_server(*_FLAGS, log=log) as server:
         yield server, log
@@ -149,5 +149,5 @@ def test_mutated_requests_are_refused_by_name_or_served_rightly(target, full, fi
 
 
 def _errors(log: Path) -> str:
-    """The last of what the server has to say of its own faults."""
+    """The last lines that the server logs about its own faults."""
     return log.read_text()[-6000:]

@@ -1,4 +1,4 @@
-"""Requests that claim much and send little, or unfold when they are read: refused at once, at the cost of nothing."""
+"""Requests that claim much and send little, or unfold when they are read: refused at once, at negligible cost."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_claims_in_a_stream_and_in_a_message_take_no_memory(target, figure):
 
 
 def test_no_part_of_a_message_takes_longer_to_refuse_than_to_read(target, figure):
-    """Two million parts are read in a tenth of a second; looking at each would hold everybody up for half a minute."""
+    """Two million parts are read in a tenth of a second; checking each would block all calls for half a minute."""
     path, _ = METHODS["Plan"]
     with open_channel(target.address, [("grpc.max_send_message_length", -1)]) as channel:
         rpc = channel.unary_unary(path)

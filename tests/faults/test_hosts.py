@@ -86,7 +86,7 @@ def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, kind,
 def _one_round(
     hosts: Hosts, client: sc.Client, callers: Callers, fault: Fault, name: str, how: dict[str, P]
 ) -> tuple[float, float]:
-    """Has a fault strike a host under load; returns how long it took to be noticed, and to be over, in seconds.
+    """Applies a fault to a host under load; returns the seconds until it was noticed, and until it was over.
 
     Calls that the mesh had when it ended fail. Those that it had not yet wait for the next, maybe until the host
     is back.
@@ -118,13 +118,13 @@ def _one_round(
 
 
 def _works(client: sc.Client) -> None:
-    """Has everything compiled that is called, so that no fault strikes a compilation instead of a run."""
+    """Compiles all kernels of the calls, so that no fault strikes a compilation instead of a run."""
     for how in _LONG_CALLS:
         assert _call_for_long(client, how)[0] == ""
 
 
 def _call_for_long(client: sc.Client, how: dict[str, P]) -> tuple[str, float]:
-    """Makes a call that takes every worker a while.
+    """Makes a call that occupies every worker for a while.
 
     Returns:
         The reason of its error, empty where its answer is right, and when it ended.
@@ -143,7 +143,7 @@ def _summary(seconds: list[float]) -> str:
 
 @pytest.mark.long
 def test_nothing_is_left_when_agents_and_front_end_end():
-    """Also not of hosts whose worker was started anew, and of one that parted."""
+    """Nor of hosts whose worker was restarted, and of one that left."""
     options = {"h1": (), "h2": ("--no-shared-memory",)}
     with proxied_cluster(1, *_LIMITS, **options) as hosts, sc.connect(hosts.cluster.address) as client:
         for ends, name in enumerate(_HOSTS, 1):

@@ -107,7 +107,7 @@ def _free_port() -> int:
 
 @pytest.mark.long
 def test_a_host_behind_a_slow_line_is_not_behind():
-    """Its arrays are on their way for longer than it may be behind the others, which have theirs already."""
+    """Its arrays are in transfer for longer than it may be behind the others, which have theirs already."""
     x = np.random.default_rng(0).standard_normal((6 << 20,))
     mesh = sc.Mesh(x=2)
     options = {"h1": (), "h2": ("--no-shared-memory",)}
@@ -123,7 +123,7 @@ def test_a_host_behind_a_slow_line_is_not_behind():
 
 
 def test_a_program_on_one_host_blocks_no_others():
-    """The others, which have nothing to do for it, are through at once: that host is not behind."""
+    """The others have no work in it and finish at once: that host is not behind."""
     x, window = np.ones(1 << 17, np.float32), np.ones(1 << 14, np.float32)
     with running_cluster(2, 1, "--straggler-timeout-s", "0.5") as cluster, sc.connect(cluster.address) as client:
         for device in (0, 1):

@@ -1,4 +1,4 @@
-"""Whom a server takes as a host of its mesh, whom it refuses, and that it says why."""
+"""Admission of hosts to a mesh: hosts that a server accepts, and those that it refuses with a reason."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_an_agent_that_is_refused_says_so_and_ends(waiting):
 
 
 def test_two_running_agents_with_one_name_do_not_alternate(waiting):
-    """Each would end the other's worker for ever. The one that came later waits, and joins when the other leaves."""
+    """Otherwise each would end the other's worker repeatedly. The later one waits, and joins when the other leaves."""
     former = waiting.start_agent("same", "--devices", "1")
     former.log.wait_for('"joined"')
     later = waiting.start_agent("same", "--devices", "1")

@@ -1,4 +1,4 @@
-"""Answers that are lost on their way: the call is repeated, and has its effect once."""
+"""Answers that are lost in transit: the call is retried, and has its effect once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def proxy(server: ServerProcess) -> Iterator[CuttingProxy]:
 
 @pytest.fixture
 def observer(server: ServerProcess) -> Iterator[sc.Client]:
-    """A client by another way; when it comes nothing is on the mesh."""
+    """A client with a direct connection; no arrays are on the mesh when it connects."""
     with sc.connect(server.address, shared_memory=False) as client:
         until(lambda: not client.usage().arrays)
         yield client
@@ -110,7 +110,7 @@ def _lists_one(client):
 
 
 def test_large_arrays_are_sent_again_from_their_first_byte(proxy, observer):
-    """The connection is cut while the array is on its way: nothing of the first sending is in the second."""
+    """The connection is cut during the transfer: nothing of the first attempt is in the second."""
     with (
         sc.connect(proxy.address, token=token_of("owner"), shared_memory=False) as client,
         ThreadPoolExecutor(1) as pool,

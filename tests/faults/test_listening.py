@@ -23,7 +23,7 @@ SESSIONS = r"unix .*/shardcall-[^/]+/"
 
 
 def all_pids(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     children: list[int] = []
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/children") as listed:
@@ -62,7 +62,7 @@ def test_a_certificate_that_grpc_cannot_serve_is_distinguished_from_a_port(tmp_p
 
 
 class _NoServer:
-    """Listens nowhere: refusals come before."""
+    """Listens nowhere: settings are refused first."""
 
     def add_insecure_port(self, address: str) -> int:
         raise AssertionError(f"it listened at {address}")

@@ -48,7 +48,7 @@ def narrow_server() -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def narrow(narrow_server: ServerProcess) -> Iterator[ServerProcess]:
-    """A server of one device, which works on eight small calls at once and hands the mesh one at a time."""
+    """A server of one device, which works on eight small calls at once and runs them on the mesh one at a time."""
     with left_empty(narrow_server) as server:
         yield server
 
@@ -142,7 +142,7 @@ def stream(stub: kernel_service_pb2_grpc.KernelServiceStub) -> bool:
 
 
 def _failing(future: Future[bool]) -> grpc.Future:
-    """A future of Python's where one of gRPC's is wanted: what is asked of it is the same."""
+    """A future of Python's instead of gRPC's, with the methods that are used."""
     return future  # type: ignore[return-value]
 
 
@@ -217,7 +217,7 @@ def limit_of(error: grpc.RpcError) -> tuple[str, str, str]:
 
 
 def test_the_refusal_arrives_while_every_thread_is_busy(narrow):
-    """More calls than there are threads, and places to wait for one: all are answered, none by gRPC itself."""
+    """More calls than threads and waiting slots: all are answered, none by gRPC itself."""
     outcome = Outcome()
     with open_channel(narrow.address) as channel, sc.connect(narrow.address) as client:
         client.diff(X, axis=0)

@@ -36,7 +36,7 @@ SIZE = st.sampled_from(SIZES)
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel on square matrices of integers, which gives such again, bit for bit what NumPy gives."""
+    """A kernel from square matrices of integers to such matrices, equal to NumPy's result bit for bit."""
 
     run: Callable[..., sc.Result]
     expected: Callable[..., np.ndarray]
@@ -205,7 +205,7 @@ class Model(RuleBasedStateMachine):
         self.since_restart = 0
 
     def teardown(self) -> None:
-        """Every array is looked at once more: it is there and as it was, or lost."""
+        """Checks every array once more: it is unchanged, or lost."""
         for item in self.kept:
             if item.there:
                 np.testing.assert_array_equal(item.array.get(), item.values)
@@ -217,7 +217,7 @@ class Model(RuleBasedStateMachine):
         self.world.done["looked at again"] += len(self.kept)
 
     def _operand(self, size: int, pick: int) -> Kept | np.ndarray:
-        """One of the arrays on the mesh, there or lost; values of the client's own where none has the size."""
+        """One of the arrays on the mesh, present or lost; values of the client's own where none has the size."""
         same_size = [item for item in self.kept if item.values.shape[0] == size]
         if same_size and pick % 4:
             return same_size[pick % len(same_size)]

@@ -153,7 +153,7 @@ def test_another_ones_segment_is_refused_like_one_that_never_was(owner, guest):
 
 
 def guesses(handle: bytes, count: int) -> Iterator[bytes]:
-    """Handles at random, and such as differ from one that there is by a bit or a byte."""
+    """Random handles, and handles that differ from a real one by a bit or a byte."""
     for number in range(count):
         guess = bytearray(handle if number % 2 else secrets.token_bytes(len(handle)))
         guess[number % len(guess)] ^= 1 + secrets.randbelow(255)

@@ -1,4 +1,4 @@
-"""A port that somebody else takes when its server was killed, and what clients bring there."""
+"""A port that another process takes after its server was killed, and the data that clients send there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLIENTS = 12
 
 @contextmanager
 def impostor(address: str) -> Iterator[Counter[str]]:
-    """Listens at an address, refuses every call, and counts what they bring."""
+    """Listens at an address, refuses every call, and counts the credentials that they send."""
     brought: Counter[str] = Counter()
 
     class Handler(grpc.GenericRpcHandler):

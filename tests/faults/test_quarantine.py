@@ -69,7 +69,7 @@ def test_a_compilation_over_the_limit_ends_its_caller_and_is_refused_after_three
 
 @pytest.mark.long
 def test_a_kill_from_outside_quarantines_nothing(own_server, times):
-    """More often than a program may kill by itself; the short form too."""
+    """More kills than one program may cause, in the short form too."""
     server = own_server()
     with sc.connect(server.address, retries=False) as client, ThreadPoolExecutor(1) as pool:
         for _ in range(max(4, times(9))):

@@ -1,4 +1,4 @@
-"""A mixed load with faults, for as long as it takes to see what leaks; and a build that leaks, which must be seen."""
+"""A mixed load with faults, for long enough to show leaks; and a build that leaks, which must be detected."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _worker(server: ServerProcess) -> int | None:
 
 @contextmanager
 def _load(address: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Clients in processes of their own, at work until the body ends; they then say what they saw."""
+    """Clients in processes of their own, at work until the body ends; they then report."""
     path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
     script = str(Path(__file__).with_name("soak_load.py"))
@@ -134,7 +134,7 @@ def _load(address: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], every_s: float = _EVERY_S) -> Watch:
-    """Puts a load on a server for a time, kills its worker at some, and looks at it all the while.
+    """Puts a load on a server for a time, kills its worker at some moments, and samples its resources.
 
     It lasts longer where the last worker took long to start: what a worker holds counts from when it answers.
     """

@@ -43,7 +43,7 @@ def impatient(impatient_server: ServerProcess) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def ended() -> Iterator[threading.Event]:
-    """Set when the test is over, for what stalls until then."""
+    """Set when the test is over; stalled calls wait for it."""
     event = threading.Event()
     yield event
     event.set()

@@ -66,7 +66,7 @@ class Start:
 
 
 def programs(count: int) -> list[Callable[[sc.Client], sc.Result]]:
-    """As many kernels, each over eight devices and with a program of its own."""
+    """Calls of many kernels, each over eight devices and with a program of its own."""
     made: list[Callable[[sc.Client], sc.Result]] = []
     for number in range(count):
         x = np.random.default_rng(number).random((64 + 8 * number, 16))

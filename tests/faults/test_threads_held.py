@@ -1,4 +1,4 @@
-"""Calls that begin and never say what they want: they hold threads, and must not hold all of them."""
+"""Calls that begin and never send a request: they occupy threads, and must not occupy all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _X = np.arange(12.0).reshape(4, 3)
 
 
 def test_calls_whose_requests_never_come_leave_threads_for_others(own_server):
-    """Methods that need no place among the calls at work are bounded by client while their requests are awaited."""
+    """Methods that need no slot are bounded by client while their requests are awaited."""
     server = own_server("--log-level", "error", devices=2)
     over = threading.Event()
 

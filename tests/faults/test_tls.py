@@ -1,4 +1,4 @@
-"""TLS against who should not get in, and certificates that change while everybody works."""
+"""TLS against clients that must be refused, and certificates that change under load."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Trust:
         return {"client_certificate": self.folder / "client.pem", "client_key": self.folder / "client.key"}
 
     def replace(self, role: str, days: tuple[int, int], *names: str) -> None:
-        """Replaces a certificate by one that is good between two days from now, for other names."""
+        """Replaces a certificate by one that is valid between two days from now, for other names."""
         authority = x509.load_pem_x509_certificate(self.authority.read_bytes())
         signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
         key = serialization.load_pem_private_key((self.folder / f"{role}.key").read_bytes(), None)
@@ -93,14 +93,14 @@ def encrypted(trust: Trust, unix_socket: Path) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def mutual(trust: Trust) -> Iterator[ServerProcess]:
-    """A server that lets in only who has a certificate."""
+    """A server that admits only clients with a certificate."""
     with running_server(*trust.serving, "--tls-client-ca", str(trust.authority), devices=1) as running:
         yield running
 
 
 @dataclass(frozen=True)
 class Changing:
-    """A server whose certificate changes, the folder of it, and what the server says of that."""
+    """A server whose certificate changes, the certificate's folder, and the server's log."""
 
     server: ServerProcess
     trust: Trust

@@ -1,4 +1,4 @@
-"""Tokens that come and go while the server serves, and who ever sees one."""
+"""Tokens that are added and revoked while the server serves, and the files and logs that show them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def serving(tmp_path_factory) -> Iterator[Served]:
 
 @pytest.fixture
 def served(serving) -> Served:
-    """A server that knows one token, its owner's."""
+    """A server with one token, its owner's."""
     own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
     token_file.replace(str(serving.path), [own])
     until(lambda: is_accepted(serving.server, own.token))

@@ -75,7 +75,7 @@ def test_a_program_over_the_limit_ends_and_calls_that_wait_are_served(own_server
 
 
 def leave(server: ServerProcess) -> None:
-    """Calls the long program, and goes while it runs."""
+    """Calls the long program, and cancels while it runs."""
 
     async def go() -> None:
         busy = computing(the_worker(server))

@@ -36,14 +36,14 @@ def works(client: sc.Client) -> None:
 
 
 def worker_and_spare(server: ServerProcess, client: sc.Client) -> tuple[int, int]:
-    """The worker and the spare, once that stands by; it is the one without memory of calls or threads of XLA's."""
+    """The worker and the spare, once it is ready; the spare has no memory of calls and no threads of XLA's."""
     until(lambda: client.usage().mesh.spare_ready and len(server.worker_pids()) == 2)
     by_threads = sorted(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
     return by_threads[1], by_threads[0]
 
 
 def pss_mib(pid: int) -> float:
-    """The memory of a process, with what it shares counted in part."""
+    """The memory of a process, with a proportional share of its shared memory."""
     (line,) = [row for row in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if row.startswith("Pss:")]
     return int(line.split()[1]) / 1024
 
@@ -132,7 +132,7 @@ def test_a_server_set_to_keep_none_has_no_spare_and_a_signal_ends_it(own_server)
 
 @dataclass
 class Callers:
-    """Clients that call all the while, and what became of their calls.
+    """Clients that call continuously, and the outcomes of their calls.
 
     Attributes:
         address: the server's.

@@ -1,4 +1,4 @@
-"""Workers whose front end ends before they have begun: they end with it, however long their imports take."""
+"""Workers whose front end exits during their startup: they exit with it, however long their imports take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight CPU devices in the tests' own process, for what the worker does with them."""
+"""Eight CPU devices in the tests' own process, for the worker's code."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ THREADS = 64  # more than wait for answers at once
 
 
 class HeldLink:
-    """Takes answers, and keeps those who send one waiting until it is let go."""
+    """Receives answers, and blocks their senders until it is released."""
 
     def __init__(self) -> None:
         self.answers: Queue[link_pb2.WorkerMessage] = Queue()

@@ -1,4 +1,4 @@
-"""Operands of which a process is given its blocks alone, whatever their size and mesh."""
+"""Operands of which a process gets only its own blocks, for all sizes and meshes."""
 
 from __future__ import annotations
 

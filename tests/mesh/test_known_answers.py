@@ -1,4 +1,4 @@
-"""Known-answer tests pass with this compiler, and notice what one gets wrong."""
+"""Known-answer tests pass with this compiler, and detect wrong results."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def wrong_kernel(name, body):
 
 
 def test_wrong_elements_of_one_function_are_noticed():
-    """As jaxlib 0.10.2 had it: one lane of a vector of eight is right."""
+    """As in jaxlib 0.10.2: one lane of a vector of eight is right."""
 
     def one_lane_of_eight(x):
         return jnp.where(jnp.arange(x.shape[0]) % 8 == 0, jnp.arctan(x), jnp.arctan(jnp.roll(x, 1)))

@@ -1,4 +1,4 @@
-"""Arrays onto the devices and back: whose memory they are in, and that not a bit is changed."""
+"""Transfers of arrays to the devices and back: the memory that they use, and that no bit changes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def bits(array: np.ndarray) -> bytes:
 
 
 def values(array: jax.Array, shape: tuple[int, ...]) -> np.ndarray:
-    """The leading corner, put together by JAX itself."""
+    """The leading corner, assembled by JAX itself."""
     return np.asarray(array)[tuple(slice(n) for n in shape)]
 
 

@@ -1,4 +1,4 @@
-"""NumPy's own tests against the service: what each case called, what was left out by which rule, and the totals."""
+"""NumPy's own tests against the service: the calls of each case, the rules that skipped cases, and the totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docker-compose.yml as tests use it: a project of its own, whose containers they look into."""
+"""docker-compose.yml as tests use it: a project of its own, and access to its containers."""
 
 from __future__ import annotations
 

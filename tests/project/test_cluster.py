@@ -1,4 +1,4 @@
-"""The profile `cluster`: four containers as one mesh, and what becomes of calls when one of them is lost."""
+"""The profile `cluster`: four containers as one mesh, and calls during the loss of one of them."""
 
 from __future__ import annotations
 

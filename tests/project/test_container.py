@@ -1,4 +1,4 @@
-"""The container: a server without rights that answers, drains, and comes back; and its demonstration."""
+"""The container: an unprivileged server that answers, drains, and restarts; and its demonstration."""
 
 import json
 import time

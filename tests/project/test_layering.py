@@ -1,4 +1,4 @@
-"""Imports run one way, the client stays thin, and the front end never holds JAX (ARCHITECTURE.md)."""
+"""Imports have one direction, the client stays thin, and the front end never loads JAX (ARCHITECTURE.md)."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Slots: who gets one, who waits and who is refused."""
+"""Admission: slots that are granted, waits and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of calls: pooled, of huge pages, counted, and never another call's while a call has it."""
+"""Memory of calls: pooled, of huge pages, counted, and never shared by two calls."""
 
 from __future__ import annotations
 

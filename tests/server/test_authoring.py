@@ -1,4 +1,4 @@
-"""The check finds what an author would want found."""
+"""The check reports the mistakes of kernel authors."""
 
 import os
 import subprocess
@@ -101,7 +101,7 @@ def test_the_error_of_a_kernel_s_own_code_is_raised_as_it_is():
 
 
 def test_a_kernel_may_use_any_of_jaxs_functions():
-    """Those of vectors too, of which some versions of XLA:CPU have the arctangent wrong."""
+    """Also those of vectors, for which some versions of XLA:CPU compute a wrong arctangent."""
 
     def angles(problem, mesh):
         return lambda x: (fit(jnp.arctan2(jnp.arctan(x), 1.0), problem.padded_result()),)

@@ -1,4 +1,4 @@
-"""Calls whose strategies are timed, against a mesh that answers at once and says how long each one took."""
+"""Calls whose strategies are timed, against a mesh that answers at once with the time of each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAIT_S = 30
 
 
 class Mesh:
-    """Stands where the session does: a real mesh is neither busy nor slow when a test wants it to be.
+    """Replaces the session: a real mesh is neither busy nor slow when a test needs it to be.
 
     Attributes:
         takes_s: the candidates, the rule's choice first, and how long a run of each takes.

@@ -1,4 +1,4 @@
-"""Blocks as a run of bytes: cut into chunks, and put back however the run is cut."""
+"""Blocks as a sequence of bytes: cut into chunks, and reassembled however they are cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of TLS: what is refused at the start, and what `shardcall certificates` makes."""
+"""The files of TLS: refusals at startup, and the files that `shardcall certificates` makes."""
 
 from __future__ import annotations
 

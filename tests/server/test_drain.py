@@ -1,4 +1,4 @@
-"""Calls that a drain waits for, and calls that it lets in."""
+"""Calls that a drain waits for, and calls that it admits."""
 
 from __future__ import annotations
 

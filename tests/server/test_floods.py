@@ -1,4 +1,4 @@
-"""Connections that are closed for what they send."""
+"""Connections that are closed because of the data that they send."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Port:
         self.number = self._listener.getsockname()[1]
 
     def connect(self) -> tuple[socket.socket, socket.socket, str]:
-        """Returns both ends, and what gRPC calls the client's."""
+        """Returns both ends, and gRPC's name of the client's."""
         client = self._stack.enter_context(socket.create_connection(self._listener.getsockname()[:2], 60))
         accepted, (host, port, *_) = self._listener.accept()
         self._stack.enter_context(accepted)
@@ -55,7 +55,7 @@ def closed() -> list[str]:
 
 @pytest.fixture
 def guard(port: Port, now: list[float], closed: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[FloodGuard]:
-    """A guard that closes a connection at the first scan that finds too much."""
+    """A guard that closes a connection at the first scan above the limit."""
     monkeypatch.setattr(floods, "_PATIENCE", 1)
     guard = FloodGuard(closed.append, lambda: now[0])
     guard.watch([port.number])

@@ -309,7 +309,7 @@ def test_an_exit_that_an_agent_reports_is_its_workers(hosts):
 
 
 def test_a_host_whose_worker_does_not_come_by_the_socket_gets_arrays_by_its_call():
-    """Else it would be asked again and again: another agent's worker is not let in, and a link is all that it has."""
+    """Otherwise it would be asked repeatedly: another agent's worker is not admitted."""
     hosts = Hosts(load_settings({"hosts": 1}), lambda *_: None)
     agent = Agent(hosts, "a", starts=False)
     first = agent.host.start_worker(0)

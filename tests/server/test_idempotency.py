@@ -1,4 +1,4 @@
-"""The table of answers: what is kept, for how long, and for whom."""
+"""The table of answers: its entries, their lifetime and their owners."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def call(request_id: str = "a", principal: str = "somebody") -> SimpleNamespace:
 
 
 def counting(idempotency: IdempotencyTable):
-    """Answers with how often anything was run."""
+    """Answers with the number of runs so far."""
     ran = []
 
     def once(of=None, request=REQUEST) -> int:

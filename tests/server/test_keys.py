@@ -1,4 +1,4 @@
-"""Keys: the same call gives the same key, every part another, and nothing else does."""
+"""Keys: equal calls have equal keys, and every difference changes the key."""
 
 from __future__ import annotations
 

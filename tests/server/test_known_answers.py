@@ -1,4 +1,4 @@
-"""Known-answer tests on meshes of fake workers: when they run, what their verdicts do, how long these are kept."""
+"""Known-answer tests on meshes of fake workers: their schedule, and the effects and lifetime of their verdicts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def runs(worker: FakeWorker) -> list[str]:
 
 @pytest.fixture
 def start() -> Iterator[object]:
-    """Makes meshes of workers, and shows them to known answers."""
+    """Makes meshes of workers, and passes them to the runner of known-answer tests."""
     made: list[Running] = []
 
     def start(runner: KnownAnswerRunner, *workers: FakeWorker) -> Running:
@@ -278,7 +278,7 @@ def test_a_test_that_fails_has_failed_whatever_it_left_out(runner, start):
 
 
 def test_a_fault_after_a_verdict_does_not_end_the_tests(runner, start, monkeypatch):
-    """The last attempt gives a verdict, and what follows fails: the test is not to be given up as well."""
+    """The last attempt gives a verdict, and a later step fails: the test must not be abandoned as well."""
     settle, calls = runner._settle, []
 
     def faulty(test, verdict):

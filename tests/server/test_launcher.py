@@ -93,7 +93,7 @@ def test_without_a_platform_there_is_a_gpu_where_jax_finds_one(monkeypatch, plug
 
 
 def test_the_installed_xla_knows_every_flag():
-    """It ends a process that gives it one it does not; flags of all platforms are known to all."""
+    """XLA exits on an unknown flag; the flags of all platforms are accepted on each."""
     environment = worker_environment({**os.environ, "JAX_PLATFORMS": "cpu"}, "gpu")
     subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], env=environment, check=True)
 

@@ -1,4 +1,4 @@
-"""One answer out of those of several workers: what they agree on, and what ends the mesh."""
+"""One answer merged from those of several workers, and disagreements that end the mesh."""
 
 from __future__ import annotations
 

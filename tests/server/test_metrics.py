@@ -1,4 +1,4 @@
-"""Counting a call: what it costs, and that nothing a client says becomes a label."""
+"""Metrics of a call: their cost, and that no text of a client becomes a label."""
 
 from dataclasses import dataclass, field
 

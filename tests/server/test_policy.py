@@ -1,4 +1,4 @@
-"""The policy says something of every method that the server registers, and of no other."""
+"""The policy has an entry for every method that the server registers, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of the session sockets of a server: of the addresses at which it alone is met."""
+"""The names of a server's session sockets, which follow from the addresses that it alone serves."""
 
 from __future__ import annotations
 

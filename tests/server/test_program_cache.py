@@ -20,7 +20,7 @@ OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, sha
 
 
 class Session:
-    """Stands where the session does, since no real mesh can be made to answer before sending returns."""
+    """Replaces the session, since no real mesh can answer before sending returns."""
 
     def __init__(self, answer) -> None:
         self.launch_lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""Compiled programs on disk: what comes back is what was kept, or nothing."""
+"""Compiled programs on disk: a load returns the stored program, or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands and arrays on their way to a worker without shared memory, and back: a test stands for the agent."""
+"""Transfers of commands and arrays to a worker without shared memory, and back: a test stands for the agent."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Exchange:
         return [decode(CARRIER, message) for outgoing in self.queue for message in outgoing]
 
     def agent_memory(self) -> tuple[host_service_pb2.HostCommand, link_pb2.FrontEndMessage, np.ndarray]:
-        """Does what an agent does with a command: its operands are there when the last chunk ends where they end."""
+        """Handles a command as an agent does: its operands are complete when the last chunk ends at their end."""
         first, *chunks = self.deliver()
         command = first.command
         memory = np.zeros(max(command.operand_bytes, command.result_begin + command.result_bytes), np.uint8)

@@ -1,4 +1,4 @@
-"""The table of arrays that stay, by a clock that the tests set."""
+"""The table of resident arrays, by a clock that the tests set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of arrays that stay, next to a plain reading of the contract: whatever is done, in whatever order."""
+"""The table of resident arrays against a model of the contract, for random operations in any order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refusal(do, *arguments) -> Reason:
 
 @dataclass(eq=False)
 class ModelLease:
-    """A lease as the contract has it: what it keeps and when it is over."""
+    """A lease according to the contract: its arrays and its expiry."""
 
     ends: float
     live: dict[bytes, ResidentArray]

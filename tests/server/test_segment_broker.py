@@ -1,4 +1,4 @@
-"""The segment broker's socket: a ticket gives its segment once, to this user, in time; the connection is the lease."""
+"""The segment broker's socket: a ticket yields its segment once, to this user, in time; the connection is the lease."""
 
 from __future__ import annotations
 

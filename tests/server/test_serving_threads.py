@@ -1,4 +1,4 @@
-"""The threads that serve calls: there from the start, and the end of the process where gRPC's own dies."""
+"""The threads that serve calls: started with the server, and the exit of the process where gRPC's own thread dies."""
 
 from __future__ import annotations
 

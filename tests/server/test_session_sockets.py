@@ -1,4 +1,4 @@
-"""The private sockets of a server: whom they give a session token, and what becomes of those who say nothing."""
+"""The private sockets of a server: the users that get a session token, and the end of silent connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One mesh of several workers: the same commands for all in one order, one answer of all, one end of all."""
+"""One mesh of several workers: the same commands for all in one order, one merged answer, and one exit reason."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reas
 
 
 def test_the_answer_comes_only_when_all_workers_have_ended(run):
-    """Until then they may write to the call's memory."""
+    """Until then, they may write to the call's memory."""
     mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
     seen: list[bool] = []
     answer = mesh.execute()
@@ -372,7 +372,7 @@ def test_a_run_is_timed_by_count_where_several_must_agree(run):
 
 
 def test_arrays_in_transfer_count_as_heartbeats_and_as_work(run):
-    """A worker's own signs wait behind the results that it gives."""
+    """A worker's own heartbeats wait behind the results that it sends."""
 
     class DataLink:
         moved = 0

@@ -1,4 +1,4 @@
-"""Settings: flag > environment > file > default, and nothing unknown."""
+"""Settings: flag > environment > file > default, and unknown ones are refused."""
 
 from __future__ import annotations
 

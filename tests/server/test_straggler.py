@@ -41,7 +41,7 @@ class Mesh:
         self.detector = StragglerDetector(self.connections, self.ready, LIMIT_S)
 
     def checks(self, seconds: int) -> StopRequest | None:
-        """Looks once a second, and hears of every worker in between."""
+        """Checks once a second, with heartbeats of every worker in between."""
         for _ in range(seconds):
             for connection in self.connections:
                 connection.heartbeat = link_pb2.Heartbeat(
@@ -68,7 +68,7 @@ def test_a_host_that_has_not_answered_what_the_others_have_is_stopped():
 
 
 def test_one_that_takes_no_part_is_not_waited_for():
-    """Nor does its answer say that the others are behind: it had nothing to do."""
+    """Nor does its answer mean that the others are behind: it had no work."""
     command = run(0)
     mesh = Mesh(command)
     command.answers[1] = ANSWER
@@ -88,7 +88,7 @@ def test_one_that_gets_on_is_not_behind():
 
 
 def test_a_head_that_one_has_answered_is_looked_at_too():
-    """With its answer, all that comes from a worker counts as in place: more than any number."""
+    """With its answer, all results of a worker count as received: more than any number."""
     command = run(0, 1)
     mesh = Mesh(command)
     command.answers[0] = ANSWER
@@ -107,7 +107,7 @@ def test_a_host_of_half_the_speed_is_no_fault():
 
 
 def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
-    """In a collective those that did not fail cannot answer: it is not they who are behind."""
+    """In a collective, the workers that did not fail cannot answer: they are not behind."""
     command = run(0, 1)
     mesh = Mesh(command)
     failure = link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no memory")
@@ -183,7 +183,7 @@ def test_what_is_late_before_a_command_is_no_trouble_of_that():
 
 
 def test_a_pause_that_the_front_end_shared_is_no_fault():
-    """The clock of a worker on the same host has gone on, and looks are all that counts."""
+    """The clock of a worker on the same host has advanced, and only checks count."""
     mesh = Mesh(run(0, 1))
     assert mesh.checks(10) is None
     mesh.late[0] = 100.0

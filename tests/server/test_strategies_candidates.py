@@ -1,4 +1,4 @@
-"""The candidates for the strategy "auto": those that place the results as the rule's choice does."""
+"""The candidates for the strategy "auto": those that place the results as the rule's strategy does."""
 
 from __future__ import annotations
 

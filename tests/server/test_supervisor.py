@@ -34,7 +34,7 @@ CALL: Any = SimpleNamespace(phase=lambda name: nullcontext(), wait=leave)
 
 
 class Source:
-    """Gives one worker, which dies before it is ready, and then none."""
+    """Starts one worker, which dies before it is ready, and then none."""
 
     spare_ready = False
 

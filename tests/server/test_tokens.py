@@ -153,7 +153,7 @@ def test_many_refusals_are_few_lines():
 
 
 def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
-    """The next server at the address may know the caller, who is to repeat the call."""
+    """The next server at the address may accept the caller, who is to retry the call."""
     unused: Any = None
     threads, call_recorder = SimpleNamespace(refusing=lambda make: make), SimpleNamespace(refused=lambda *_: None)
     interceptor = CallInterceptor(

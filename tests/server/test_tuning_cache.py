@@ -1,4 +1,4 @@
-"""Tuning results outlast the server in a file, and a file that cannot be trusted costs only timing anew."""
+"""Tuning results outlast the server in a file, and an untrusted file only costs new trials."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ENTRY = CacheEntry(
 
 
 class Mesh:
-    """Stands where session and programs do, since no real mesh compiles as slowly as a test needs."""
+    """Replaces session and programs, since no real mesh compiles as slowly as a test needs."""
 
     def __init__(self, answer) -> None:
         self.ready: Future[link_pb2.Ready] = Future()

@@ -20,7 +20,7 @@ LIMITS = WatchLimits(silence_s=3, start_s=120, execute_s=60, compile_s=300, grac
 
 
 class Session:
-    """Stands where the session does, and its one worker: what that is at and how long, the test says."""
+    """Replaces the session and its one worker: the test sets the current command and its duration."""
 
     host = ""
     data_link: DataLink | None = None
@@ -42,7 +42,7 @@ class Session:
 
 
 class DataLink:
-    """Of a worker on another host: every look finds that a part more of the command's arrays has gone or come."""
+    """A worker on another host: at every check, a further part of the command's arrays has been transferred."""
 
     parts = 0
 

@@ -34,7 +34,7 @@ START = host_service_pb2.StartWorker(start_id=4)
 
 
 class Process:
-    """A worker's process that is none: the test reads and writes its end of the link."""
+    """A worker without a process: the test reads and writes its end of the link."""
 
     pid = 12
     cpu_ticks = 3
@@ -64,7 +64,7 @@ class Process:
 
 
 class Host:
-    """A slot with its worker, and what it says to the front end."""
+    """A slot with its worker, and its messages to the front end."""
 
     def __init__(self) -> None:
         self.process = Process()
@@ -207,7 +207,7 @@ def test_the_worker_keeps_programs_where_this_host_does(host):
 
 @pytest.mark.parametrize("when", ["taken", "filled"])
 def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch, when):
-    """The others may have begun with the command, so the mesh ends: by a failure that answers no command."""
+    """The others may have started the command, so the mesh ends: by a failure that answers no command."""
 
     def refuse(*_: object) -> None:
         raise CallError(Reason.OUT_OF_HOST_MEMORY, "no memory")
@@ -286,7 +286,7 @@ def join_call() -> JoinCall:
 
 
 def test_an_agent_whose_call_has_ended_waits_for_no_reader():
-    """Else the thread that would notice the end might be the one that waits."""
+    """Otherwise the thread that would notice the exit might be the one that waits."""
     made = join_call()
     said = threading.Thread(target=lambda: [made._put(b"x") for _ in range(100)], daemon=True)
     said.start()
