@@ -93,7 +93,7 @@ class AgentProcess:
         return child_pids(self.process.pid)
 
     def end(self) -> None:
-        """Ends it, though it be stopped, and so its worker."""
+        """Ends it, even if it is stopped, and its worker."""
         self.process.terminate()
         try:
             os.kill(self.process.pid, signal.SIGCONT)
@@ -111,7 +111,7 @@ class Cluster:
     Attributes:
         process: the front end.
         address: where it listens, "host:port".
-        hosts_address: where agents join.
+        hosts_address: the address at which agents join.
         log: the front end's log.
         agents: by the names of their hosts: "h1", "h2", … The mesh's processes are in the order in which they joined,
             which the server's state reports.
@@ -203,7 +203,7 @@ def running_cluster(
         devices_each: virtual CPU devices of each.
         *server_options: for ``shardcall serve``, after those that keep it patient, which they may set anew.
         agent_options: for every ``shardcall worker``, such as ``--no-shared-memory``.
-        environment: what all the processes have besides the tests' own.
+        environment: variables of all the processes besides the tests' own.
     """
     with ExitStack() as stack:
         cluster = Cluster(hosts, server_options, environment or {})

@@ -69,7 +69,7 @@ class _FailureLog:
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files first that take longest, so that none is waited for at the end."""
+    """Runs the files that take longest first, so that none is waited for at the end."""
     folders = ["faults", "end_to_end", "project"]  # the longest first
 
     def place(item: pytest.Item) -> tuple[bool, int]:
@@ -127,7 +127,7 @@ def start_server(
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps the user's cache and tokens out of the tests, and out of most what takes time or machine.
+    """Keeps the user's cache and tokens out of the tests, and slow or demanding features out of most.
 
     Many tests stop a worker to hold the mesh, for longer than a server would stand by: those of the watchdog set its
     limits themselves.
@@ -187,7 +187,7 @@ def client(server: ServerProcess) -> Iterator[sc.Client]:
 
 @pytest.fixture(scope="session")
 def streaming(server: ServerProcess) -> Iterator[sc.Client]:
-    """A client of the shared server whose large arrays travel as streams, as those of other hosts do."""
+    """A client of the shared server whose large arrays are sent as streams, as those of other hosts are."""
     with sc.connect(server.address, shared_memory=False) as connected:
         yield connected
 

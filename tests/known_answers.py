@@ -36,7 +36,7 @@ print(json.dumps({suite.digest(name).hex(): name for name in suite.known_answers
 
 
 def give(folder: str | Path) -> None:
-    """Gives the verdicts to a server's cache directory that has none."""
+    """Copies the verdicts to a server's cache directory that has none."""
     if not (Path(folder) / FILE_NAME).exists():
         Path(folder).mkdir(mode=0o700, exist_ok=True)
         shutil.copy(verdicts(), Path(folder) / FILE_NAME)
@@ -63,7 +63,7 @@ def verdicts() -> Path:
 
 
 def _fingerprint() -> str:
-    """All that decides digests."""
+    """The inputs of the digests."""
     server = ROOT / "server" / "shardcall_server"
     files = [server / "launcher.py", *sorted(server.glob("kernels/*.py")), *sorted(server.glob("known_answers/*.py"))]
     processor = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()

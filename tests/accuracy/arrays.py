@@ -152,7 +152,7 @@ def _gradients(values: Values, x: np.ndarray, devices: int) -> Iterator[Case]:
 
 
 def sums(values: Values, n: int, devices: int) -> Iterator[Case]:
-    """Reductions and running sums along rows; over several devices along the axis that is split."""
+    """Reductions and running sums along rows; over several devices along the sharded axis."""
     dtype, x = values.dtype, values.rows(n)
     for name in ("sum", "prod", "mean", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "cumsum"):
         if dtype.name.endswith("int4") and name in ("mean", "var", "std"):

@@ -24,7 +24,7 @@ _ALIKE = ("int4", "uint4", "uint8", "uint16", "int32", "uint32", "uint64")
 
 @dataclass(frozen=True)
 class Case:
-    """A call, what its results are, and how large the terms of its sums are.
+    """A call, its reference results, and the size of the terms of its sums.
 
     Attributes:
         row: the table's row that it belongs to.

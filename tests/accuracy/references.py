@@ -38,7 +38,7 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def wrapped(integers: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Whole numbers of any size as a type of integers has them, modulo 2 to the power of its bits."""
+    """Converts integers of any size to a type of integers, modulo 2 to the power of its bits."""
     if dtype == np.bool_:
         return np.asarray(integers != 0)
     bits = 4 if dtype.name.endswith("int4") else 8 * dtype.itemsize

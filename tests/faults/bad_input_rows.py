@@ -66,7 +66,7 @@ class Row:
     """An invalid request, and its answer.
 
     Attributes:
-        name: what is wrong with it.
+        name: the fault of the request.
         method: the method, without its service.
         request: its messages, or their bytes; one where the method takes one.
         reason: the reason expected; UNIMPLEMENTED for a method that there is not, which has no details.

@@ -46,7 +46,7 @@ class Canary:
         self._ended = threading.Event()
         self._client = sc.connect(self.address, token=self.token)
         self._chance = np.random.default_rng(1)
-        self._sing()  # what has to be compiled is
+        self._sing()  # compiles everything
         self._thread = threading.Thread(target=self._run, name="canary")
         self._thread.start()
         return self

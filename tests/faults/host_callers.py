@@ -41,7 +41,7 @@ class Callers:
 
     Attributes:
         ended: the calls that have their answers.
-        wrong: what should not be: a wrong answer, or an error without a name for what happened.
+        wrong: descriptions of wrong answers and of errors without a named reason.
     """
 
     ended: list[Ended] = field(default_factory=list)

@@ -57,7 +57,7 @@ class Mutations:
 
     Args:
         valid: the requests.
-        seed: what the changes depend on.
+        seed: the seed of the changes.
     """
 
     def __init__(self, valid: Sequence[Valid], seed: str) -> None:

@@ -46,7 +46,7 @@ def _difference(sent: kernel_service_pb2.ExecuteRequest, kind, data: bytes, sour
     if any(value.WhichOneof("kind") != "int_value" for value in sent.call.parameters.values()):
         return None
     edges = dict(zip(("prepend", "append"), arrays[1:], strict=False))
-    if "n" in options:  # NumPy goes on when no row is left
+    if "n" in options:  # NumPy continues when no row is left
         options["n"] = min(options["n"], 1 + sum(array.size for array in arrays))
     with np.errstate(all="ignore"):
         expected = np.diff(arrays[0], **options, **edges)

@@ -138,7 +138,7 @@ def _address(text: str) -> str:
 
 def _connected(address: str, first_bytes: bytes) -> socket.socket:
     connection = socket.create_connection(port_of(address), timeout=30)
-    with suppress(ConnectionError):  # refused already, which is what it may be there for
+    with suppress(ConnectionError):  # refused already, which some tests expect
         connection.sendall(first_bytes)
     return connection
 

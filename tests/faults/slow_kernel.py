@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_MOST_S = 300  # a server whose test is over must not wait for ever
+_MOST_S = 300  # a server whose test is over must not wait forever
 
 _SOURCE = """
 import os, time

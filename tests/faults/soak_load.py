@@ -39,10 +39,10 @@ class Load:
 
     Args:
         address: the server.
-        seed: what their choices depend on.
+        seed: the seed of their random numbers.
 
     Attributes:
-        counts: how often what was done.
+        counts: the number of operations, by kind.
         faults: descriptions of the faults that were seen.
     """
 

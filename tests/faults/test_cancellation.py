@@ -119,7 +119,7 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, times, figure, pha
     def leave(stub: Stub, after_s: float) -> None:
         with ExitStack() as stack:
             leaver = phase(stub, stack)
-            threading.Event().wait(after_s)  # the moment is what is tried here
+            threading.Event().wait(after_s)  # the moment is under test here
             leaver.cancel()
             code = leaver.code().name
             ended[code] = ended.get(code, 0) + 1

@@ -119,7 +119,7 @@ def test_a_compressed_bomb_is_refused_before_it_fills_memory(unharmed, figure, c
 def test_huge_metadata_is_refused(unharmed, times, metadata):
     with channel_to(unharmed.address) as channel:
         plan = channel.unary_unary(PLAN)
-        status_of(lambda: plan(b"", metadata=own_metadata(), timeout=60))  # from now on it may send what it likes
+        status_of(lambda: plan(b"", metadata=own_metadata(), timeout=60))  # from now on it is exempt from the limits
         for _ in range(times(100)):
             assert status_of(lambda: plan(b"", metadata=metadata, timeout=60)) is grpc.StatusCode.RESOURCE_EXHAUSTED
 

@@ -28,7 +28,7 @@ from faults.host_faults import (
 import shardcall as sc
 from shardcall import P
 
-_LIMITS = ("--host-silence-s", "8", "--worker-silence-s", "3", "--straggler-timeout-s", "5")  # as they are by default
+_LIMITS = ("--host-silence-s", "8", "--worker-silence-s", "3", "--straggler-timeout-s", "5")  # the defaults
 _HOSTS = ("h1", "h2")  # the first shares memory with the front end
 _MORE_DESCRIPTORS = 24  # connections and memory files that come and go
 _LARGE = np.random.default_rng(0).integers(-9, 9, (2048, 2048)).astype(np.float64)

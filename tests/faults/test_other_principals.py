@@ -148,7 +148,7 @@ def test_another_ones_segment_is_refused_like_one_that_never_was(owner, guest):
             refusals.append(caught.value.details().replace(segment_id.hex()[:8], "…"))
         assert refusals[0] == refusals[1]
         held.put(0, np.ones((256, 1024)))
-        answer = owner.kernels.Execute(held.execute(room_at=2 * MIB), timeout=60)
+        answer = owner.kernels.Execute(held.execute(result_offset=2 * MIB), timeout=60)
         assert not held.result(answer).any()
 
 

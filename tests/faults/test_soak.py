@@ -67,9 +67,9 @@ class Watch:
     Attributes:
         front_end: looks at the front end.
         workers: looks at the worker of each epoch.
-        counts: what the clients did.
-        faults: what they saw that must not be.
-        kills: how often the worker was killed.
+        counts: the number of the clients' operations, by kind.
+        faults: descriptions of the faults that they saw.
+        kills: the number of kills of the worker.
     """
 
     front_end: list[Gauges] = field(default_factory=list)

@@ -138,7 +138,7 @@ class Callers:
         address: the server's.
         right: when each call began that was answered right, and when it ended.
         error_times: when a call failed because the mesh restarted.
-        wrong: what should not be.
+        wrong: descriptions of wrong answers.
     """
 
     address: str

@@ -64,7 +64,7 @@ def test_one_wrong_element_of_a_program_of_the_complete_mesh_is_noticed(monkeypa
     assert run(case[name]).failures[kernel].split(" of ")[0] in {
         "1",
         "8",
-    }  # what is replicated is wrong on every device
+    }  # replicated values are wrong on every device
 
 
 def test_the_product_and_sum_of_rows_passes(suite):

@@ -26,7 +26,7 @@ class Layout:
 
     Attributes:
         kind: the array.
-        spec: how it is split.
+        spec: the axes over which it is sharded.
         axes: the mesh's axes.
         device_ids: its devices.
         padded: the array's shape on the devices.

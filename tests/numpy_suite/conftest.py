@@ -16,7 +16,7 @@ import shardcall as sc
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The markers of NumPy's tests are known."""
+    """Registers the markers of NumPy's tests."""
     os.environ["NPY_AVAILABLE_MEM"] = "1 GB"  # cases that need more are NumPy's to skip
     for marker in ("slow", "leaks_references", "thread_unsafe", "valgrind_error"):
         config.addinivalue_line("markers", f"{marker}: of NumPy's own tests")

@@ -23,7 +23,7 @@ class Call:
     Attributes:
         operands: the arrays, in the method's order.
         keywords: the rest.
-        finish: what makes NumPy's result of the client's.
+        finish: converts the client's result to NumPy's.
         result_type: that of NumPy's own result; None where it is not known.
     """
 
@@ -43,7 +43,7 @@ _RENAMED = {"a_min": "min", "a_max": "max"}
 
 
 def spell_ufunc(ufunc: np.ufunc, name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> Call:
-    """Returns the call of a method that a ufunc's call is.
+    """Returns the client's call for a ufunc's call.
 
     Raises:
         OutOfScopeError: for keywords that the service does not have.
@@ -62,7 +62,7 @@ def spell_ufunc(ufunc: np.ufunc, name: str, args: Sequence[Any], keywords: Mappi
 def spell_function(
     function: Callable[..., Any], name: str, args: Sequence[Any], keywords: Mapping[str, Any], method: Any
 ) -> Call:
-    """Returns the call of a method that a function's call is.
+    """Returns the client's call for a function's call.
 
     Raises:
         OutOfScopeError: for arguments that the service does not have.
@@ -138,7 +138,7 @@ def _scalar(array: np.ndarray) -> Any:
 
 
 def placement(operands: Sequence[Any], options: frozenset[str]) -> dict[str, Any]:
-    """Returns the mesh that a call is split over, and its spec.
+    """Returns the mesh over which a call is sharded, and its spec.
 
     Matrices are split along both axes, over 2 and 4 devices; vectors over 8, or over 3 where they have fewer rows:
     most sizes of NumPy's tests divide by neither.

@@ -61,7 +61,7 @@ SERVICE = Service()
 
 
 class RemoteFunction:
-    """One of NumPy's functions; what is asked of it besides calls, NumPy's own answers."""
+    """One of NumPy's functions; everything except calls is answered by NumPy's own."""
 
     def __init__(self, name: str, function: Any) -> None:
         self._name = name

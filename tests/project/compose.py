@@ -62,14 +62,14 @@ class Project:
         return dict(state)
 
     def try_in(self, service: str, *command: str) -> None:
-        """Runs a command in a container that may end with it, so that what comes back says nothing."""
+        """Runs a command in a container that may end with it, and ignores the outcome."""
         command_line = (*self.compose, "exec", "-T", service, *command)
         subprocess.run(command_line, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
 
 
 @contextmanager
 def own_project(run: Run, root: Path, require: Callable[[bool, str], None], *profiles: str) -> Iterator[Project]:
-    """A project that is built at the begin, and of which nothing is left at the end."""
+    """A project that is built at the beginning and removed completely at the end."""
     require(answers("docker", "version"), "Docker engine")
     compose = ("docker", "compose") if answers("docker", "compose", "version") else ("docker-compose",)
     require(answers(*compose, "version"), "docker compose")

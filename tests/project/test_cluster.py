@@ -259,7 +259,7 @@ class Load:
         return self.looks[-1]
 
     def check_since(self, begin: float) -> float:
-        """Looks at all calls that ended later: none was wrong, none hung; returns the longest one's seconds."""
+        """Checks that no call that ended later was wrong or hung; returns the longest one's seconds."""
         during = [call for call in list(self.calls) if call["ended"] > begin]
         assert {call["outcome"] for call in during} <= {"", "MeshRestartedError"}
         longest_s = max(call["ended"] - call["began"] for call in during)

@@ -26,7 +26,7 @@ class FakeWorker:
 
     Args:
         host: its host's name.
-        answer: what it says to a command, message by message; without it, what is usual.
+        answer: its messages in reply to a command; the usual ones by default.
     """
 
     def __init__(self, host: str, answer: Callable[[link_pb2.FrontEndMessage], Answers] | None = None) -> None:

@@ -59,7 +59,7 @@ def guard(port: Port, now: list[float], closed: list[str], monkeypatch: pytest.M
     monkeypatch.setattr(floods, "_PATIENCE", 1)
     guard = FloodGuard(closed.append, lambda: now[0])
     guard.watch([port.number])
-    guard._closing.set()  # the test itself says when to look
+    guard._closing.set()  # the test itself scans
     guard._thread.join()
     with closing(guard):
         yield guard

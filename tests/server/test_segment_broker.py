@@ -28,7 +28,7 @@ from shardcall_server.frontend.memory.segment_broker import SegmentBroker, make_
 from shardcall_server.frontend.memory.segments import SegmentTable, ServerSegment
 
 _MIB = 1 << 20
-_PATIENCE_S = 20.0  # for what comes at once; a test that waits so long has failed
+_PATIENCE_S = 20.0  # an answer comes at once; a test that waits so long has failed
 _FOREVER_S = 3600.0
 
 
@@ -145,7 +145,7 @@ def test_a_ticket_is_good_once(host: Host):
     segment, ticket = host.open()
     with redeemed(host, ticket):
         assert yields_nothing(host, ticket)
-        assert host.segments.acquire(segment.segment_id, 0, 64) is segment  # the lease that there is goes on
+        assert host.segments.acquire(segment.segment_id, 0, 64) is segment  # the existing lease continues
         segment.release()
 
 
@@ -249,7 +249,7 @@ def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str,
     segment, ticket = host.open()
     directory = Path(host.segment_broker.socket_path).parent
     os.chmod(parent, 0o755)
-    if unchecked:  # so that nothing but the look at whose connection it is stands between
+    if unchecked:  # so that only the check of the connection's user protects it
         directory.chmod(0o755)
         os.chmod(host.segment_broker.socket_path, 0o666)
     thief = (

@@ -31,7 +31,7 @@ from shardcall_server.frontend.services.interceptor import CallInterceptor, Time
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 
 _MIB = 1 << 20
-_PATIENCE_S = 20.0  # for what comes at once; a test that waits so long has failed
+_PATIENCE_S = 20.0  # an answer comes at once; a test that waits so long has failed
 
 
 @dataclass

@@ -147,7 +147,7 @@ print(listener.accept()[0].recv(512), flush=True)
 def test_another_user_who_knows_the_token_gets_no_session(sockets, parent, own, is_open, outcome):
     os.chmod(parent, 0o755)
     path = path_of(parent, NAMES[0])
-    if is_open:  # so that nothing but the look at whose connection it is stands between
+    if is_open:  # so that only the check of the connection's user protects it
         os.chmod(Path(path).parent, 0o755)
         os.chmod(path, 0o666)
     command = [sys.executable, "-c", _VISITOR, path, own]
