@@ -162,3 +162,43 @@ def test_a_server_without_a_folder_counts_while_it_runs(tmp_path):
     assert [counted.count for counted in history.most_frequent()] == [2]
     history.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_call_with_resident_arrays_has_the_same_key_after_a_start(folder):
+    history = opened(folder)
+    resident = AbstractCall(call("diff").call, OPERANDS, has_resident_arrays=True)
+    history.add(resident)
+    history.close()
+    (counted,) = opened(folder).most_frequent()
+    assert (counted.call.key, counted.call.has_resident_arrays) == (resident.key, True)
+
+
+def test_a_file_that_this_server_wrote_is_not_read_again(folder, monkeypatch):
+    use(opened(folder), "other")
+    history = opened(folder)
+    use(history, "diff")
+    history._write()
+    monkeypatch.setattr(history, "_read", lambda fading: pytest.fail("the file was read"))
+    use(history, "roll")
+    history._write()
+    history.close()
+    assert {"diff", "roll"} <= set(most_frequent(folder))
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        ({"call": {}, "operands": [], "device": "cpu 8"}, "call 1 cannot be read: 'device' is unknown; allowed are"),
+        ({"call": {"x" * 10_000: 1}, "operands": []}, "call 1 cannot be read"),
+    ],
+)
+def test_a_call_that_cannot_be_read_is_named_in_a_short_message(item, says):
+    with pytest.raises(ValueError, match=says) as caught:
+        module.decode_calls(json.dumps({"format": 1, "calls": [item]}).encode())
+    assert len(str(caught.value)) < 600
+
+
+def test_operands_omitted_at_the_end_do_not_change_the_key():
+    item = {"call": {"kernel": "diff"}, "operands": [{"element_type": "ELEMENT_TYPE_FLOAT64", "shape": ["8"]}, {}]}
+    (counted,) = module.decode_calls(json.dumps({"format": 1, "calls": [item]}).encode())
+    assert counted.call.operands == OPERANDS

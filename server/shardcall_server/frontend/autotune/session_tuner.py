@@ -133,7 +133,7 @@ class SessionTuner(StrategyPolicy):
         with self._compiler.session.launch_lock:
             chosen = _entry_of(undecided, result)
             for call in undecided.calls:
-                compilation, entry = undecided.waiting.get(call) or (None, self._table.get(call))
+                compilation, entry = undecided.waiting.get(call) or (None, self._table.peek(call))
                 if entry is None:  # evicted since
                     continue
                 if chosen is not None and result is not None:

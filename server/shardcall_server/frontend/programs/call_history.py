@@ -33,6 +33,8 @@ _MAX_CALLS_OF_FILE = 1024
 _MAX_CALL_BYTES = 8192
 _WRITE_EVERY_S = 60.0
 _BETWEEN_WRITES_S = 2.0  # where calls are new
+_MAX_REASON = 500
+_FIELDS = {"call", "operands", "has_resident_arrays", "count", "used", "devices"}
 _FADING = 0.5  # the weight of counts from before a start
 
 
@@ -59,7 +61,8 @@ class CountedCall:
             json_format.MessageToDict(message, preserving_proto_field_name=True)
             for message in (self.call.call, *self.call.operands)
         )
-        return {"call": call, "operands": operands}
+        resident = {"has_resident_arrays": True} if self.call.has_resident_arrays else {}
+        return {"call": call, "operands": operands, **resident}
 
 
 class CallHistory:
@@ -77,6 +80,8 @@ class CallHistory:
         self._lock = threading.Lock()
         self._calls: OrderedDict[CallKey, CountedCall] = OrderedDict()  # the one used last is the last
         self._removed: set[CallKey] = set()
+        self._in_file: OrderedDict[CallKey, CountedCall] = OrderedDict()
+        self._version: tuple[int, ...] = ()  # of the file that these calls were read from or written to
         self._warned = False
         self._closing = threading.Event()
         self._has_new = threading.Event()
@@ -154,16 +159,19 @@ class CallHistory:
     def _write(self) -> None:
         if self._file is None or not self._has_changed:
             return
-        calls: dict[CallKey, CountedCall] = {}
-        with suppress(OSError, ValueError):  # the calls of other servers; a damaged file is written over
-            calls = dict(self._read(1.0))
+        if self._version != _version(self._file):  # another server has written it
+            self._in_file.clear()
+            with suppress(OSError, ValueError):  # a damaged file is written over
+                self._in_file = self._read(1.0)
         with self._lock:
             self._has_changed = False
-            calls = {**{key: call for key, call in calls.items() if key not in self._removed}, **self._calls}
+            calls = {**{key: c for key, c in self._in_file.items() if key not in self._removed}, **self._calls}
         latest = sorted(calls.values(), key=lambda counted: counted.used)[-_MAX_CALLS:]
         items = [{**c.content, "count": c.count, "used": c.used, "devices": c.devices} for c in latest]
         try:
             private_files.write_file(self._file, json.dumps({"format": _FORMAT, "calls": items}).encode())
+            self._in_file = OrderedDict((counted.call.key, counted) for counted in latest)
+            self._version = _version(self._file)
         except (OSError, PrivateFileError) as error:
             self._warn("the call history cannot be written, and the next start will not know it", error)
 
@@ -209,15 +217,29 @@ def decode_calls(text: bytes) -> list[CountedCall]:
         json_format.Error,
         CallError,
     ) as error:
-        raise ValueError(f"{label} cannot be read: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{label} cannot be read: {' '.join(str(error).split())[:_MAX_REASON]}") from None
     return calls
 
 
 def _decode(item: Any) -> CountedCall:
+    if unknown := sorted(set(item) - _FIELDS):
+        raise ValueError(f"{unknown[0]!r} is unknown; allowed are {', '.join(sorted(_FIELDS))}")
     call = json_format.ParseDict(item["call"], kernel_pb2.KernelCall())
-    operands = tuple(json_format.ParseDict(operand, array_pb2.ArrayType()) for operand in item["operands"])
+    operands = [json_format.ParseDict(operand, array_pb2.ArrayType()) for operand in item["operands"]]
     check_counts(call, len(operands))
+    while operands and not operands[-1].element_type:  # omitted at the end, as in calls
+        operands.pop()
+    abstract = AbstractCall(call, tuple(operands), item.get("has_resident_arrays") is True)
     count, used = float(item.get("count", 0)), float(item.get("used", 0))
     if not (0 <= count < math.inf and 0 <= used < math.inf):
         raise ValueError("count or used is negative or not finite")
-    return CountedCall(AbstractCall(call, operands), count, min(used, time.time()), str(item.get("devices", "")))
+    return CountedCall(abstract, count, min(used, time.time()), str(item.get("devices", "")))
+
+
+def _version(file: Path) -> tuple[int, ...]:
+    """Returns what changes whenever a file is replaced; empty if there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -55,6 +55,10 @@ class ProgramTable:
         """Yields the programs, the most recently used first."""
         return reversed(self._programs.values())
 
+    def peek(self, call: CallKey) -> CacheEntry | None:
+        """Returns the entry of a call, and leaves the order of use as it is."""
+        return self._entries.get(call)
+
     def get(self, call: CallKey) -> CacheEntry | None:
         """Returns the entry of a call, whose program then is the most recently used."""
         entry = self._entries.get(call)

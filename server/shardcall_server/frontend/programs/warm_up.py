@@ -162,4 +162,4 @@ def _completed(call: AbstractCall, default_mesh: mesh_pb2.Mesh) -> AbstractCall:
     completed.strategy = call.call.strategy or "auto"
     if not call.call.HasField("mesh"):
         completed.mesh.CopyFrom(default_mesh)
-    return AbstractCall(completed, call.operands)
+    return AbstractCall(completed, call.operands, call.has_resident_arrays)
