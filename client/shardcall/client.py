@@ -334,12 +334,12 @@ class Client(KernelMethods[Result], ArrayMethods):
 
     @cached_property
     def _kernels(self) -> frozenset[str]:
-        return frozenset(kernel.name for kernel in self.kernels(timeout=_HINT_TIMEOUT_S))
+        with suppress(ShardcallError):
+            return frozenset(kernel.name for kernel in self.kernels(timeout=_HINT_TIMEOUT_S))
+        return frozenset()
 
     def _kernel_names(self) -> Iterable[str]:
-        with suppress(ShardcallError):
-            return self._kernels
-        return ()
+        return self._kernels
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return deadline(timeout, self._info.limits.max_call_seconds)

@@ -12,7 +12,7 @@ import pytest
 import shardcall
 from shardcall._src.functions.table import FUNCTIONS, REQUIRED
 from shardcall._src.types.kernels import KernelDescription, KernelTable, OperandDescription, StrategyDescription
-from shardcall.methods import KernelMethods, calling
+from shardcall.methods import KernelMethods, calling, signatures
 from shardcall.methods.elementwise import ClipOptions, WhereOptions
 from shardcall.v1 import (
     array_service_pb2,
@@ -136,6 +136,42 @@ def test_an_unknown_method_names_similar_ones_and_kernels_without_a_method():
     ):
         with pytest.raises(AttributeError, match=f"'Recorder' object has no attribute '{name}'{hint}"):
             getattr(Recorder(), name)
+
+
+def test_a_method_is_completed_once_by_threads_that_look_it_up_together(monkeypatch):
+    def method(self, x, **options: int):
+        """Returns x.
+
+        Args:
+            x: [] an array.
+            options: as of other methods.
+        """
+
+    inspected = inspect.signature
+
+    def complete_meanwhile(function):
+        base = inspected(function)
+        monkeypatch.setattr(inspect, "signature", inspected)
+        signatures._complete(function, FUNCTIONS["negative"], {})
+        return base
+
+    monkeypatch.setattr(inspect, "signature", complete_meanwhile)
+    signatures._complete(method, FUNCTIONS["negative"], {})
+    assert list(inspect.signature(method).parameters)[-2:] == ["keep", "timeout"]
+    assert method.__doc__.count("timeout:") == 1
+
+
+def test_methods_that_a_subclass_overrides_stay_as_they_are():
+    class Own(KernelMethods):
+        def call(self, name, /, *operands, **arguments):
+            return name
+
+        def add(self, x, y, strategy="auto"):
+            return "own"
+
+    assert Own().add(1, 2) == "own"
+    assert list(inspect.signature(Own.add).parameters) == ["self", "x", "y", "strategy"]
+    assert Own().negative(1.0) == "negative"
 
 
 def test_a_kernel_table_fits_80_columns():

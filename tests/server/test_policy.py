@@ -5,13 +5,13 @@ from __future__ import annotations
 from unittest.mock import MagicMock
 
 import pytest
-from google.protobuf import descriptor_pool
+from google.protobuf import descriptor_pb2, descriptor_pool
 
-from shardcall.v1 import profile_service_pb2
+from shardcall.v1 import method_options_pb2, profile_service_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend import server as front_end
 from shardcall_server.frontend.access.gate import Gate
-from shardcall_server.frontend.access.policy import METHODS, Access, check_scope
+from shardcall_server.frontend.access.policy import METHODS, Access, check_scope, rules_of
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.hosts import host_server
 from shardcall_server.settings_sources import load_settings
@@ -75,6 +75,22 @@ def test_the_policy_is_total(registered):
     assert len(registered) > 15
     assert registered <= set(METHODS)
     assert set(METHODS) <= registered | planned
+
+
+@pytest.mark.parametrize("options", [{}, {"availability": 1}, {"scope": 1}])
+def test_a_method_without_complete_rules_is_no_method_of_the_policy(options):
+    file = descriptor_pb2.FileDescriptorProto(
+        name="t.proto", package="t", dependency=[method_options_pb2.DESCRIPTOR.name]
+    )
+    file.message_type.add(name="M")
+    method = file.service.add(name="S").method.add(name="New", input_type=".t.M", output_type=".t.M")
+    method.options.Extensions[method_options_pb2.rules].CopyFrom(method_options_pb2.MethodRules(**options))
+    pool = descriptor_pool.DescriptorPool()
+    for needed in (descriptor_pb2.DESCRIPTOR, method_options_pb2.DESCRIPTOR):
+        pool.AddSerializedFile(needed.serialized_pb)
+    pool.Add(file)
+    with pytest.raises(ValueError, match=r"t\.S\.New lacks the scope or the availability"):
+        rules_of(pool.FindMethodByName("t.S.New"))
 
 
 def test_only_a_health_check_is_public():

@@ -52,8 +52,8 @@ class ProductOptions(Options, total=False):
     """The keywords of methods of two factors.
 
     Attributes:
-        lhs_spec: the sharding of ``lhs``; None leaves it to the kernel.
-        rhs_spec: the sharding of ``rhs``; None leaves it to the kernel.
+        lhs_spec: the sharding of ``lhs``; None for its own on the mesh, else the kernel's choice.
+        rhs_spec: the sharding of ``rhs``; None for its own on the mesh, else the kernel's choice.
     """
 
     lhs_spec: SpecLike | None
@@ -72,7 +72,7 @@ class Calling(ABC, Generic[Outcome]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for name, method in list(vars(cls).items()):
-            if isinstance(method, FunctionType) and name in FUNCTIONS:
+            if isinstance(method, FunctionType) and name in FUNCTIONS and "options" in method.__annotations__:
                 setattr(cls, name, LazyMethod(cls, method, FUNCTIONS[name], cls._ARGUMENTS))
 
     @abstractmethod

@@ -18,7 +18,7 @@ class BinaryOptions(ArrayOptions, total=False):
 
     Attributes:
         spec: the sharding of ``x``; None for that of ``y``, else by the first axis of the result, over all mesh axes.
-        y_spec: the sharding of ``y``; None for that of ``x`` in the axes in which both have one size.
+        y_spec: the sharding of ``y``; None for its own on the mesh, else that of ``x``.
     """
 
     y_spec: SpecLike | None
@@ -28,7 +28,7 @@ class WhereOptions(BinaryOptions, total=False):
     """The keywords of `Elementwise.where`; ``spec`` is that of the condition.
 
     Attributes:
-        x_spec: the sharding of ``x``; None for that of the condition.
+        x_spec: the sharding of ``x``; None for its own on the mesh, else that of the condition.
     """
 
     x_spec: SpecLike | None
@@ -38,8 +38,8 @@ class ClipOptions(ArrayOptions, total=False):
     """The keywords of `Elementwise.clip`.
 
     Attributes:
-        min_spec: the sharding of ``min``; None for that of ``x``.
-        max_spec: the sharding of ``max``; None for that of ``x``.
+        min_spec: the sharding of ``min``; None for its own on the mesh, else that of ``x``.
+        max_spec: the sharding of ``max``; None for its own on the mesh, else that of ``x``.
     """
 
     min_spec: SpecLike | None

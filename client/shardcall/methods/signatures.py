@@ -56,10 +56,10 @@ class LazyMethod:
 
 
 def _complete(method: FunctionType, function: Function, arguments: Mapping[str, str]) -> None:
-    text = method.__doc__  # read before the check: another thread sets the signature first
+    # Both are read before the check, since another thread may complete the method meanwhile.
+    base, text = inspect.signature(method), method.__doc__
     if hasattr(method, "__signature__"):
         return
-    base = inspect.signature(method)
     *own, _options = base.parameters.values()
     mesh, *others = (_keyword(name, annotation, default) for name, (annotation, default, _) in _OPTIONS.items())
     specs = (_keyword(name, "SpecLike | None", None) for name in function.spec_keywords)

@@ -42,6 +42,11 @@ class KernelServiceStub:
     unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
     the method.
 
+    Errors of every method, besides those listed there: UNAUTHENTICATED and
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
+    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
+    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
+
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
     `Limits.max_call_seconds`. A client that wants the details and the timing of
@@ -113,15 +118,16 @@ class KernelServiceStub:
     Errors:
     * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
     * INVALID_ARGUMENT: MALFORMED_REQUEST, UNKNOWN_PARAMETER,
-      INVALID_PARAMETER, AXIS_OUT_OF_RANGE, INVALID_OPERAND, INVALID_SHAPE,
-      UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH, NOT_ENOUGH_DEVICES,
-      UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG, UNKNOWN_STRATEGY,
-      STRATEGY_UNSUPPORTED.
+      INVALID_PARAMETER, PARAMETER_TYPE, AXIS_OUT_OF_RANGE, OPERAND_COUNT,
+      INVALID_OPERAND, INVALID_SHAPE, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
+      NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
+      UNKNOWN_STRATEGY, STRATEGY_UNSUPPORTED.
     * FAILED_PRECONDITION: COMPILE_FAILED.
     * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
       OUT_OF_DEVICE_MEMORY.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED. The compilation continues.
+    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED (the compilation continues),
+      COMPILE_LIMIT.
     * CANCELLED: CANCELLED.
     * INTERNAL: INTERNAL.
     """
@@ -146,11 +152,14 @@ class KernelServiceStub:
     each repetition leaves results of its own.
 
     Errors: as Plan, and
-    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED.
+    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED,
+      INVALID_VALUE.
     * NOT_FOUND: SEGMENT_NOT_FOUND.
-    * FAILED_PRECONDITION: STREAM_REQUIRED. The kernel did not run.
-    * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details if the message
-      exceeds `Limits.max_message_bytes`.
+    * FAILED_PRECONDITION: STREAM_REQUIRED, PROGRAM_REFUSED,
+      KERNEL_FAILED_KNOWN_ANSWERS. The kernel did not run.
+    * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY, RESIDENT_LIMIT; without details if
+      the message exceeds `Limits.max_message_bytes`.
+    * DEADLINE_EXCEEDED: EXECUTE_LIMIT.
     * UNIMPLEMENTED: NOT_SUPPORTED.
     """
     ExecuteStream: _grpc.StreamStreamMultiCallable[_kernel_service_pb2.ExecuteStreamRequest, _kernel_service_pb2.ExecuteStreamResponse]
@@ -185,6 +194,11 @@ class KernelServiceAsyncStub(KernelServiceStub):
     tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
     unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
     the method.
+
+    Errors of every method, besides those listed there: UNAUTHENTICATED and
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
+    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
+    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
@@ -254,15 +268,16 @@ class KernelServiceAsyncStub(KernelServiceStub):
     Errors:
     * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
     * INVALID_ARGUMENT: MALFORMED_REQUEST, UNKNOWN_PARAMETER,
-      INVALID_PARAMETER, AXIS_OUT_OF_RANGE, INVALID_OPERAND, INVALID_SHAPE,
-      UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH, NOT_ENOUGH_DEVICES,
-      UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG, UNKNOWN_STRATEGY,
-      STRATEGY_UNSUPPORTED.
+      INVALID_PARAMETER, PARAMETER_TYPE, AXIS_OUT_OF_RANGE, OPERAND_COUNT,
+      INVALID_OPERAND, INVALID_SHAPE, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
+      NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
+      UNKNOWN_STRATEGY, STRATEGY_UNSUPPORTED.
     * FAILED_PRECONDITION: COMPILE_FAILED.
     * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
       OUT_OF_DEVICE_MEMORY.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
-    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED. The compilation continues.
+    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED (the compilation continues),
+      COMPILE_LIMIT.
     * CANCELLED: CANCELLED.
     * INTERNAL: INTERNAL.
     """
@@ -287,11 +302,14 @@ class KernelServiceAsyncStub(KernelServiceStub):
     each repetition leaves results of its own.
 
     Errors: as Plan, and
-    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED.
+    * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED,
+      INVALID_VALUE.
     * NOT_FOUND: SEGMENT_NOT_FOUND.
-    * FAILED_PRECONDITION: STREAM_REQUIRED. The kernel did not run.
-    * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details if the message
-      exceeds `Limits.max_message_bytes`.
+    * FAILED_PRECONDITION: STREAM_REQUIRED, PROGRAM_REFUSED,
+      KERNEL_FAILED_KNOWN_ANSWERS. The kernel did not run.
+    * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY, RESIDENT_LIMIT; without details if
+      the message exceeds `Limits.max_message_bytes`.
+    * DEADLINE_EXCEEDED: EXECUTE_LIMIT.
     * UNIMPLEMENTED: NOT_SUPPORTED.
     """
     ExecuteStream: _aio.StreamStreamMultiCallable[_kernel_service_pb2.ExecuteStreamRequest, _kernel_service_pb2.ExecuteStreamResponse]  # type: ignore[assignment]
@@ -325,6 +343,11 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     tokens answers UNAUTHENTICATED, TOKEN_REQUIRED if the token is missing or
     unknown, and PERMISSION_DENIED, SCOPE_MISSING if the token lacks the scope of
     the method.
+
+    Errors of every method, besides those listed there: UNAUTHENTICATED and
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
+    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
+    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
@@ -410,15 +433,16 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND: KERNEL_NOT_FOUND, ARRAY_LOST.
         * INVALID_ARGUMENT: MALFORMED_REQUEST, UNKNOWN_PARAMETER,
-          INVALID_PARAMETER, AXIS_OUT_OF_RANGE, INVALID_OPERAND, INVALID_SHAPE,
-          UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH, NOT_ENOUGH_DEVICES,
-          UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG, UNKNOWN_STRATEGY,
-          STRATEGY_UNSUPPORTED.
+          INVALID_PARAMETER, PARAMETER_TYPE, AXIS_OUT_OF_RANGE, OPERAND_COUNT,
+          INVALID_OPERAND, INVALID_SHAPE, UNSUPPORTED_ELEMENT_TYPE, INVALID_MESH,
+          NOT_ENOUGH_DEVICES, UNKNOWN_MESH_AXIS, MESH_AXIS_REUSED, SPEC_TOO_LONG,
+          UNKNOWN_STRATEGY, STRATEGY_UNSUPPORTED.
         * FAILED_PRECONDITION: COMPILE_FAILED.
         * RESOURCE_EXHAUSTED: CALL_TOO_LARGE, SERVER_BUSY, QUOTA_EXCEEDED,
           OUT_OF_DEVICE_MEMORY.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY, SERVER_DRAINING.
-        * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED. The compilation continues.
+        * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED (the compilation continues),
+          COMPILE_LIMIT.
         * CANCELLED: CANCELLED.
         * INTERNAL: INTERNAL.
         """
@@ -455,11 +479,14 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
         each repetition leaves results of its own.
 
         Errors: as Plan, and
-        * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED.
+        * INVALID_ARGUMENT: SIZE_MISMATCH, REQUEST_ID_REUSED, TRANSFER_REQUIRED,
+          INVALID_VALUE.
         * NOT_FOUND: SEGMENT_NOT_FOUND.
-        * FAILED_PRECONDITION: STREAM_REQUIRED. The kernel did not run.
-        * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY; without details if the message
-          exceeds `Limits.max_message_bytes`.
+        * FAILED_PRECONDITION: STREAM_REQUIRED, PROGRAM_REFUSED,
+          KERNEL_FAILED_KNOWN_ANSWERS. The kernel did not run.
+        * RESOURCE_EXHAUSTED: OUT_OF_HOST_MEMORY, RESIDENT_LIMIT; without details if
+          the message exceeds `Limits.max_message_bytes`.
+        * DEADLINE_EXCEEDED: EXECUTE_LIMIT.
         * UNIMPLEMENTED: NOT_SUPPORTED.
         """
 

@@ -26,7 +26,7 @@ class _Scope:
 class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SCOPE_UNSPECIFIED: _Scope.ValueType  # 0
-    """No scope: any token that the server knows."""
+    """Not specified."""
     SCOPE_RUN: _Scope.ValueType  # 1
     """Running kernels."""
     SCOPE_ARRAYS: _Scope.ValueType  # 2
@@ -35,12 +35,14 @@ class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType
     """Administering the server."""
     SCOPE_HOST: _Scope.ValueType  # 4
     """Joining the mesh as a host."""
+    SCOPE_ANY_TOKEN: _Scope.ValueType  # 5
+    """No particular scope: any token that the server knows suffices."""
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
     """A permission that a token carries."""
 
 SCOPE_UNSPECIFIED: Scope.ValueType  # 0
-"""No scope: any token that the server knows."""
+"""Not specified."""
 SCOPE_RUN: Scope.ValueType  # 1
 """Running kernels."""
 SCOPE_ARRAYS: Scope.ValueType  # 2
@@ -49,6 +51,8 @@ SCOPE_ADMIN: Scope.ValueType  # 3
 """Administering the server."""
 SCOPE_HOST: Scope.ValueType  # 4
 """Joining the mesh as a host."""
+SCOPE_ANY_TOKEN: Scope.ValueType  # 5
+"""No particular scope: any token that the server knows suffices."""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 class _Availability:
@@ -96,7 +100,7 @@ class MethodRules(_message.Message):
     """The scope that the caller's token must have."""
     needs_call_slot: _builtins.bool
     """Whether a call counts as one that the server works on, so that it needs a
-    call slot and may be refused with SERVER_BUSY or QUOTA_EXCEEDED.
+    call slot. Other calls need a control slot until their request has arrived.
     """
     availability: Global___Availability.ValueType
     """The behavior while the mesh restarts."""

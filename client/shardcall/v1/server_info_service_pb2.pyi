@@ -519,9 +519,9 @@ class MeshState(_message.Message):
     restarts: _builtins.int
     """Restarts since the server's start."""
     last_exit_reason: _builtins.str
-    """The reason for the last restart; empty before the first."""
+    """The reason for the last exit of a mesh; empty before the first."""
     seconds_since_exit: _builtins.float
-    """Seconds since the last restart."""
+    """Seconds since the last exit; 0 before the first."""
     spare_ready: _builtins.bool
     """Whether a spare worker is ready."""
     missing: _builtins.str

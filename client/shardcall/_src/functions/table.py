@@ -122,7 +122,7 @@ _FACTORS = (Operand("lhs", spec="lhs_spec"), Operand("rhs", spec="rhs_spec"))
 
 _OF_X = "that of ``x``"
 _OF_OPERANDS = "that of the first operand of the result's shape"
-_OF_OTHERS = "that of the other operands, else the result's first axis, over all mesh axes"
+_OF_OTHERS = "its own on the mesh, else that of the other operands, else the first axis, over all mesh axes"
 _OF_LAYERS = "that of each layer"
 
 
@@ -148,7 +148,15 @@ def _like_x(name: str, *others: Operand, spec: str = _OF_X, **parameters: Any) -
 
 def _product(name: str, operands: tuple[Operand, ...], parameters: Mapping[str, Any], shapes: ShapeRule) -> Function:
     spec = "the compiler's choice, or the one that the strategy produces"
-    return Function(name, operands, parameters, type_rules.product, shapes, spec, operand_spec="the kernel's choice")
+    return Function(
+        name,
+        operands,
+        parameters,
+        type_rules.product,
+        shapes,
+        spec,
+        operand_spec="its own on the mesh, else the kernel's choice",
+    )
 
 
 def _random(name: str, low: str, high: str, dtype: str) -> Function:
@@ -161,7 +169,8 @@ def _random(name: str, low: str, high: str, dtype: str) -> Function:
 
 def _network(name: str, shapes: ShapeRule, result_spec: str, *between: Operand, out_specs: bool = True) -> Function:
     names = ("out_spec",) if out_specs else ()
-    return Function(name, (_X, *between, _LAYERS), {}, type_rules.common, shapes, result_spec, names)
+    rows = "its own on the mesh, else its rows, over the first mesh axis"
+    return Function(name, (_X, *between, _LAYERS), {}, type_rules.common, shapes, result_spec, names, rows)
 
 
 def _functions() -> Iterator[Function]:

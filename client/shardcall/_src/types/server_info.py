@@ -100,7 +100,7 @@ class Limits:
         max_message_bytes: the largest message, in either direction.
         max_inline_bytes: bytes of the operands of one unary call.
         max_chunk_bytes: bytes of one chunk.
-        max_call_bytes: bytes of operands, and of results, of one call.
+        max_call_bytes: bytes of the operands and results of one call together.
         max_call_seconds: seconds of one call.
         max_rank: axes of an array.
         max_concurrent_calls: calls in progress at once.

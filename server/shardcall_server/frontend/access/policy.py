@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from google.protobuf.descriptor import MethodDescriptor
+
 from shardcall.v1 import (
     array_service_pb2,
     kernel_service_pb2,
@@ -27,9 +29,22 @@ _CONTRACT = (
     host_service_pb2,
 )
 
+
+def rules_of(method: MethodDescriptor) -> method_options_pb2.MethodRules:
+    """Returns the option `rules` of a method.
+
+    Raises:
+        ValueError: the option is missing or incomplete.
+    """
+    rules = method.GetOptions().Extensions[method_options_pb2.rules]
+    if not (rules.scope and rules.availability):
+        raise ValueError(f"the option rules of {method.full_name} lacks the scope or the availability")
+    return rules
+
+
 RULES: Mapping[str, method_options_pb2.MethodRules] = MappingProxyType(
     {
-        f"/{service.full_name}/{method.name}": method.GetOptions().Extensions[method_options_pb2.rules]
+        f"/{service.full_name}/{method.name}": rules_of(method)
         for file in _CONTRACT
         for service in file.DESCRIPTOR.services_by_name.values()
         for method in service.methods
@@ -49,7 +64,7 @@ class Access(enum.Enum):
 
 def _requirement(rules: method_options_pb2.MethodRules) -> Scope | Access:
     name = method_options_pb2.Scope.Name(rules.scope).removeprefix("SCOPE_")
-    return Scope[name] if rules.scope else Access.ANY_TOKEN
+    return Access.ANY_TOKEN if name == "ANY_TOKEN" else Scope[name]
 
 
 METHODS: Mapping[str, Scope | Access] = MappingProxyType(

@@ -46,7 +46,7 @@ class StopRequest:
     """A request by the front end to stop the workers.
 
     Attributes:
-        reason: the reason, for the log.
+        reason: the reason, for the log and for callers.
         culprit: the command that caused it; None if no command did.
         error: the error of the culprit's caller; None for the error of all other calls.
         is_program_fault: whether it counts against the culprit's key.
@@ -65,7 +65,7 @@ class ExitReason:
     """The reason for the exit of a worker.
 
     Attributes:
-        text: the reason, for the log.
+        text: the reason, for the log and for callers.
         suspects: the commands that may have caused it.
         is_fault: whether the worker failed, rather than being ended from outside.
         kind: the kind of exit.
@@ -133,7 +133,7 @@ def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None
     """Returns the request to stop workers that disagreed.
 
     Args:
-        reason: the reason, for the log.
+        reason: the reason, for the log and for callers.
         culprit: the command on which they disagreed.
         failure: the failure of the one worker that failed alone; None if none failed. An internal failure or one of
             the network does not count against the program, and its caller gets the error of all other calls.

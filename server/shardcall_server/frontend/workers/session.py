@@ -168,7 +168,7 @@ class MeshSession:
         """Sends a message to all workers; if only some received it, the mesh is stopped.
 
         Raises:
-            SessionEndedError: a worker is gone, and none was handed the message. Where some were, the mesh exit_counts.
+            SessionEndedError: a worker is gone, and none was handed the message. If some were, the mesh ends.
             CallError: a worker does not read and none received the message.
         """
         for connection in self.connections:
