@@ -23,12 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
+from shardcall.v1 import call_stream_pb2 as shardcall_dot_v1_dot_call__stream__pb2
 from shardcall.v1 import kernel_pb2 as shardcall_dot_v1_dot_kernel__pb2
 from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__options__pb2
 from shardcall.v1 import timing_pb2 as shardcall_dot_v1_dot_timing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall/v1/kernel_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x19shardcall/v1/kernel.proto\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"\x14\n\x12ListKernelsRequest\"G\n\x13ListKernelsResponse\x12\x30\n\x07kernels\x18\x01 \x03(\x0b\x32\x1f.shardcall.v1.KernelDescription\"\'\n\x15\x44\x65scribeKernelRequest\x12\x0e\n\x06kernel\x18\x01 \x01(\t\"I\n\x16\x44\x65scribeKernelResponse\x12/\n\x06kernel\x18\x01 \x01(\x0b\x32\x1f.shardcall.v1.KernelDescription\"q\n\x0bPlanRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x0f\n\x07handles\x18\x03 \x03(\x0c\"\x80\x01\n\x0cPlanResponse\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\x8a\x01\n\x0e\x43ompileRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x14\n\x0cinclude_text\x18\x03 \x01(\x08\x12\x0f\n\x07handles\x18\x04 \x03(\x0c\"\x9a\x01\n\x0f\x43ompileResponse\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.Timing\x12\x15\n\rcompiled_text\x18\x04 \x01(\t\"\x1c\n\x0cInlineTensor\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x10\n\x0eStreamedTensor\"3\n\rSegmentRegion\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"F\n\x0cSegmentSpace\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"\x1f\n\rResidentArray\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\"\xfb\x01\n\x07Operand\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12,\n\x06inline\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.InlineTensorH\x00\x12\x30\n\x08streamed\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.StreamedTensorH\x00\x12.\n\x07segment\x18\x04 \x01(\x0b\x32\x1b.shardcall.v1.SegmentRegionH\x00\x12/\n\x08resident\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.ResidentArrayH\x00\x42\x08\n\x06source\"\xfa\x01\n\x06Result\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12,\n\x06inline\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.InlineTensorH\x00\x12\x30\n\x08streamed\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.StreamedTensorH\x00\x12.\n\x07segment\x18\x04 \x01(\x0b\x32\x1b.shardcall.v1.SegmentRegionH\x00\x12/\n\x08resident\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.ResidentArrayH\x00\x42\x08\n\x06source\"\xd5\x01\n\x0e\x45xecuteRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12\'\n\x08operands\x18\x02 \x03(\x0b\x32\x15.shardcall.v1.Operand\x12\x14\n\x0ckeep_results\x18\x03 \x01(\x08\x12\x30\n\x0cresult_space\x18\x04 \x01(\x0b\x32\x1a.shardcall.v1.SegmentSpace\x12\x10\n\x08lease_id\x18\x05 \x01(\x0c\x12\x18\n\x10refuse_transfers\x18\x06 \x01(\x08\"\xaa\x01\n\x0f\x45xecuteResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Result\x12 \n\x04plan\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x03 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Timing\"}\n\x14\x45xecuteStreamRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.ExecuteRequestH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"\xa7\x01\n\x15\x45xecuteStreamResponse\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1d.shardcall.v1.ExecuteResponseH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12&\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.TimingH\x00\x42\t\n\x07message2\xb1\x04\n\rKernelService\x12\\\n\x0bListKernels\x12 .shardcall.v1.ListKernelsRequest\x1a!.shardcall.v1.ListKernelsResponse\"\x08\xb2\xd2\x18\x04\x08\x05\x18\x02\x12\x65\n\x0e\x44\x65scribeKernel\x12#.shardcall.v1.DescribeKernelRequest\x1a$.shardcall.v1.DescribeKernelResponse\"\x08\xb2\xd2\x18\x04\x08\x05\x18\x02\x12I\n\x04Plan\x12\x19.shardcall.v1.PlanRequest\x1a\x1a.shardcall.v1.PlanResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x01\x12R\n\x07\x43ompile\x12\x1c.shardcall.v1.CompileRequest\x1a\x1d.shardcall.v1.CompileResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x01\x12R\n\x07\x45xecute\x12\x1c.shardcall.v1.ExecuteRequest\x1a\x1d.shardcall.v1.ExecuteResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x01\x12h\n\rExecuteStream\x12\".shardcall.v1.ExecuteStreamRequest\x1a#.shardcall.v1.ExecuteStreamResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x01(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall/v1/kernel_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a\x1eshardcall/v1/call_stream.proto\x1a\x19shardcall/v1/kernel.proto\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"\x14\n\x12ListKernelsRequest\"G\n\x13ListKernelsResponse\x12\x30\n\x07kernels\x18\x01 \x03(\x0b\x32\x1f.shardcall.v1.KernelDescription\"\'\n\x15\x44\x65scribeKernelRequest\x12\x0e\n\x06kernel\x18\x01 \x01(\t\"I\n\x16\x44\x65scribeKernelResponse\x12/\n\x06kernel\x18\x01 \x01(\x0b\x32\x1f.shardcall.v1.KernelDescription\"q\n\x0bPlanRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x0f\n\x07handles\x18\x03 \x03(\x0c\"\x80\x01\n\x0cPlanResponse\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\x8a\x01\n\x0e\x43ompileRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12)\n\x08operands\x18\x02 \x03(\x0b\x32\x17.shardcall.v1.ArrayType\x12\x14\n\x0cinclude_text\x18\x03 \x01(\x08\x12\x0f\n\x07handles\x18\x04 \x03(\x0c\"\x9a\x01\n\x0f\x43ompileResponse\x12 \n\x04plan\x18\x01 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.Timing\x12\x15\n\rcompiled_text\x18\x04 \x01(\t\"\x1c\n\x0cInlineTensor\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x10\n\x0eStreamedTensor\"3\n\rSegmentRegion\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\"F\n\x0cSegmentSpace\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"\x1f\n\rResidentArray\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\"\xfb\x01\n\x07Operand\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12,\n\x06inline\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.InlineTensorH\x00\x12\x30\n\x08streamed\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.StreamedTensorH\x00\x12.\n\x07segment\x18\x04 \x01(\x0b\x32\x1b.shardcall.v1.SegmentRegionH\x00\x12/\n\x08resident\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.ResidentArrayH\x00\x42\x08\n\x06source\"\xfa\x01\n\x06Result\x12%\n\x04type\x18\x01 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12,\n\x06inline\x18\x02 \x01(\x0b\x32\x1a.shardcall.v1.InlineTensorH\x00\x12\x30\n\x08streamed\x18\x03 \x01(\x0b\x32\x1c.shardcall.v1.StreamedTensorH\x00\x12.\n\x07segment\x18\x04 \x01(\x0b\x32\x1b.shardcall.v1.SegmentRegionH\x00\x12/\n\x08resident\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.ResidentArrayH\x00\x42\x08\n\x06source\"\xd5\x01\n\x0e\x45xecuteRequest\x12&\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x18.shardcall.v1.KernelCall\x12\'\n\x08operands\x18\x02 \x03(\x0b\x32\x15.shardcall.v1.Operand\x12\x14\n\x0ckeep_results\x18\x03 \x01(\x08\x12\x30\n\x0cresult_space\x18\x04 \x01(\x0b\x32\x1a.shardcall.v1.SegmentSpace\x12\x10\n\x08lease_id\x18\x05 \x01(\x0c\x12\x18\n\x10refuse_transfers\x18\x06 \x01(\x08\"\xaa\x01\n\x0f\x45xecuteResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Result\x12 \n\x04plan\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Plan\x12(\n\x05\x63\x61\x63he\x18\x03 \x01(\x0b\x32\x19.shardcall.v1.CacheAnswer\x12$\n\x06timing\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Timing\"}\n\x14\x45xecuteStreamRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.shardcall.v1.ExecuteRequestH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x42\t\n\x07message\"\xa7\x01\n\x15\x45xecuteStreamResponse\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1d.shardcall.v1.ExecuteResponseH\x00\x12*\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12&\n\x06timing\x18\x03 \x01(\x0b\x32\x14.shardcall.v1.TimingH\x00\x42\t\n\x07message2\x90\x05\n\rKernelService\x12\\\n\x0bListKernels\x12 .shardcall.v1.ListKernelsRequest\x1a!.shardcall.v1.ListKernelsResponse\"\x08\xb2\xd2\x18\x04\x08\x05\x18\x02\x12\x65\n\x0e\x44\x65scribeKernel\x12#.shardcall.v1.DescribeKernelRequest\x1a$.shardcall.v1.DescribeKernelResponse\"\x08\xb2\xd2\x18\x04\x08\x05\x18\x02\x12I\n\x04Plan\x12\x19.shardcall.v1.PlanRequest\x1a\x1a.shardcall.v1.PlanResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x01\x12R\n\x07\x43ompile\x12\x1c.shardcall.v1.CompileRequest\x1a\x1d.shardcall.v1.CompileResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x01\x12R\n\x07\x45xecute\x12\x1c.shardcall.v1.ExecuteRequest\x1a\x1d.shardcall.v1.ExecuteResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x01\x12h\n\rExecuteStream\x12\".shardcall.v1.ExecuteStreamRequest\x1a#.shardcall.v1.ExecuteStreamResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x01(\x01\x30\x01\x12]\n\nCallStream\x12\x1f.shardcall.v1.CallStreamRequest\x1a .shardcall.v1.CallStreamResponse\"\x08\xb2\xd2\x18\x04\x08\x01\x18\x01(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,44 +48,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KERNELSERVICE'].methods_by_name['Execute']._serialized_options = b'\262\322\030\006\010\001\020\001\030\001'
   _globals['_KERNELSERVICE'].methods_by_name['ExecuteStream']._loaded_options = None
   _globals['_KERNELSERVICE'].methods_by_name['ExecuteStream']._serialized_options = b'\262\322\030\006\010\001\020\001\030\001'
-  _globals['_LISTKERNELSREQUEST']._serialized_start=166
-  _globals['_LISTKERNELSREQUEST']._serialized_end=186
-  _globals['_LISTKERNELSRESPONSE']._serialized_start=188
-  _globals['_LISTKERNELSRESPONSE']._serialized_end=259
-  _globals['_DESCRIBEKERNELREQUEST']._serialized_start=261
-  _globals['_DESCRIBEKERNELREQUEST']._serialized_end=300
-  _globals['_DESCRIBEKERNELRESPONSE']._serialized_start=302
-  _globals['_DESCRIBEKERNELRESPONSE']._serialized_end=375
-  _globals['_PLANREQUEST']._serialized_start=377
-  _globals['_PLANREQUEST']._serialized_end=490
-  _globals['_PLANRESPONSE']._serialized_start=493
-  _globals['_PLANRESPONSE']._serialized_end=621
-  _globals['_COMPILEREQUEST']._serialized_start=624
-  _globals['_COMPILEREQUEST']._serialized_end=762
-  _globals['_COMPILERESPONSE']._serialized_start=765
-  _globals['_COMPILERESPONSE']._serialized_end=919
-  _globals['_INLINETENSOR']._serialized_start=921
-  _globals['_INLINETENSOR']._serialized_end=949
-  _globals['_STREAMEDTENSOR']._serialized_start=951
-  _globals['_STREAMEDTENSOR']._serialized_end=967
-  _globals['_SEGMENTREGION']._serialized_start=969
-  _globals['_SEGMENTREGION']._serialized_end=1020
-  _globals['_SEGMENTSPACE']._serialized_start=1022
-  _globals['_SEGMENTSPACE']._serialized_end=1092
-  _globals['_RESIDENTARRAY']._serialized_start=1094
-  _globals['_RESIDENTARRAY']._serialized_end=1125
-  _globals['_OPERAND']._serialized_start=1128
-  _globals['_OPERAND']._serialized_end=1379
-  _globals['_RESULT']._serialized_start=1382
-  _globals['_RESULT']._serialized_end=1632
-  _globals['_EXECUTEREQUEST']._serialized_start=1635
-  _globals['_EXECUTEREQUEST']._serialized_end=1848
-  _globals['_EXECUTERESPONSE']._serialized_start=1851
-  _globals['_EXECUTERESPONSE']._serialized_end=2021
-  _globals['_EXECUTESTREAMREQUEST']._serialized_start=2023
-  _globals['_EXECUTESTREAMREQUEST']._serialized_end=2148
-  _globals['_EXECUTESTREAMRESPONSE']._serialized_start=2151
-  _globals['_EXECUTESTREAMRESPONSE']._serialized_end=2318
-  _globals['_KERNELSERVICE']._serialized_start=2321
-  _globals['_KERNELSERVICE']._serialized_end=2882
+  _globals['_KERNELSERVICE'].methods_by_name['CallStream']._loaded_options = None
+  _globals['_KERNELSERVICE'].methods_by_name['CallStream']._serialized_options = b'\262\322\030\004\010\001\030\001'
+  _globals['_LISTKERNELSREQUEST']._serialized_start=198
+  _globals['_LISTKERNELSREQUEST']._serialized_end=218
+  _globals['_LISTKERNELSRESPONSE']._serialized_start=220
+  _globals['_LISTKERNELSRESPONSE']._serialized_end=291
+  _globals['_DESCRIBEKERNELREQUEST']._serialized_start=293
+  _globals['_DESCRIBEKERNELREQUEST']._serialized_end=332
+  _globals['_DESCRIBEKERNELRESPONSE']._serialized_start=334
+  _globals['_DESCRIBEKERNELRESPONSE']._serialized_end=407
+  _globals['_PLANREQUEST']._serialized_start=409
+  _globals['_PLANREQUEST']._serialized_end=522
+  _globals['_PLANRESPONSE']._serialized_start=525
+  _globals['_PLANRESPONSE']._serialized_end=653
+  _globals['_COMPILEREQUEST']._serialized_start=656
+  _globals['_COMPILEREQUEST']._serialized_end=794
+  _globals['_COMPILERESPONSE']._serialized_start=797
+  _globals['_COMPILERESPONSE']._serialized_end=951
+  _globals['_INLINETENSOR']._serialized_start=953
+  _globals['_INLINETENSOR']._serialized_end=981
+  _globals['_STREAMEDTENSOR']._serialized_start=983
+  _globals['_STREAMEDTENSOR']._serialized_end=999
+  _globals['_SEGMENTREGION']._serialized_start=1001
+  _globals['_SEGMENTREGION']._serialized_end=1052
+  _globals['_SEGMENTSPACE']._serialized_start=1054
+  _globals['_SEGMENTSPACE']._serialized_end=1124
+  _globals['_RESIDENTARRAY']._serialized_start=1126
+  _globals['_RESIDENTARRAY']._serialized_end=1157
+  _globals['_OPERAND']._serialized_start=1160
+  _globals['_OPERAND']._serialized_end=1411
+  _globals['_RESULT']._serialized_start=1414
+  _globals['_RESULT']._serialized_end=1664
+  _globals['_EXECUTEREQUEST']._serialized_start=1667
+  _globals['_EXECUTEREQUEST']._serialized_end=1880
+  _globals['_EXECUTERESPONSE']._serialized_start=1883
+  _globals['_EXECUTERESPONSE']._serialized_end=2053
+  _globals['_EXECUTESTREAMREQUEST']._serialized_start=2055
+  _globals['_EXECUTESTREAMREQUEST']._serialized_end=2180
+  _globals['_EXECUTESTREAMRESPONSE']._serialized_start=2183
+  _globals['_EXECUTESTREAMRESPONSE']._serialized_end=2350
+  _globals['_KERNELSERVICE']._serialized_start=2353
+  _globals['_KERNELSERVICE']._serialized_end=3009
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from shardcall.v1 import call_stream_pb2 as shardcall_dot_v1_dot_call__stream__pb2
 from shardcall.v1 import kernel_service_pb2 as shardcall_dot_v1_dot_kernel__service__pb2
 
 GRPC_GENERATED_VERSION = '1.73.1'
@@ -111,6 +112,11 @@ class KernelServiceStub(object):
                 '/shardcall.v1.KernelService/ExecuteStream',
                 request_serializer=shardcall_dot_v1_dot_kernel__service__pb2.ExecuteStreamRequest.SerializeToString,
                 response_deserializer=shardcall_dot_v1_dot_kernel__service__pb2.ExecuteStreamResponse.FromString,
+                _registered_method=True)
+        self.CallStream = channel.stream_stream(
+                '/shardcall.v1.KernelService/CallStream',
+                request_serializer=shardcall_dot_v1_dot_call__stream__pb2.CallStreamRequest.SerializeToString,
+                response_deserializer=shardcall_dot_v1_dot_call__stream__pb2.CallStreamResponse.FromString,
                 _registered_method=True)
 
 
@@ -285,6 +291,27 @@ class KernelServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CallStream(self, request_iterator, context):
+        """Runs many small calls, each as Execute does, through one long-lived stream.
+
+        Preconditions: each item is complete in itself; see call_stream.proto.
+        Guarantees: a call of the stream has the checks, limits, errors and results
+        of Execute. Its token is checked again when the call arrives: once the token
+        is removed, the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a
+        second. Neither `Limits.max_call_seconds` nor the idle limit ends a stream.
+        When a stream ends, its unanswered calls are cancelled.
+        Idempotent: each call as Execute, by its own request id.
+
+        Errors, which end the stream:
+        * INVALID_ARGUMENT: MALFORMED_REQUEST, if a frame cannot be parsed.
+        * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, if too many streams are
+        open. The client MAY use Execute instead.
+        * UNAVAILABLE: SERVER_DRAINING, only when the stream is opened.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KernelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -317,6 +344,11 @@ def add_KernelServiceServicer_to_server(servicer, server):
                     servicer.ExecuteStream,
                     request_deserializer=shardcall_dot_v1_dot_kernel__service__pb2.ExecuteStreamRequest.FromString,
                     response_serializer=shardcall_dot_v1_dot_kernel__service__pb2.ExecuteStreamResponse.SerializeToString,
+            ),
+            'CallStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.CallStream,
+                    request_deserializer=shardcall_dot_v1_dot_call__stream__pb2.CallStreamRequest.FromString,
+                    response_serializer=shardcall_dot_v1_dot_call__stream__pb2.CallStreamResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -529,6 +561,33 @@ class KernelService(object):
             '/shardcall.v1.KernelService/ExecuteStream',
             shardcall_dot_v1_dot_kernel__service__pb2.ExecuteStreamRequest.SerializeToString,
             shardcall_dot_v1_dot_kernel__service__pb2.ExecuteStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CallStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/shardcall.v1.KernelService/CallStream',
+            shardcall_dot_v1_dot_call__stream__pb2.CallStreamRequest.SerializeToString,
+            shardcall_dot_v1_dot_call__stream__pb2.CallStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

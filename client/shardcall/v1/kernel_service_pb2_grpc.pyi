@@ -5,6 +5,7 @@ Kernel calls."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from shardcall.v1 import call_stream_pb2 as _call_stream_pb2
 from shardcall.v1 import kernel_service_pb2 as _kernel_service_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -177,6 +178,23 @@ class KernelServiceStub:
     Errors: as Execute, without STREAM_REQUIRED. A call that is refused because
     of its header is answered before its chunks are read.
     """
+    CallStream: _grpc.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]
+    """Runs many small calls, each as Execute does, through one long-lived stream.
+
+    Preconditions: each item is complete in itself; see call_stream.proto.
+    Guarantees: a call of the stream has the checks, limits, errors and results
+    of Execute. Its token is checked again when the call arrives: once the token
+    is removed, the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a
+    second. Neither `Limits.max_call_seconds` nor the idle limit ends a stream.
+    When a stream ends, its unanswered calls are cancelled.
+    Idempotent: each call as Execute, by its own request id.
+
+    Errors, which end the stream:
+    * INVALID_ARGUMENT: MALFORMED_REQUEST, if a frame cannot be parsed.
+    * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, if too many streams are
+      open. The client MAY use Execute instead.
+    * UNAVAILABLE: SERVER_DRAINING, only when the stream is opened.
+    """
 
 @_typing.type_check_only
 class KernelServiceAsyncStub(KernelServiceStub):
@@ -326,6 +344,23 @@ class KernelServiceAsyncStub(KernelServiceStub):
 
     Errors: as Execute, without STREAM_REQUIRED. A call that is refused because
     of its header is answered before its chunks are read.
+    """
+    CallStream: _aio.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]  # type: ignore[assignment]
+    """Runs many small calls, each as Execute does, through one long-lived stream.
+
+    Preconditions: each item is complete in itself; see call_stream.proto.
+    Guarantees: a call of the stream has the checks, limits, errors and results
+    of Execute. Its token is checked again when the call arrives: once the token
+    is removed, the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a
+    second. Neither `Limits.max_call_seconds` nor the idle limit ends a stream.
+    When a stream ends, its unanswered calls are cancelled.
+    Idempotent: each call as Execute, by its own request id.
+
+    Errors, which end the stream:
+    * INVALID_ARGUMENT: MALFORMED_REQUEST, if a frame cannot be parsed.
+    * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, if too many streams are
+      open. The client MAY use Execute instead.
+    * UNAVAILABLE: SERVER_DRAINING, only when the stream is opened.
     """
 
 class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -509,6 +544,29 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: as Execute, without STREAM_REQUIRED. A call that is refused because
         of its header is answered before its chunks are read.
+        """
+
+    @_abc_1.abstractmethod
+    def CallStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_call_stream_pb2.CallStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_call_stream_pb2.CallStreamResponse], _abc.AsyncIterator[_call_stream_pb2.CallStreamResponse]]:
+        """Runs many small calls, each as Execute does, through one long-lived stream.
+
+        Preconditions: each item is complete in itself; see call_stream.proto.
+        Guarantees: a call of the stream has the checks, limits, errors and results
+        of Execute. Its token is checked again when the call arrives: once the token
+        is removed, the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a
+        second. Neither `Limits.max_call_seconds` nor the idle limit ends a stream.
+        When a stream ends, its unanswered calls are cancelled.
+        Idempotent: each call as Execute, by its own request id.
+
+        Errors, which end the stream:
+        * INVALID_ARGUMENT: MALFORMED_REQUEST, if a frame cannot be parsed.
+        * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, if too many streams are
+          open. The client MAY use Execute instead.
+        * UNAVAILABLE: SERVER_DRAINING, only when the stream is opened.
         """
 
 def add_KernelServiceServicer_to_server(servicer: KernelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -295,6 +295,9 @@ class Limits(_message.Message):
     MAX_QUEUED_CALLS_FIELD_NUMBER: _builtins.int
     MAX_DEVICE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_CONCURRENT_CALLS_PER_CONNECTION_FIELD_NUMBER: _builtins.int
+    MAX_STREAMED_CALLS_FIELD_NUMBER: _builtins.int
+    MAX_STREAMED_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_PREPARED_CALLS_FIELD_NUMBER: _builtins.int
     max_message_bytes: _builtins.int
     """The size of the largest message in either direction, in bytes."""
     max_inline_bytes: _builtins.int
@@ -337,6 +340,12 @@ class Limits(_message.Message):
     """Bytes on the devices of resident arrays and running programs."""
     max_concurrent_calls_per_connection: _builtins.int
     """Concurrent calls of one connection."""
+    max_streamed_calls: _builtins.int
+    """Unanswered calls of one call stream; 0 if the server accepts no call streams."""
+    max_streamed_bytes: _builtins.int
+    """Bytes of the operands of all unanswered calls of one call stream."""
+    max_prepared_calls: _builtins.int
+    """Slots for prepared calls of one call stream."""
     def __init__(
         self,
         *,
@@ -358,10 +367,13 @@ class Limits(_message.Message):
         max_queued_calls: _builtins.int = ...,
         max_device_bytes: _builtins.int = ...,
         max_concurrent_calls_per_connection: _builtins.int = ...,
+        max_streamed_calls: _builtins.int = ...,
+        max_streamed_bytes: _builtins.int = ...,
+        max_prepared_calls: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_concurrent_calls_per_connection", b"max_concurrent_calls_per_connection", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_concurrent_calls_per_connection", b"max_concurrent_calls_per_connection", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_message_bytes", b"max_message_bytes", "max_prepared_calls", b"max_prepared_calls", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "max_streamed_bytes", b"max_streamed_bytes", "max_streamed_calls", b"max_streamed_calls", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

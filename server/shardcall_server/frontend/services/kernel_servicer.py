@@ -153,6 +153,13 @@ class KernelServicer:
             running.finish()
         yield kernel_service_pb2.ExecuteStreamResponse(timing=call.finish())
 
+    def CallStream(  # noqa: N802
+        self, requests: Iterator[bytes], call: ServerCall
+    ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
+        """Refuses call streams."""
+        raise CallError(Reason.NOT_SUPPORTED, "this server accepts no call streams; use Execute")
+        yield b""
+
     @contextmanager
     def _running(
         self, call: ServerCall, request: kernel_service_pb2.ExecuteRequest, prepared: Prepared
