@@ -5,11 +5,10 @@ import itertools
 import pytest
 
 from shardcall._src.functions.element_types import NAMED
-from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, REQUIRED, UNARY, WITH_INITIAL, WITH_WHERE
+from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, UNARY, WITH_INITIAL, WITH_WHERE
 from shardcall_server.errors import CallError
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.library import kernels
-from shardcall_server.kernels.signature import REQUIRED as NO_DEFAULT
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
 SOME = ("bool", "int4", "uint8", "int32", "uint64", "float16", "bfloat16", "float64", "complex64")
@@ -95,8 +94,7 @@ def test_the_table_has_the_signature_of_every_kernel():
         kernel = KERNELS[name]
         expected = [(info.name, info.optional, info.repeated) for info in kernel.operands]
         assert [(o.name, o.optional, o.repeated) for o in function.operands] == expected
-        defaults = {info.name: REQUIRED if info.default is NO_DEFAULT else info.default for info in kernel.parameters}
-        assert dict(function.parameters) == defaults
+        assert dict(function.parameters) == {info.name: info.default for info in kernel.parameters}
         for count in (len(kernel.operands), 5):
             names = [info.name for info in kernel.operand_infos(count)]
             assert [function.operand_name(i) for i in range(len(names))] == names

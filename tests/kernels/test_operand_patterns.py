@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from shardcall._src.functions.table import REQUIRED
 from shardcall_server.compilation.resolve import Request, resolve
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
 from shardcall_server.kernels.library import kernels
-from shardcall_server.kernels.signature import REQUIRED
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
 NEEDED = {"shift": 1, "subscripts": "ij,jk", "axis_name": "x", "shape": (3,)}

@@ -4,6 +4,7 @@ Every name here keeps its meaning from one release to the next. A kernel registe
 ``shardcall.kernels``; examples/own_kernel is a package that does.
 """
 
+from shardcall._src.functions.table import REQUIRED
 from shardcall_server.authoring.check import Report, check
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.blocks import fit, mask_from, partition_spec
@@ -11,14 +12,7 @@ from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, 
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, replicated, sharded
 from shardcall_server.kernels.parameters import boolean, integer, number, text
 from shardcall_server.kernels.reproducibility import Reproducibility
-from shardcall_server.kernels.signature import (
-    REQUIRED,
-    OperandInfo,
-    ParameterInfo,
-    ParameterValue,
-    Signature,
-    ValueCheck,
-)
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValue, Signature, ValueCheck
 from shardcall_server.kernels.value_checks import any_element
 
 __all__ = [

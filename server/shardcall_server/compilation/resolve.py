@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shardcall._src.functions.table import REQUIRED
 from shardcall_server.errors import CallError, Reason, did_you_mean, shorten
 from shardcall_server.kernels.kernel import Kernel, Problem, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.layout_checks import check_mesh, check_spec
-from shardcall_server.kernels.signature import REQUIRED, ParameterValue
+from shardcall_server.kernels.signature import ParameterValue
 
 AUTO = "auto"
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardcall._src.functions.element_types import NAMED
+from shardcall._src.functions.table import REQUIRED
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.kernels.axes import axis_of
 from shardcall_server.kernels.bits import moved
@@ -27,7 +28,7 @@ from shardcall_server.kernels.kernel import Kernel, Problem, Program, Strategy, 
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs, rows_over_all
 from shardcall_server.kernels.parameters import integer, shape, text
 from shardcall_server.kernels.reproducibility import Reproducibility, all_real
-from shardcall_server.kernels.signature import REQUIRED, OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_server.kernels.signature import OperandInfo, ParameterInfo, ParameterValues, Signature
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+from shardcall._src.functions.table import REQUIRED
 from shardcall_server.kernels.layout import ArrayType
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ ParameterValue = bool | int | float | str | tuple[int, ...] | None
 
 ParameterValues = Mapping[str, ParameterValue]
 """Static parameters by name, as a call sets them."""
-
-REQUIRED = object()
-"""The default of a required parameter."""
 
 
 @dataclass(frozen=True)

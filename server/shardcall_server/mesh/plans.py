@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardcall._src.functions.table import REQUIRED
 from shardcall.v1 import kernel_pb2
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey
@@ -9,7 +10,6 @@ from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, Spec, block_shape
 from shardcall_server.kernels.reproducibility import Reproducibility
-from shardcall_server.kernels.signature import REQUIRED
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_server.mesh.requests import encode_parameter
 
