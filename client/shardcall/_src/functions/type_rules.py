@@ -9,12 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from shardcall._src.functions.element_types import NAMED, DType, canonical, is_float
+from shardcall._src.functions.shape_rules import Parameters
 
 DTypes: TypeAlias = Sequence[DType | None]
 """The element types of a call's operands; None for one left out."""
-
-Parameters: TypeAlias = Mapping[str, Any]
-"""A call's parameters, defaults included."""
 
 TypeRule: TypeAlias = Callable[[DTypes, Parameters], DType]
 """Returns the element type of every result of a call; raises TypeError where NumPy has none."""
