@@ -64,11 +64,11 @@ def status(
         encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
         token = find_token(where, None, encrypted=encryption is not None or tls is False, admin=True)
         transport = Transport(partial(open_channel, where, tls=encryption), where.target, Meters(False), token)
-        snapshot = _snapshots(transport, where, encryption, timeout)
+        take_snapshot = partial(_take_snapshot, transport, where, encryption, timeout)
         show = _show_json if as_json else Console(highlight=False).print
         try:
-            _watch(snapshot, address, interval, as_json=as_json) if watch else show(
-                _report(address, snapshot(), as_json=as_json)
+            _watch(take_snapshot, address, interval, as_json=as_json) if watch else show(
+                _report(address, take_snapshot(), as_json=as_json)
             )
         finally:
             transport.close()
@@ -79,26 +79,21 @@ def status(
         raise typer.Exit(1) from None
 
 
-def _snapshots(
-    transport: Transport, where: Address, encryption: Tls | None, timeout_s: float
-) -> Callable[[], Snapshot]:
-    def snapshot() -> Snapshot:
-        until, request = deadline(timeout_s, 0), server_info_service_pb2.GetUsageRequest()
-        try:
-            held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, retryable=False))
-            return Snapshot(held, ask_server_info(transport, until) if held.mesh.ready else None)
-        except ShardcallError as error:
-            raise explained(error, where, encryption, timeout_s) from None
-
-    return snapshot
+def _take_snapshot(transport: Transport, where: Address, encryption: Tls | None, timeout_s: float) -> Snapshot:
+    until, request = deadline(timeout_s, 0), server_info_service_pb2.GetUsageRequest()
+    try:
+        held = usage.from_proto(transport.unary(transport.stubs.server.GetUsage, request, until, retryable=False))
+        return Snapshot(held, ask_server_info(transport, until) if held.mesh.ready else None)
+    except ShardcallError as error:
+        raise explained(error, where, encryption, timeout_s) from None
 
 
-def _watch(snapshot: Callable[[], Snapshot], address: str, interval_s: float, *, as_json: bool) -> None:
+def _watch(take_snapshot: Callable[[], Snapshot], address: str, interval_s: float, *, as_json: bool) -> None:
     """Queries until Ctrl-C; a server that does not answer may come back."""
 
     def report() -> Any:
         try:
-            return _report(address, snapshot(), as_json=as_json)
+            return _report(address, take_snapshot(), as_json=as_json)
         except AccessDeniedError:
             raise
         except ShardcallError as error:
