@@ -50,9 +50,8 @@ class Table:
     def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH) -> ResidentArray:
         return commit(self.array_table.reserve(lease_id, nbytes), nbytes, epoch)
 
-    def gauges(self) -> tuple[int, int, int, int]:
-        table = self.array_table
-        return table.count, table.device_bytes, table.reserved_bytes, table.leases
+    def gauges(self) -> tuple[int, int, int]:
+        return self.array_table.count, self.array_table.device_bytes, self.array_table.leases
 
 
 def commit(reservation: Reservation, nbytes: int | None = None, epoch: int = EPOCH) -> ResidentArray:
@@ -181,22 +180,24 @@ def test_the_number_of_arrays_is_bounded_by_lease_and_in_all(monkeypatch):
 def test_a_refused_first_array_begins_no_lease():
     table = Table()
     assert refusal(table.put, OURS, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
-    assert table.gauges() == (0, 0, 0, 0)
+    assert table.gauges() == (0, 0, 0)
 
 
 def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
     table = Table()
     with suppress(KeyError), table.array_table.reserve(OURS, 50):
-        assert table.gauges() == (0, 0, 50, 1)
+        assert table.gauges() == (0, 0, 1)
+        assert refusal(table.array_table.reserve, OURS, 21).metadata["held_bytes"] == "50"
         raise KeyError
-    assert table.gauges() == (0, 0, 0, 0)
+    assert table.gauges() == (0, 0, 0)
     with table.array_table.reserve(OURS, 50) as reservation:
         kept = commit(reservation, 20)
-    assert table.gauges() == (1, 20, 0, 1)
+    assert table.gauges() == (1, 20, 1)
     assert table.array_table.find(kept.handle) is kept
     with pytest.raises(RuntimeError):
         commit(reservation)
-    assert table.gauges() == (1, 20, 0, 1)
+    assert table.gauges() == (1, 20, 1)
+    assert refusal(table.array_table.reserve, OURS, 51).metadata["held_bytes"] == "20"
 
 
 @pytest.mark.parametrize("name", ["find", "of_lease", "renew", "reserve", "commit"])
@@ -262,7 +263,8 @@ def test_an_epoch_that_ended_drops_its_arrays_and_no_others_and_notifies_no_mesh
     assert refusal(table.array_table.find, lost.handle).reason is Reason.ARRAY_LOST
     assert table.array_table.of_lease(OURS) == [kept]
     assert refusal(commit, pending, 10, 1).reason is Reason.ARRAY_LOST
-    assert table.gauges() == (1, 6, 0, 1)
+    assert table.gauges() == (1, 6, 1)
+    assert refusal(table.array_table.reserve, OURS, 65).metadata["held_bytes"] == "6"
     assert table.deleted == []
 
 
@@ -271,7 +273,7 @@ def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
     pending = table.array_table.reserve(OURS, 10)
     assert refusal(commit, pending, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
     assert [resident.array_id for resident in table.deleted] == [pending.array_id]
-    assert table.gauges() == (0, 0, 0, 0)
+    assert table.gauges() == (0, 0, 0)
 
 
 def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
@@ -355,7 +357,9 @@ def test_threads_together_take_no_more_than_there_is():
     finally:
         sys.setswitchinterval(interval_s)
     assert max(most) <= MAX_BYTES
-    assert (table.count, table.device_bytes, table.reserved_bytes, table.leases) == (0, 0, 0, 0)
+    assert (table.count, table.device_bytes, table.leases) == (0, 0, 0)
+    table.reserve(OURS, MAX_LEASE_BYTES)
+    table.reserve(THEIRS, MAX_BYTES - MAX_LEASE_BYTES)
 
 
 def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have_theirs():

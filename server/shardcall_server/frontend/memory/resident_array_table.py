@@ -105,12 +105,6 @@ class ResidentArrayTable:
         return self._device_bytes
 
     @property
-    def reserved_bytes(self) -> int:
-        """The bytes of reservations."""
-        with self._lock:
-            return self._quota.nbytes - self._device_bytes
-
-    @property
     def leases(self) -> int:
         """The number of leases."""
         return len(self._leases)
