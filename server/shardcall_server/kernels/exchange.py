@@ -119,11 +119,6 @@ class Exchange:
         """True if the rows of a single permute step are the result."""
         return self.concatenation is not None and len(self.concatenation) == 1
 
-    @property
-    def rows_moved(self) -> int:
-        """The maximum number of rows that a device sends to others."""
-        return sum(permute.length for permute in self.permutes if permute.distance)
-
     def __call__(self, block: jax.Array) -> jax.Array:
         """Returns the rows ``[count, …]`` that the running device needs, from its block ``[B, …]``."""
         along, axis = self.along, self.along.axis
@@ -174,24 +169,6 @@ def rows_after(along: ShardedAxis, count: int, boundary: Boundary) -> Exchange:
     ends = [device * along.block + along.held(device) for device in range(along.devices)]
     windows = [(end, end + count) if along.held(device) else (0, 0) for device, end in enumerate(ends)]
     return Exchange.of(along, windows, boundary)
-
-
-def continued(
-    block: jax.Array, after: jax.Array, along: ShardedAxis, boundary: Boundary
-) -> tuple[jax.Array, jax.Array]:
-    """Joins a block and the rows after it, with no padding between them.
-
-    Args:
-        block: [B, …] the device's block.
-        after: [count, …] of `rows_after`.
-        along: the sharded axis.
-        boundary: the boundary of ``after``.
-
-    Returns:
-        The block with its padding filled, as far as ``after`` reaches, and the count rows behind it.
-    """
-    filled = fill(block, along, boundary)
-    return written(filled, after, along) if boundary == "periodic" else filled, behind(after, along)
 
 
 def fill(block: jax.Array, along: ShardedAxis, boundary: Boundary) -> jax.Array:
