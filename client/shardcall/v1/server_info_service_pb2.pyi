@@ -48,7 +48,6 @@ class GetServerInfoResponse(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     VERSIONS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
-    DATA_ADDRESSES_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
@@ -80,12 +79,6 @@ class GetServerInfoResponse(_message.Message):
         """The installed versions."""
 
     @_builtins.property
-    def data_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The addresses for calls, each as "host:port". Empty: the address of this
-        server.
-        """
-
-    @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostState]:
         """The hosts of a mesh of several processes; empty if all devices belong to the
         server's own host.
@@ -104,7 +97,6 @@ class GetServerInfoResponse(_message.Message):
         limits: Global___Limits | None = ...,
         versions: Global___Versions | None = ...,
         epoch: _builtins.int = ...,
-        data_addresses: _abc.Iterable[_builtins.str] | None = ...,
         hosts: _abc.Iterable[Global___HostState] | None = ...,
         missing: _builtins.str = ...,
         ready: _builtins.bool = ...,
@@ -112,7 +104,7 @@ class GetServerInfoResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_mesh", b"default_mesh", "known_answers", b"known_answers", "limits", b"limits", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_addresses", b"data_addresses", "default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "known_answers", b"known_answers", "limits", b"limits", "missing", b"missing", "platform", b"platform", "ready", b"ready", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_mesh", b"default_mesh", "devices", b"devices", "epoch", b"epoch", "hosts", b"hosts", "known_answers", b"known_answers", "limits", b"limits", "missing", b"missing", "platform", b"platform", "ready", b"ready", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

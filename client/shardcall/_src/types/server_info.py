@@ -157,7 +157,6 @@ class ServerInfo:
         limits: its limits.
         versions: the versions of its software.
         epoch: the epoch of the mesh, or the last one while the mesh restarts; every restart has another.
-        data_addresses: the addresses for calls; empty for the address of the connection.
         hosts: the hosts of the mesh, in the order of their processes; empty if all devices are the server's own.
         ready: False while the mesh restarts.
         missing: a description of the hosts that the mesh waits for; empty if it waits for none.
@@ -170,7 +169,6 @@ class ServerInfo:
     limits: Limits
     versions: Versions
     epoch: int
-    data_addresses: tuple[str, ...]
     hosts: tuple[HostState, ...] = ()
     ready: bool = True
     missing: str = ""
@@ -215,7 +213,6 @@ def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> Server
         limits=Limits(**{field.name: getattr(message.limits, field.name) for field in fields(Limits)}),
         versions=Versions(**{field.name: getattr(message.versions, field.name) for field in fields(Versions)}),
         epoch=message.epoch,
-        data_addresses=tuple(message.data_addresses),
         hosts=hosts_from_proto(message.hosts),
         ready=message.ready,
         missing=message.missing,
