@@ -35,4 +35,4 @@ class Context:
 )
 def test_a_call_whose_time_was_spent_before_it_arrived_is_not_said_to_have_had_none(left_s, says):
     context: Any = Context(left_s)
-    assert ServerCall(context, max_call_s=60).deadline_exceeded("compiling").message == says
+    assert ServerCall.of_rpc(context, max_call_s=60).deadline_exceeded("compiling").message == says

@@ -96,7 +96,7 @@ class Execution:
         self._known_answers = known_answers
         self._settings = settings
 
-    def prepare(
+    async def prepare(
         self,
         call: ServerCall,
         kernel_call: kernel_pb2.KernelCall,
@@ -123,7 +123,7 @@ class Execution:
         resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
         stays = keeps or bool(resident_arrays)
         request = RequestKey(kernel_call.SerializeToString(), kinds, stays)
-        mesh = self._supervisor.mesh(call)
+        mesh = await self._supervisor.mesh(call)
         if not resident_arrays and (cached := mesh.programs.get(request)) is not None:
             completed, entry = cached
             call.set_program(entry.plan, entry.program.key, entry.answer)
@@ -135,7 +135,7 @@ class Execution:
         check_counts(kernel_call, len(operands))
         types = [encode_array_type(kind) for kind in _without_trailing(kinds)]
         while True:
-            mesh = self._supervisor.mesh(call)
+            mesh = await self._supervisor.mesh(call)
             _check_epoch(resident_arrays, mesh)
             completed = AbstractCall(self._complete(kernel_call, operands, mesh), types, stays)
             call.check("looking for the program")
@@ -145,7 +145,7 @@ class Execution:
                 continue  # the call waits for the next mesh
             if isinstance(compiled, Future):
                 with call.phase("compile"):
-                    entry = call.wait(compiled, "compiling the kernel")
+                    entry = await call.wait(compiled, "compiling the kernel")
             else:
                 entry = compiled
             if not resident_arrays:
@@ -157,7 +157,7 @@ class Execution:
                 check_no_transfers(entry.plan, operands, mesh.ready)
             return Prepared(completed.call, tuple(operands), mesh, entry, refuse_transfers, keeps)
 
-    def start(
+    async def start(
         self, call: ServerCall, prepared: Prepared, buffers: CallBuffers, *, report_gathered: bool = False
     ) -> Running:
         """Sends a call whose operands are complete to the mesh, or to the next mesh if that one has ended.
@@ -175,7 +175,7 @@ class Execution:
             buffers.region.reserve(buffers.region_bytes, lambda: call.check("reserving memory for the results"))
         again = False
         while True:
-            grant = self._queue.acquire(call, _device_bytes(prepared), again=again)
+            grant = await self._queue.acquire(call, _device_bytes(prepared), again=again)
             running = Running(call)
             command = link_pb2.Execute(
                 key_digest=prepared.entry.program.key,
@@ -188,13 +188,13 @@ class Execution:
             except _ProgramGoneError:
                 again = True
                 refuse = prepared.refuse_transfers
-                prepared = self.prepare(
+                prepared = await self.prepare(
                     call, prepared.call, prepared.operands, refuse_transfers=refuse, keeps=prepared.keeps
                 )
                 continue
             return running
 
-    def admit(self, call: ServerCall, prepared: Prepared) -> None:
+    async def admit(self, call: ServerCall, prepared: Prepared) -> None:
         """Checks whether a call can be executed, before memory is reserved for it.
 
         Waits for the known-answer tests of its program. Refuses a call whose program is quarantined, or for which the
@@ -203,11 +203,11 @@ class Execution:
         Raises:
             CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED, KERNEL_FAILED_KNOWN_ANSWERS.
         """
-        self._known_answers.require(call, prepared.entry.program)
+        await self._known_answers.require(call, prepared.entry.program)
         prepared.mesh.session.quarantine.check(prepared.entry.program.key)
         self._queue.check(_device_bytes(prepared))
 
-    def compiled_text(self, call: ServerCall, prepared: Prepared, limit_bytes: int) -> str:
+    async def compiled_text(self, call: ServerCall, prepared: Prepared, limit_bytes: int) -> str:
         """Returns the text of a call's compiled program, cut at a number of bytes."""
         while True:
             running = Running(call)
@@ -215,9 +215,9 @@ class Execution:
             try:
                 _send(prepared, link_pb2.FrontEndMessage(get_compiled_text=command), CallBuffers(), running)
             except _ProgramGoneError:
-                prepared = self.prepare(call, prepared.call, prepared.operands)
+                prepared = await self.prepare(call, prepared.call, prepared.operands)
                 continue
-            return running.finish().compiled_text.text
+            return (await running.answer()).compiled_text.text
 
     def _check_size(self, operands: Sequence[OperandSource], results: Sequence[ArrayType] = ()) -> None:
         """Refuses a call whose arrays in messages and memory files exceed the size limit."""

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -106,8 +106,12 @@ class IdempotencyTable:
         self._counts: Counter[str] = Counter()  # by principal, as is the next
         self._bytes: Counter[str] = Counter()
 
-    def once(
-        self, call: ServerCall, request: Message, run: Callable[[], Answer], chunks: HashedChunks | None = None
+    async def once(
+        self,
+        call: ServerCall,
+        request: Message,
+        run: Callable[[], Awaitable[Answer]],
+        chunks: HashedChunks | None = None,
     ) -> Answer:
         """Executes a call, or returns the answer of its first execution if it is repeated.
 
@@ -127,19 +131,19 @@ class IdempotencyTable:
                 self._forget_old()
                 first = self._firsts.setdefault(key, ours)
             if first is ours:
-                return self._run(key, ours, run)
+                return await self._run(key, ours, run)
             if first.digest != ours.digest:
                 raise _reused(key, "another call")
-            answer = call.wait(first.answer, "waiting for the same call, which was sent before")
+            answer = await call.wait(first.answer, "waiting for the same call, which was sent before")
             if answer is _FAILED:
                 continue
             if chunks is not None and first.chunks is not None and not _are_same(chunks, first.chunks, call):
                 raise _reused(key, "a call with other chunks")
             return answer  # type: ignore[no-any-return]  # of the same request
 
-    def _run(self, key: _Key, first: _First, run: Callable[[], Answer]) -> Answer:
+    async def _run(self, key: _Key, first: _First, run: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
-            answer = run()
+            answer = await run()
         except BaseException:
             with self._lock:
                 del self._firsts[key]

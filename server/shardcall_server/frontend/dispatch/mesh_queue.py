@@ -121,7 +121,7 @@ class MeshQueue:
         """
         self.budget.check(device_bytes)
 
-    def acquire(self, call: ServerCall, device_bytes: int = 0, *, again: bool = False) -> LaunchGrant:
+    async def acquire(self, call: ServerCall, device_bytes: int = 0, *, again: bool = False) -> LaunchGrant:
         """Waits for a grant, which the caller must release. The wait is the phase "queue".
 
         Args:
@@ -142,7 +142,7 @@ class MeshQueue:
             self._line.add(waiter)
         with call.phase("queue"):
             try:
-                call.wait(waiter.decided, "waiting for the mesh")
+                await call.wait(waiter.decided, "waiting for the mesh")
             except BaseException:
                 self._leave(waiter)
                 raise

@@ -107,13 +107,13 @@ def reserved(
         ]
 
 
-def commit(
+async def commit(
     running: Running, reservations: Sequence[Reservation], plan: kernel_pb2.Plan
 ) -> list[kernel_service_pb2.Result]:
     """Waits for resident results and returns them with their handles."""
     kinds = decode_operand_types([result.type for result in plan.results])
     with running.deleted_unless_done([reservation.array_id for reservation in reservations]):
-        running.finish()
+        await running.answer()
         kept: list[ResidentArray] = [
             reservation.commit(running.epoch, kind, plan.mesh, placement, placed_bytes(placement, plan))
             for reservation, kind, placement in zip(reservations, kinds, plan.results, strict=True)

@@ -90,7 +90,7 @@ class MeshSupervisor:
         self._config = config
         self._hosts = config.hosts
         self._lock = threading.Lock()
-        self._mesh: Future[ReadyMesh] = self._next_mesh()
+        self._mesh: Future[ReadyMesh] = Future()
         self._waiting: set[Future[None]] = set()  # one for each call that waits for that mesh
         self._last: ReadyMesh | None = None
         self.session: MeshSession | None = None
@@ -115,7 +115,7 @@ class MeshSupervisor:
         """Returns the number of exits of the mesh by kind."""
         return {kind.value: count for kind, count in self._mesh_history.exit_counts.items()}
 
-    def mesh(self, call: ServerCall) -> ReadyMesh:
+    async def mesh(self, call: ServerCall) -> ReadyMesh:
         """Returns the mesh, once it answers.
 
         Raises:
@@ -123,7 +123,7 @@ class MeshSupervisor:
         """
         with self._lock:
             if self._mesh.done() and self._mesh.result().session.ended:
-                self._mesh = self._next_mesh()
+                self._mesh = Future()
             current = self._mesh
         if current.done():
             return current.result()
@@ -135,7 +135,7 @@ class MeshSupervisor:
                     "the mesh could not be started and is started again; repeat the call later, and see the "
                     "server's log for the reason",
                 )
-            self._wait(call, current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
+            await self._wait(call, current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
         return current.result()
 
     def last_mesh(self, call: ServerCall) -> ReadyMesh:
@@ -144,7 +144,7 @@ class MeshSupervisor:
         Raises:
             CallError: as `mesh`.
         """
-        return self._last or self.mesh(call)
+        return self._last or call.run(self.mesh(call))
 
     def wait_ready(self, timeout_s: float) -> ReadyMesh:
         """Returns the first mesh, for the start of the server.
@@ -165,12 +165,7 @@ class MeshSupervisor:
         self._workers.close()
         self._thread.join(timeout_s)
 
-    def _next_mesh(self) -> Future[ReadyMesh]:
-        made: Future[ReadyMesh] = Future()
-        made.add_done_callback(self._wake_waiting)
-        return made
-
-    def _wait(self, call: ServerCall, current: Future[ReadyMesh], doing: str) -> None:
+    async def _wait(self, call: ServerCall, current: Future[ReadyMesh], doing: str) -> None:
         """Waits for a mesh, possibly for days; a call that leaves meanwhile leaves no reference behind."""
         ours: Future[None] = Future()
         with self._lock:
@@ -178,16 +173,17 @@ class MeshSupervisor:
                 return
             self._waiting.add(ours)
         try:
-            call.wait(ours, doing)
+            await call.wait(ours, doing)
         finally:
             with self._lock:
                 self._waiting.discard(ours)
 
-    def _wake_waiting(self, _: Future[ReadyMesh]) -> None:
-        """Wakes waiting calls; called with the lock held, as every mesh is announced."""
-        for one in self._waiting:
+    def _wake_waiting(self) -> None:
+        """Wakes the calls that wait for the mesh; without the lock, since they continue on this thread."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, set()
+        for one in waiting:
             one.set_result(None)
-        self._waiting.clear()
 
     def _tick(self, passed_s: float) -> None:
         self._workers.tick(passed_s)
@@ -202,12 +198,13 @@ class MeshSupervisor:
             self._failures = self._failures + 1 if error else 0
             with self._lock:
                 if self._mesh.done():
-                    self._mesh = self._next_mesh()
+                    self._mesh = Future()
                 elif error and self._failures == _MAX_FAILED_STARTS and self._never_ready and self._hosts is None:
                     self._mesh.set_exception(error)
-                    return
+                    break
             faults = max(self._failures, self._mesh_history.short_sessions)
             self._stopping.wait(_BACK_OFF_S[min(faults, len(_BACK_OFF_S) - 1)])
+        self._wake_waiting()
 
     def _run_session(self) -> BaseException | None:
         """Runs one session to its end; returns the error if it did not become ready.
@@ -290,3 +287,4 @@ class MeshSupervisor:
             self._last = mesh
             self._mesh.set_result(mesh)
             self._config.on_change(True)
+        self._wake_waiting()

@@ -95,7 +95,7 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
             self._report(verdict)
         return test
 
-    def require(self, call: ServerCall, program: CachedProgram) -> None:
+    async def require(self, call: ServerCall, program: CachedProgram) -> None:
         """Waits until the tests that vouch for a program have run.
 
         Raises:
@@ -110,7 +110,7 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
                     test.is_awaited = True
                     self._changed.notify()
                 with call.phase("queue"):
-                    call.wait(test.verdict, f"waiting for the known-answer test {name!r}")
+                    await call.wait(test.verdict, f"waiting for the known-answer test {name!r}")
         self.check(program)
         program.trusted = True
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -20,6 +21,21 @@ CONTROL_SLOTS = 32
 
 Advance = Callable[[bool], None]
 """Ends a call's arrival. If no call slot is free, the call waits if the argument is True and is refused otherwise."""
+
+
+@dataclass(eq=False)
+class _Waiter:
+    """A call that waits for a slot.
+
+    Attributes:
+        call: the call.
+        admitted: done once it has a slot.
+        has_slot: whether it has one.
+    """
+
+    call: ServerCall
+    admitted: Future[None]
+    has_slot: bool = False
 
 
 class Slots:
@@ -47,7 +63,7 @@ class Slots:
         self._per_connection = per_connection
         self._by_owner: Counter[str] = Counter()
         self._by_connection: Counter[tuple[str, str]] = Counter()
-        self._waiting: deque[tuple[ServerCall, Future[None]]] = deque()
+        self._waiting: OrderedDict[tuple[str, str], deque[_Waiter]] = OrderedDict()  # by connection
         self._lock = threading.Lock()
         self.taken = 0
         self.capacity = total + RESERVED_SLOTS
@@ -71,8 +87,8 @@ class Slots:
                 raise refusal
             self._count(call, 1)
 
-    def wait(self, call: ServerCall) -> None:
-        """Acquires a slot, in order of arrival.
+    async def wait(self, call: ServerCall) -> None:
+        """Acquires a slot, in order of arrival; the calls of other connections may overtake.
 
         Raises:
             CallError: the deadline passed or the caller left.
@@ -81,15 +97,17 @@ class Slots:
             if self._refusal(call) is None:
                 self._count(call, 1)
                 return
-            waiter = (call, Future[None]())
-            self._waiting.append(waiter)
+            key, waiter = (call.owner, call.connection), _Waiter(call, Future())
+            self._waiting.setdefault(key, deque()).append(waiter)
         try:
-            call.wait(waiter[1], "waiting for a call slot")
+            await call.wait(waiter.admitted, "waiting for a call slot")
         except BaseException:
             with self._lock:
-                has_slot = waiter[1].done()
+                has_slot = waiter.has_slot
                 if not has_slot:
-                    self._waiting.remove(waiter)
+                    self._waiting[key].remove(waiter)
+                    if not self._waiting[key]:
+                        del self._waiting[key]
             if has_slot:  # acquired while the wait was abandoned
                 self.release(call)
             raise
@@ -98,16 +116,28 @@ class Slots:
         """Releases the slot of a call."""
         with self._lock:
             self._count(call, -1)
-            admitted = [waiter for waiter in self._waiting if self._try_acquire(waiter[0])] if self._waiting else []
-            for waiter in admitted:
-                self._waiting.remove(waiter)
-                waiter[1].set_result(None)
+            admitted = self._admit() if self._waiting else ()
+        for waiter in admitted:  # without the lock: a waiting call continues on this thread
+            waiter.admitted.set_result(None)
 
-    def _try_acquire(self, call: ServerCall) -> bool:
-        if self._refusal(call) is not None:
-            return False
-        self._count(call, 1)
-        return True
+    def _admit(self) -> list[_Waiter]:
+        """Gives free slots to the waiting calls, to one connection after the other; returns those that got one."""
+        admitted: list[_Waiter] = []
+        progress = True
+        while progress:
+            progress = False
+            for key, waiters in list(self._waiting.items()):
+                if self._refusal(waiters[0].call) is not None:
+                    continue
+                waiter = waiters.popleft()
+                waiter.has_slot = progress = True
+                self._count(waiter.call, 1)
+                admitted.append(waiter)
+                if waiters:
+                    self._waiting.move_to_end(key)
+                else:
+                    del self._waiting[key]
+        return admitted
 
     def _count(self, call: ServerCall, number: int) -> None:
         self.taken += number
@@ -186,7 +216,10 @@ class Admission:
 
             def advance(wait: bool) -> None:
                 if works:
-                    (self._calls.wait if wait else self._calls.acquire)(call)
+                    if wait:
+                        call.run(self._calls.wait(call))
+                    else:
+                        self._calls.acquire(call)
                     slots.callback(self._calls.release, call)
                 arriving.close()
 

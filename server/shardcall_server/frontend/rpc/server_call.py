@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Protocol, Self, TypeVar
 
 import grpc
 
 from shardcall.v1 import kernel_pb2, timing_pb2
 from shardcall_server.errors import CallError, Reason, shorten
 from shardcall_server.frontend.access.principals import Principal
+from shardcall_server.frontend.rpc import coroutines
+from shardcall_server.frontend.rpc.coroutines import Stage, Waiting
 from shardcall_server.frontend.rpc.status import STATUS_CODES
 
 T = TypeVar("T")
@@ -26,12 +28,31 @@ _TRACE_KEYS = ("traceparent", "tracestate")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
+class CallContext(Protocol):
+    """The caller's end of a call: gRPC's context of an RPC, or an item of a call stream."""
+
+    def peer(self) -> str:
+        """Returns the connection, as gRPC names it."""
+
+    def is_active(self) -> bool:
+        """Returns whether the caller waits for the answer."""
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Calls back when the caller stops waiting; returns False if it has stopped already."""
+
+    def cancel(self) -> object:
+        """Ends the call."""
+
+
 class ServerCall:
     """The state of one call, handed to servicers in place of gRPC's context.
 
     Args:
-        max_call_s: the server's limit on a call.
+        context: the caller's end.
+        limit_s: the longest duration of the call.
         principal: the caller; None if the server does not authenticate.
+        request_id: the client's own id of the call; empty for a new one.
+        trace: the trace context that the client sent.
 
     Attributes:
         connection: the peer, as gRPC names it.
@@ -53,7 +74,14 @@ class ServerCall:
         CallError: the timeout in the metadata is not a number of 0 or more.
     """
 
-    def __init__(self, context: grpc.ServicerContext, max_call_s: float, principal: Principal | None = None) -> None:
+    def __init__(
+        self,
+        context: CallContext,
+        limit_s: float,
+        principal: Principal | None = None,
+        request_id: str = "",
+        trace: Mapping[str, str] | None = None,
+    ) -> None:
         self._started = time.monotonic()
         self._context = context
         self.timing = timing_pb2.Timing()
@@ -61,25 +89,29 @@ class ServerCall:
         self.connection: str = context.peer()
         self.owner: str = principal.name if principal else self.connection
         self.principal_name: str = principal.name if principal else ""
-        self.request_id = ""
-        self.trace: dict[str, str] = {}
+        self.request_id = _checked_id(request_id) if request_id else secrets.token_hex(8)
+        self.trace: Mapping[str, str] = trace or {}
         self.phases: list[tuple[str, float, float]] = []
         self.kernel = self.strategy = self.key = ""
         self.cache_hit: bool | None = None
         self.received_bytes = self.sent_bytes = self.shared_bytes = 0
         self.cut_off_by: CallError | None = None
-        self.limit_s = max_call_s
+        self.limit_s = limit_s
+
+    @classmethod
+    def of_rpc(cls, context: grpc.ServicerContext, max_call_s: float, principal: Principal | None = None) -> Self:
+        """Returns the call of an RPC, whose metadata may hold a timeout, an id and a trace context."""
         remaining = context.time_remaining()
-        if remaining is not None:
-            self.limit_s = min(self.limit_s, remaining)
+        limit_s = max_call_s if remaining is None else min(max_call_s, remaining)
+        request_id, trace = "", {}
         for key, value in context.invocation_metadata():
             if key == TIMEOUT_KEY:
-                self.limit_s = min(self.limit_s, _timeout(value))
+                limit_s = min(limit_s, _timeout(value))
             elif key == REQUEST_ID_KEY:
-                self.request_id = _request_id(value)
+                request_id = _checked_id(value)
             elif key in _TRACE_KEYS and isinstance(value, str):
-                self.trace[key] = value
-        self.request_id = self.request_id or secrets.token_hex(8)
+                trace[key] = value
+        return cls(context, limit_s, principal, request_id, trace)
 
     @property
     def deadline(self) -> float:
@@ -127,24 +159,38 @@ class ServerCall:
         self.timing.total_seconds = time.monotonic() - self._started
         return self.timing
 
-    def wait(self, shared: Future[T], doing: str) -> T:
+    async def wait(self, shared: Future[T], doing: str) -> T:
         """Waits for a future until the deadline, or until the caller cancels; other waiters are not affected.
 
         Raises:
             CallError: the deadline passed, the caller cancelled, or the future's own error.
         """
-        woken: SimpleQueue[object] = SimpleQueue()
-        shared.add_done_callback(woken.put)
         if not shared.done():
-            if not self._context.add_callback(lambda: woken.put(None)):
-                raise _cancelled()
-            try:
-                woken.get(timeout=self.remaining_s)
-            except Empty:
-                raise self.deadline_exceeded(doing) from None
-        if not shared.done():
-            raise _cancelled()
+            await coroutines.suspend(shared, doing)
         return shared.result()
+
+    def run(self, stage: Stage[T]) -> T:
+        """Runs a coroutine of this call on this thread, which waits; not for items of call streams."""
+        return coroutines.run(stage, self._block)
+
+    def _block(self, waiting: Waiting) -> None:
+        """Blocks this thread until a future is done.
+
+        Raises:
+            CallError: the deadline passed or the caller cancelled.
+        """
+        woken: SimpleQueue[object] = SimpleQueue()
+        waiting.future.add_done_callback(woken.put)
+        if waiting.future.done():
+            return
+        if not self._context.add_callback(lambda: woken.put(None)):
+            raise _cancelled()
+        try:
+            woken.get(timeout=self.remaining_s)
+        except Empty:
+            raise self.deadline_exceeded(waiting.doing) from None
+        if not waiting.future.done():
+            raise _cancelled()
 
     def deadline_exceeded(self, doing: str) -> CallError:
         """Returns the error of a call whose deadline passed while ``doing``."""
@@ -199,7 +245,7 @@ def _timeout(value: str | bytes) -> float:
     return timeout_s
 
 
-def _request_id(value: str | bytes) -> str:
+def _checked_id(value: str | bytes) -> str:
     if not isinstance(value, str) or not _REQUEST_ID.fullmatch(value):
         raise CallError(
             Reason.MALFORMED_REQUEST,

@@ -62,16 +62,16 @@ class ArrayServicer:
         """Puts an array on the mesh."""
         header: array_service_pb2.PutArrayHeader = read_header(requests)
         chunks = HashedChunks(requests)
-        return self._idempotency.once(call, header, lambda: self._put_array(header, chunks, call), chunks)
+        return call.run(self._idempotency.once(call, header, lambda: self._put_array(header, chunks, call), chunks))
 
-    def _put_array(
+    async def _put_array(
         self,
         header: array_service_pb2.PutArrayHeader,
         requests: Iterator[Chunk | array_service_pb2.PutArrayRequest],
         call: ServerCall,
     ) -> array_service_pb2.PutArrayResponse:
         source = self._check_put(header, call.principal_name)
-        mesh = self._supervisor.mesh(call)
+        mesh = await self._supervisor.mesh(call)
         if not header.HasField("mesh"):
             header.mesh.CopyFrom(encode_mesh(default_mesh(self._settings, mesh.ready)))
         assert source.type is not None
@@ -85,7 +85,7 @@ class ArrayServicer:
             with call.phase("receive"):
                 operand_reader.take_inline([header.array])
                 operand_reader.take_chunks([header.array], requests)
-            resident = self._put(call, header, reservation, buffers)
+            resident = await self._put(call, header, reservation, buffers)
         return array_service_pb2.PutArrayResponse(array=resident.describe(), timing=call.finish())
 
     def GetArray(  # noqa: N802
@@ -93,7 +93,7 @@ class ArrayServicer:
     ) -> Iterator[array_service_pb2.GetArrayResponse | bytes]:
         """Copies an array from the mesh."""
         resident = self._array_table.find(request.handle, call.principal_name)
-        mesh = self._supervisor.mesh(call)
+        mesh = call.run(self._supervisor.mesh(call))
         if resident.epoch != mesh.session.epoch:
             raise array_lost(resident.handle)
         space = request.result_space if request.HasField("result_space") else None
@@ -101,7 +101,7 @@ class ArrayServicer:
             if buffers.region is not None:
                 buffers.region.reserve(buffers.region_bytes, lambda: call.check("allocating memory for the array"))
             command = link_pb2.GetArray(array_id=resident.array_id, result=buffers.results[0], report_gathered=True)
-            grant = self._queue.acquire(call)
+            grant = call.run(self._queue.acquire(call))
             running = Running(call)
             _send_to_holder(resident, mesh, link_pb2.FrontEndMessage(get_array=command), buffers, running, grant)
             running.wait_for(1)
@@ -142,11 +142,11 @@ class ArrayServicer:
     ) -> array_service_pb2.DeleteArraysResponse:
         """Deletes arrays."""
 
-        def delete() -> array_service_pb2.DeleteArraysResponse:
+        async def delete() -> array_service_pb2.DeleteArraysResponse:
             deleted = self._array_table.delete(request.handles, call.principal_name)
             return array_service_pb2.DeleteArraysResponse(deleted_count=len(deleted))
 
-        return self._idempotency.once(call, request, delete)
+        return call.run(self._idempotency.once(call, request, delete))
 
     def RenewLease(  # noqa: N802
         self, request: array_service_pb2.RenewLeaseRequest, call: ServerCall
@@ -173,7 +173,7 @@ class ArrayServicer:
             )
         return source
 
-    def _put(
+    async def _put(
         self, call: ServerCall, header: array_service_pb2.PutArrayHeader, reservation: Reservation, buffers: CallBuffers
     ) -> ResidentArray:
         """Sends the array to the mesh; if the mesh has ended before, to the next one."""
@@ -181,7 +181,7 @@ class ArrayServicer:
         assert kind is not None
         again = False
         while True:
-            mesh = self._supervisor.mesh(call)
+            mesh = await self._supervisor.mesh(call)
             command = link_pb2.PutArray(
                 array_id=reservation.array_id,
                 type=encode_array_type(kind),
@@ -190,7 +190,7 @@ class ArrayServicer:
                 data=buffers.operands[0],
             )
             plan = _plan(kind, header, len(mesh.ready.devices))
-            grant = self._queue.acquire(call, reservation.device_bytes, again=again)
+            grant = await self._queue.acquire(call, reservation.device_bytes, again=again)
             running = Running(call)
             try:
                 hand_over(mesh.session, link_pb2.FrontEndMessage(put_array=command), buffers, running, grant, plan)
@@ -198,7 +198,7 @@ class ArrayServicer:
                 again = True
                 continue
             with running.deleted_unless_done([reservation.array_id]):
-                put = running.finish().array_put
+                put = (await running.answer()).array_put
                 nbytes = ArrayType(tuple(put.placement.block_shape), kind.dtype).nbytes * len(put.mesh.device_ids)
                 return reservation.commit(running.epoch, kind, put.mesh, put.placement, nbytes)
 

@@ -130,7 +130,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _begin(self, name: str, context: grpc.ServicerContext) -> ServerCall:
         principal = self._gate.admit(name, context.invocation_metadata())
-        call = ServerCall(context, self._limits.max_call_s, principal)
+        call = ServerCall.of_rpc(context, self._limits.max_call_s, principal)
         self._floods.admit(call.connection)
         self._call_recorder.begin(call)
         return call

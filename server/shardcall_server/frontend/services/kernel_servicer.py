@@ -66,7 +66,7 @@ class KernelServicer:
     ) -> kernel_service_pb2.PlanResponse:
         """Returns the plan of a call without running it."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
-        prepared = self._execution.prepare(call, request.call, operands)
+        prepared = call.run(self._execution.prepare(call, request.call, operands))
         return kernel_service_pb2.PlanResponse(plan=prepared.plan, cache=prepared.entry.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
@@ -74,11 +74,11 @@ class KernelServicer:
     ) -> kernel_service_pb2.CompileResponse:
         """Compiles a call ahead of time."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
-        prepared = self._execution.prepare(call, request.call, operands)
+        prepared = call.run(self._execution.prepare(call, request.call, operands))
         text = ""
         if request.include_text:
             limit_bytes = self._settings.max_message_bytes - _TEXT_RESERVE_BYTES
-            text = self._execution.compiled_text(call, prepared, limit_bytes)
+            text = call.run(self._execution.compiled_text(call, prepared, limit_bytes))
         return kernel_service_pb2.CompileResponse(
             plan=prepared.plan,
             cache=prepared.entry.answer,
@@ -92,22 +92,23 @@ class KernelServicer:
         """Runs a kernel on arrays that are small or not sent in messages; returns a serialized response."""
         _check_keeps(request, call)
         if request.keep_results:
-            return self._idempotency.once(call, request, lambda: self._execute(request, call))
-        return self._execute(request, call)
+            return call.run(self._idempotency.once(call, request, lambda: self._execute(request, call)))
+        return call.run(self._execute(request, call))
 
-    def _execute(self, request: kernel_service_pb2.ExecuteRequest, call: ServerCall) -> bytes:
+    async def _execute(self, request: kernel_service_pb2.ExecuteRequest, call: ServerCall) -> bytes:
         with call.phase("receive"):
             operands = check_operands(request.operands, self._array_table, call.principal_name, may_stream=False)
         self._refuse_large("operands", sum(operand.travelling_bytes for operand in operands))
         refuse, keeps = request.refuse_transfers, request.keep_results
-        prepared = self._execution.prepare(call, request.call, operands, refuse_transfers=refuse, keeps=keeps)
+        prepared = await self._execution.prepare(call, request.call, operands, refuse_transfers=refuse, keeps=keeps)
         plan = prepared.entry.plan
-        with self._running(call, request, prepared) as (results, kept):
+        await self._execution.admit(call, prepared)
+        with self._buffers(call, request, prepared) as (results, kept):
             self._refuse_large("results", results.travelling_bytes)
             with call.phase("receive"):
                 self._operand_reader(call, operands, results.buffers).take_inline(request.operands)
-            running = self._execution.start(call, prepared, results.buffers)
-            sent = commit(running, kept, plan) if kept else results.inline(running.finish().executed)
+            running = await self._execution.start(call, prepared, results.buffers)
+            sent = await commit(running, kept, plan) if kept else results.inline((await running.answer()).executed)
         answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.entry.answer, timing=call.finish())
         return answer.SerializeToString() + prepared.plan_field
 
@@ -119,9 +120,11 @@ class KernelServicer:
         _check_keeps(header, call)
         if header.keep_results:  # the response then contains no chunks
             chunks = HashedChunks(requests)
-            yield from self._idempotency.once(
-                call, header, lambda: tuple(self._execute_stream(header, chunks, call)), chunks
-            )
+
+            async def execute() -> tuple[kernel_service_pb2.ExecuteStreamResponse | bytes, ...]:
+                return tuple(self._execute_stream(header, chunks, call))
+
+            yield from call.run(self._idempotency.once(call, header, execute, chunks))
         else:
             yield from self._execute_stream(header, requests, call)
 
@@ -133,16 +136,17 @@ class KernelServicer:
     ) -> Iterator[kernel_service_pb2.ExecuteStreamResponse | bytes]:
         operands = check_operands(header.operands, self._array_table, call.principal_name, may_stream=True)
         refuse, keeps = header.refuse_transfers, header.keep_results
-        prepared = self._execution.prepare(call, header.call, operands, refuse_transfers=refuse, keeps=keeps)
-        with self._running(call, header, prepared) as (results, kept):
+        prepared = call.run(self._execution.prepare(call, header.call, operands, refuse_transfers=refuse, keeps=keeps))
+        call.run(self._execution.admit(call, prepared))
+        with self._buffers(call, header, prepared) as (results, kept):
             operand_reader = self._operand_reader(call, operands, results.buffers)
             with call.phase("receive"):
                 operand_reader.take_inline(header.operands)
                 operand_reader.take_chunks(header.operands, requests)
-            running = self._execution.start(call, prepared, results.buffers, report_gathered=True)
+            running = call.run(self._execution.start(call, prepared, results.buffers, report_gathered=True))
             # A failure of the kernel is then reported instead of the header.
             running.wait_for(1)
-            sent = commit(running, kept, prepared.entry.plan) if kept else results.announced()
+            sent = call.run(commit(running, kept, prepared.entry.plan)) if kept else results.announced()
             answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=prepared.plan, cache=prepared.entry.answer)
             with call.phase("send"):
                 yield kernel_service_pb2.ExecuteStreamResponse(header=answer)
@@ -161,11 +165,10 @@ class KernelServicer:
         yield b""
 
     @contextmanager
-    def _running(
+    def _buffers(
         self, call: ServerCall, request: kernel_service_pb2.ExecuteRequest, prepared: Prepared
     ) -> Iterator[tuple[Results, list[Reservation]]]:
         """Allocates the buffers of a call, and reserves quota for kept results, during the body."""
-        self._execution.admit(call, prepared)
         plan, types = prepared.entry.plan, prepared.entry.program.results
         space = request.result_space if request.HasField("result_space") else None
         with (

@@ -128,15 +128,15 @@ class ProfileServicer:
         self, request: profile_service_pb2.StartProfileRequest, call: ServerCall
     ) -> profile_service_pb2.StartProfileResponse:
         """Starts a recording."""
-        return self._idempotency.once(call, request, lambda: self._start(request, call))
+        return call.run(self._idempotency.once(call, request, lambda: self._start(request, call)))
 
-    def _start(
+    async def _start(
         self, request: profile_service_pb2.StartProfileRequest, call: ServerCall
     ) -> profile_service_pb2.StartProfileResponse:
         max_s = self._check_seconds(request.max_seconds)
-        recording = self._begin(self._supervisor().mesh(call).session, call.owner, max_s)
+        recording = self._begin((await self._supervisor().mesh(call)).session, call.owner, max_s)
         try:
-            call.wait(recording.start(), "starting the profile")
+            await call.wait(recording.start(), "starting the profile")
         except SessionEndedError:
             self._discard(recording)
             raise mesh_restarted() from None
@@ -153,7 +153,7 @@ class ProfileServicer:
         recording = self._claim()
         try:
             try:
-                call.wait(recording.stop(), "stopping the profile")
+                call.run(call.wait(recording.stop(), "stopping the profile"))
             except SessionEndedError:
                 raise mesh_restarted() from None
             files = recording.folder.files()

@@ -74,18 +74,22 @@ class Running:
                 self._wanted, self._reached = byte_count, reached
             else:
                 reached.set_result(None)
-        self._call.wait(reached, _DOING)
+        self._call.run(self._call.wait(reached, _DOING))
         if self._answer.done():
             self._answer.result()
 
     def finish(self) -> link_pb2.WorkerMessage:
-        """Waits for the answer; the first call adds the time spent to the call's timing.
+        """Waits for the answer on this thread; as `answer`."""
+        return self._call.run(self.answer())
+
+    async def answer(self) -> link_pb2.WorkerMessage:
+        """Returns the answer; the first call adds the time spent to the call's timing.
 
         Raises:
             CallError: as `wait_for`.
         """
         try:
-            return self._call.wait(self._answer, _DOING)
+            return await self._call.wait(self._answer, _DOING)
         finally:
             if not self._accounted:
                 self._accounted = True
