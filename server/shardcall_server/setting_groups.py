@@ -135,6 +135,15 @@ class CallSettings(BaseModel):
     max_queued_calls_per_client: int = Field(
         0, ge=0, le=4096, description="Maximum number of waiting calls of one client; 0 is three quarters of all."
     )
+    max_call_streams: int = Field(
+        64, ge=1, le=4096, description="Maximum number of open call streams; one client has at most three quarters."
+    )
+    max_streamed_calls: int = Field(
+        1024, ge=1, le=65536, description="Maximum number of unanswered calls of one call stream."
+    )
+    max_streamed_bytes: int = Field(
+        64 * _MIB, ge=_MIB, description="Maximum bytes of the operands of the unanswered calls of one call stream."
+    )
     max_execute_s: float = Field(
         60.0, gt=0, le=604800, description="Maximum seconds of one run of a program; then the mesh is restarted."
     )

@@ -38,6 +38,7 @@ from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
+from shardcall_server.frontend.dispatch.kernel_runner import KernelRunner
 from shardcall_server.frontend.dispatch.mesh_queue import make_queue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
 from shardcall_server.frontend.hosts.host_server import HostServer
@@ -52,8 +53,12 @@ from shardcall_server.frontend.rpc import reflection
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.auxiliary_rpcs import AuxiliaryRpcs
 from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.grpc_options import grpc_options
 from shardcall_server.frontend.services.array_servicer import ArrayServicer
+from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS, StreamLimits, StreamServices
+from shardcall_server.frontend.services.call_streams import CallStreams
 from shardcall_server.frontend.services.info_servicer import InfoSources, ServerInfoServicer
 from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
@@ -101,6 +106,10 @@ class FrontEnd:
         )
         self._floods = FloodGuard(self._telemetry.call_recorder.flooded)
         threads = CallThreads(self._admission.capacity)
+        # Each stream has a thread that reads and one that sends.
+        self._stream_threads = CountedThreads(
+            2 * settings.max_call_streams, 2 * settings.max_call_streams - 1, "stream"
+        )
         self._interceptor = CallInterceptor(
             TimeLimits(settings.max_call_s, settings.stream_idle_s),
             Gate(self._tokens),
@@ -108,6 +117,7 @@ class FrontEnd:
             threads,
             self._telemetry.call_recorder,
             self._floods,
+            self._stream_threads,
         )
         self._server = grpc.server(
             threads,
@@ -160,12 +170,14 @@ class FrontEnd:
         # The servicers take a ServerCall where the generated base classes take gRPC's context; the interceptor
         # converts one to the other.
         idempotency = self._idempotency
+        runner = KernelRunner(execution, host_resources.buffer_allocator, host_resources.array_table, settings)
         kernels = KernelServicer(
             self._supervisor,
             execution,
-            host_resources.buffer_allocator,
+            runner,
             host_resources.array_table,
             idempotency,
+            self._call_streams(runner),
             settings,
         )
         kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
@@ -198,6 +210,23 @@ class FrontEnd:
         if is_loopback(self._settings.host) or self._settings.reflection:
             reflection.serve(self._server, (*_SERVICES, health.SERVICE_NAME))
         return info
+
+    def _call_streams(self, runner: KernelRunner) -> CallStreams:
+        settings = self._settings
+        services = StreamServices(
+            Gate(self._tokens),
+            self._admission,
+            self._interceptor.drain,
+            self._telemetry.call_recorder,
+            runner,
+            self._idempotency,
+            self._host_resources.array_table,
+            DeadlineTimer(),
+        )
+        limits = StreamLimits(
+            settings.max_streamed_calls, settings.max_streamed_bytes, MAX_PREPARED_CALLS, settings.max_call_s
+        )
+        return CallStreams(services, limits, self._stream_threads, settings.max_call_streams, self._floods)
 
     def _program_cache(self, session: MeshSession) -> ProgramCache:
         settings = self._settings

@@ -53,7 +53,7 @@ class Prepared:
     keeps: bool = False
 
     @cached_property
-    def _transfers(self) -> kernel_pb2.Plan:
+    def transfers(self) -> kernel_pb2.Plan:
         """A plan with only the transfers of this call."""
         if not any(operand.resident for operand in self.operands):
             return _NO_TRANSFERS
@@ -62,20 +62,20 @@ class Prepared:
     @property
     def plan(self) -> kernel_pb2.Plan:
         """The plan of this call; do not modify it."""
-        if not self._transfers.transfers:
+        if not self.transfers.transfers:
             return self.entry.plan
         plan = kernel_pb2.Plan()
         plan.CopyFrom(self.entry.plan)
-        plan.MergeFrom(self._transfers)
+        plan.MergeFrom(self.transfers)
         return plan
 
     @property
     def plan_field(self) -> bytes:
         """The plan as the field of an `ExecuteResponse`, to be appended to the bytes of its other fields."""
-        if not self._transfers.transfers:
+        if not self.transfers.transfers:
             return self.entry.plan_field
         # Parsers merge a message field that occurs twice.
-        return self.entry.plan_field + kernel_service_pb2.ExecuteResponse(plan=self._transfers).SerializeToString()
+        return self.entry.plan_field + kernel_service_pb2.ExecuteResponse(plan=self.transfers).SerializeToString()
 
 
 class Execution:

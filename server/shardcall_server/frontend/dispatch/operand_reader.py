@@ -188,11 +188,11 @@ class OperandReader:
         self._call = call
         self._max_chunk_bytes = max_chunk_bytes
 
-    def take_inline(self, operands: Sequence[kernel_service_pb2.Operand]) -> None:
-        """Reads the operands that the header contains."""
-        for i, operand in enumerate(operands):
-            if operand.WhichOneof("source") == "inline":
-                self._put(i, 0, np.frombuffer(operand.inline.data, np.uint8))
+    def take_inline(self, inline: Sequence[bytes | None]) -> None:
+        """Reads the operands that a message contains; None for those that it does not."""
+        for i, data in enumerate(inline):
+            if data is not None:
+                self._put(i, 0, np.frombuffer(data, np.uint8))
 
     def take_chunks(self, operands: Sequence[kernel_service_pb2.Operand], messages: Iterator[Chunk | Message]) -> None:
         """Reads the operands that come as chunks, in ascending order, each complete before the next."""

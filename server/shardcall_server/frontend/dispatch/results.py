@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 
 from shardcall._src.wire.chunk_codec import CarrierClass, encode_chunk
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
+from shardcall_server.errors import CallError
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.workers.running import Running
@@ -108,23 +110,71 @@ def reserved(
 
 
 async def commit(
-    running: Running, reservations: Sequence[Reservation], plan: kernel_pb2.Plan
+    running: Running,
+    reservations: Sequence[Reservation],
+    plan: kernel_pb2.Plan,
+    handles: Sequence[bytes] = (),
+    launched: Callable[[Sequence[ResidentArray]], None] | None = None,
 ) -> list[kernel_service_pb2.Result]:
-    """Waits for resident results and returns them with their handles."""
-    kinds = decode_operand_types([result.type for result in plan.results])
-    with running.deleted_unless_done([reservation.array_id for reservation in reservations]):
-        await running.answer()
-        kept: list[ResidentArray] = [
-            reservation.commit(running.epoch, kind, plan.mesh, placement, placed_bytes(placement, plan))
-            for reservation, kind, placement in zip(reservations, kinds, plan.results, strict=True)
+    """Waits for resident results and returns them with their handles.
+
+    Args:
+        running: the command that makes them.
+        reservations: the reservation of each.
+        plan: the plan of the call.
+        handles: the handles that the client chose.
+        launched: called with the results, which are in the table before they are computed; None for afterwards.
+    """
+
+    def add(computed: Future[object] | None) -> list[ResidentArray]:
+        return [
+            reservation.commit(
+                running.epoch, kind, plan.mesh, placement, placed_bytes(placement, plan), handle, computed
+            )
+            for reservation, kind, placement, handle in zip(
+                reservations, kinds, plan.results, handles or [b""] * len(reservations), strict=True
+            )
             if kind is not None
         ]
+
+    kinds = decode_operand_types([result.type for result in plan.results])
+    with running.deleted_unless_done([reservation.array_id for reservation in reservations]):
+        if launched is None:
+            await running.answer()
+            kept = add(None)
+        else:
+            kept = await _commit_early(running, reservations, add, launched)
     return [
         kernel_service_pb2.Result(
             type=resident.placement.type, resident=kernel_service_pb2.ResidentArray(handle=resident.handle)
         )
         for resident in kept
     ]
+
+
+async def _commit_early(
+    running: Running,
+    reservations: Sequence[Reservation],
+    add: Callable[[Future[object]], list[ResidentArray]],
+    launched: Callable[[Sequence[ResidentArray]], None],
+) -> list[ResidentArray]:
+    computed: Future[object] = Future()
+    kept: list[ResidentArray] = []
+    try:
+        try:
+            kept = add(computed)
+        except CallError:
+            await running.answer()  # an error of the mesh explains more
+            raise
+        launched(kept)
+        await running.answer()
+    except CallError as error:
+        for reservation, resident in zip(reservations, kept, strict=False):
+            reservation.withdraw(resident)
+        computed.set_exception(error)
+        raise
+    computed.set_result(None)
+    return kept
 
 
 def placed_bytes(placement: kernel_pb2.ArrayPlacement, plan: kernel_pb2.Plan) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
@@ -34,6 +35,7 @@ class ResidentArray:
         mesh: the mesh, with device ids.
         placement: its placement on the mesh.
         device_bytes: its bytes on all devices, replicas included.
+        computed: done when its values are computed, or have failed to be; None if they are.
     """
 
     handle: bytes
@@ -44,6 +46,7 @@ class ResidentArray:
     mesh: mesh_pb2.Mesh
     placement: kernel_pb2.ArrayPlacement
     device_bytes: int
+    computed: Future[object] | None = None
 
     @property
     def lease_id(self) -> bytes:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -32,7 +33,7 @@ from shardcall_server.frontend.memory.leases import (
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.settings import client_share
 
-__all__ = ["LeaseTimer", "Reservation", "ResidentArray", "ResidentArrayTable", "array_lost"]
+__all__ = ["LeaseTimer", "Reservation", "ResidentArray", "ResidentArrayTable", "array_lost", "check_handle"]
 
 HANDLE_BYTES = 16
 MAX_DELETED = 1024
@@ -140,7 +141,7 @@ class ResidentArrayTable:
         Raises:
             CallError: ARRAY_LOST, or a handle of the wrong length.
         """
-        _check_handle(handle, field)
+        check_handle(handle, field)
         with self._changing():
             resident = self._by_handle.get(handle)
             if resident is None or resident.owner != owner:
@@ -184,7 +185,7 @@ class ResidentArrayTable:
                 metadata={"handles": str(len(handles)), "allowed": str(MAX_DELETED)},
             )
         for handle in handles:
-            _check_handle(handle, "handles")
+            check_handle(handle, "handles")
         with self._changing() as gone:
             named = [self._by_handle[handle] for handle in dict.fromkeys(handles) if handle in self._by_handle]
             there = [resident for resident in named if resident.owner == owner]
@@ -231,6 +232,13 @@ class ResidentArrayTable:
                 Reason.ARRAY_LOST, "the mesh restarted while the array was put there, and it is lost; put it again"
             )
         try:
+            if resident.handle in self._by_handle:
+                raise CallError(
+                    Reason.MALFORMED_REQUEST,
+                    "an array on the mesh has one of the result handles already; choose a handle at random for each "
+                    "result, and use it once",
+                    field="result_handles",
+                )
             self._reserve(lease, resident.device_bytes)
         except CallError:
             gone.append(resident)  # the mesh holds it already and must delete it
@@ -293,15 +301,26 @@ class Reservation:
         mesh: mesh_pb2.Mesh,
         placement: kernel_pb2.ArrayPlacement,
         device_bytes: int,
+        handle: bytes = b"",
+        computed: Future[object] | None = None,
     ) -> ResidentArray:
-        """Adds the array to the table, with a new handle.
+        """Adds the array to the table.
+
+        Args:
+            epoch: the epoch of the mesh that holds it.
+            type: its type without padding.
+            mesh: the mesh, with device ids.
+            placement: its placement on the mesh.
+            device_bytes: its bytes on all devices.
+            handle: the handle that the client chose; empty for a new one.
+            computed: done when its values are computed; None if they are.
 
         Raises:
             CallError: ARRAY_LOST if its epoch has ended; RESIDENT_LIMIT if it is larger than the reservation and
-                exceeds a quota. The reservation is settled then, too.
+                exceeds a quota; MALFORMED_REQUEST if its handle is in use. The reservation is settled then, too.
         """
         resident = ResidentArray(
-            handle=secrets.token_bytes(HANDLE_BYTES),
+            handle=handle or secrets.token_bytes(HANDLE_BYTES),
             array_id=self.array_id,
             epoch=epoch,
             lease=self.lease,
@@ -309,9 +328,14 @@ class Reservation:
             mesh=mesh,
             placement=placement,
             device_bytes=device_bytes,
+            computed=computed,
         )
         self._table.settle(self, resident)
         return resident
+
+    def withdraw(self, resident: ResidentArray) -> None:
+        """Deletes the array again, if it still exists: its values could not be computed."""
+        self._table.delete([resident.handle], self.lease.owner)
 
     def cancel(self) -> None:
         """Releases the reservation if it is not settled."""
@@ -361,7 +385,8 @@ def array_lost(handle: bytes, field: str = "handle") -> CallError:
     )
 
 
-def _check_handle(handle: bytes, field: str) -> None:
+def check_handle(handle: bytes, field: str) -> None:
+    """Raises CallError for a handle of the wrong length."""
     if len(handle) != HANDLE_BYTES:
         raise CallError(
             Reason.MALFORMED_REQUEST,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from shardcall_server.errors import CallError, Reason
@@ -200,6 +200,19 @@ class Admission:
     def calls(self) -> int:
         """The number of calls that arrive, wait for the mesh or run."""
         return self._calls.taken + self._uploads.taken
+
+    @asynccontextmanager
+    async def working(self, call: ServerCall) -> AsyncIterator[None]:
+        """Holds a call slot during the body, for a call whose operands are there; waits for one.
+
+        Raises:
+            CallError: the deadline passed or the caller left.
+        """
+        await self._calls.wait(call)
+        try:
+            yield
+        finally:
+            self._calls.release(call)
 
     @contextmanager
     def admitted(self, call: ServerCall, *, works: bool) -> Iterator[Advance]:

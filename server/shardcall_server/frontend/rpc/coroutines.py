@@ -103,7 +103,12 @@ class Task:
 
     def _interrupt(self) -> None:
         assert self._waiting is not None
-        self._context.run(self._advance, self._ended(self._waiting.doing))
+        error = self._ended(self._waiting.doing)
+        if error is None:
+            self._interrupted = False
+            self._wait(self._waiting)
+        else:
+            self._context.run(self._advance, error)
 
     def _advance(self, error: Exception | None) -> None:
         try:

@@ -31,20 +31,29 @@ class DeadlineTimer:
     @contextmanager
     def at(self, moment: float, callback: Callable[[], object]) -> Iterator[None]:
         """Calls back at a moment, unless the body has ended before."""
+        cancel = self.schedule(moment, callback)
+        try:
+            yield
+        finally:
+            cancel()
+
+    def schedule(self, moment: float, callback: Callable[[], object]) -> Callable[[], None]:
+        """Calls back at a moment; returns the function that cancels this."""
         pending = [callback]  # emptied by the timer or by the cancellation, whichever comes first
         with self._changed:
             entry = (moment, next(self._numbers), pending)
             heapq.heappush(self._heap, entry)
             if self._heap[0] is entry:
                 self._changed.notify()
-        try:
-            yield
-        finally:
+
+        def cancel() -> None:
             with self._changed:
                 if pending:
                     pending.clear()
                     self._cancelled += 1
                     self._remove_cancelled()
+
+        return cancel
 
     def _remove_cancelled(self) -> None:
         """Removes cancelled entries if they are most of the heap."""

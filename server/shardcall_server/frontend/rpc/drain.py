@@ -27,6 +27,7 @@ class Drain:
         self._changed = threading.Condition()
         self._calls = 0
         self._begun = False
+        self._listeners: set[Callable[[], None]] = set()
         self._expected: dict[bytes, tuple[str, float]] = {}  # connection and expiry by segment, the oldest first
         self._expected_s = expected_s
         self._clock = clock
@@ -77,6 +78,23 @@ class Drain:
         """Refuses new calls from now on."""
         with self._changed:
             self._begun = True
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener()
+
+    @contextmanager
+    def notifying(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Calls a function when the drain begins during the body; at once if it has begun."""
+        with self._changed:
+            begun = self._begun
+            self._listeners.add(listener)
+        if begun:
+            listener()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._listeners.discard(listener)
 
     def wait(self, timeout_s: float) -> bool:
         """Waits for the calls in progress and those expected; returns whether all have ended."""

@@ -84,17 +84,23 @@ _NOT_WORTH_WAITING = (_QUOTAS - _WORTH_WAITING) | {Reason.MESH_RESTARTED}  # aft
 
 
 class CallStatus(grpc.Status):
-    """The status of a failed call: code, message, and details and timing in the trailing metadata."""
+    """The status of a failed call: code, message, and details and timing in the trailing metadata.
+
+    Attributes:
+        serialized: the `google.rpc.Status` with the details.
+        retry_ms: the delay before a retry: -1 for no automatic retry, None to leave it to the client.
+    """
 
     def __init__(self, error: CallError, timing: timing_pb2.Timing) -> None:
         self.code = STATUS_CODES[error.reason]
         self.details = _fit(error.message, _MAX_MESSAGE_BYTES)
-        retry_ms = _retry_ms(error.reason)
+        retry_ms = self.retry_ms = _retry_ms(error.reason)
         status = status_pb2.Status(
             code=self.code.value[0], message=self.details, details=[_pack(d) for d in _details(error, retry_ms)]
         )
+        self.serialized = status.SerializeToString()
         metadata: list[tuple[str, str | bytes]] = [
-            ("grpc-status-details-bin", status.SerializeToString()),
+            ("grpc-status-details-bin", self.serialized),
             (TIMING_KEY, timing.SerializeToString()),
         ]
         if retry_ms is not None:

@@ -9,6 +9,7 @@ from shardcall.v1 import array_service_pb2, kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.execution import default_mesh, hand_over
 from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
+from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, read_header
 from shardcall_server.frontend.dispatch.results import Results
@@ -83,7 +84,8 @@ class ArrayServicer:
         ):
             operand_reader = OperandReader([source], buffers, call, self._settings.max_chunk_bytes)
             with call.phase("receive"):
-                operand_reader.take_inline([header.array])
+                if header.array.WhichOneof("source") == "inline":
+                    operand_reader.take_inline([header.array.inline.data])
                 operand_reader.take_chunks([header.array], requests)
             resident = await self._put(call, header, reservation, buffers)
         return array_service_pb2.PutArrayResponse(array=resident.describe(), timing=call.finish())
@@ -96,6 +98,8 @@ class ArrayServicer:
         mesh = call.run(self._supervisor.mesh(call))
         if resident.epoch != mesh.session.epoch:
             raise array_lost(resident.handle)
+        if resident.computed is not None:
+            call.run(wait_computed(call, resident.computed, resident.handle, "handle"))
         space = request.result_space if request.HasField("result_space") else None
         with self._buffer_allocator.allocate(call, [], [resident.type], space=space) as buffers:
             if buffers.region is not None:

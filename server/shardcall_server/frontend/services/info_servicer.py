@@ -13,6 +13,7 @@ from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS
 from shardcall_server.kernels.layout import MAX_RANK
 from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings
@@ -102,6 +103,9 @@ class ServerInfoServicer:
                 max_concurrent_calls_per_connection=settings.calls_per_connection,
                 max_queued_calls=settings.queued_calls,
                 max_device_bytes=self._sources.queue.budget.limit_bytes(),
+                max_streamed_calls=settings.max_streamed_calls,
+                max_streamed_bytes=settings.max_streamed_bytes,
+                max_prepared_calls=MAX_PREPARED_CALLS,
             ),
             versions=mesh.ready.versions,
             epoch=mesh.session.epoch,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -11,7 +10,6 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import grpc
-import structlog
 
 from shardcall._src.wire.chunk_codec import decode
 from shardcall.v1 import array_service_pb2, kernel_service_pb2, timing_pb2
@@ -22,10 +20,13 @@ from shardcall_server.frontend.access.policy import METHODS, RULES
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.admission import Admission, Advance
 from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
+from shardcall_server.frontend.services.call_outcomes import failed_call
+from shardcall_server.frontend.services.call_stream import PATH
 
 T = TypeVar("T")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -65,6 +66,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         threads: the threads of calls.
         call_recorder: notified of the end of every call.
         floods: notified of connections with admitted calls.
+        stream_threads: the threads of call streams.
 
     Attributes:
         drain: counts the calls in progress, and refuses calls while the server shuts down.
@@ -78,6 +80,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         threads: CallThreads,
         call_recorder: CallRecorder,
         floods: FloodGuard,
+        stream_threads: CountedThreads,
     ) -> None:
         self._limits = limits
         self._gate = gate
@@ -86,6 +89,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._deadline_timer = DeadlineTimer()
         self._call_recorder = call_recorder
         self._floods = floods
+        self._stream_threads = stream_threads
         self._handlers: dict[str, Handler] = {}
         self.drain = Drain()
 
@@ -102,7 +106,8 @@ class CallInterceptor(grpc.ServerInterceptor):
             # A server that shuts down has closed its session sockets; the next server may accept the token.
             error = self.drain.refusal or refusal
             return self._threads.refusing(partial(self._reject, name, error, time.monotonic()))
-        if self._threads.full and name.startswith(_OURS):
+        threads = self._stream_threads if name == PATH else self._threads
+        if threads.full and name.startswith(_OURS):
             return self._threads.refusing(partial(self._refuse_busy, name.rpartition("/")[2]))
         if (cached := self._handlers.get(name)) is not None:
             return cached
@@ -113,6 +118,8 @@ class CallInterceptor(grpc.ServerInterceptor):
         return wrapped
 
     def _wrap(self, handler: Handler, name: str) -> Handler:
+        if name == PATH:
+            return self._wrap_call_stream(handler)
         method = name.rpartition("/")[2]
         carrier = _CARRIERS.get(method)
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
@@ -128,6 +135,16 @@ class CallInterceptor(grpc.ServerInterceptor):
         unary = self._unary(implementation, begin, kind)
         return grpc.stream_unary_rpc_method_handler(unary, deserialize, serialize)
 
+    def _wrap_call_stream(self, handler: Handler) -> Handler:
+        """Gives call streams their own threads; frames are parsed there, and not by the thread of all connections."""
+        serve = cast(Any, handler.stream_stream)
+
+        def behaviour(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+            yield from serve(requests, context)
+
+        behaviour.experimental_thread_pool = self._stream_threads  # type: ignore[attr-defined]  # gRPC's name
+        return grpc.stream_stream_rpc_method_handler(behaviour)
+
     def _begin(self, name: str, context: grpc.ServicerContext) -> ServerCall:
         principal = self._gate.admit(name, context.invocation_metadata())
         call = ServerCall.of_rpc(context, self._limits.max_call_s, principal)
@@ -136,10 +153,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         return call
 
     def _failed(self, name: str, error: Exception, call: ServerCall | None) -> CallStatus:
-        call_error = _to_call_error((call.cut_off_by if call else None) or error)
-        status = CallStatus(call_error, call.finish() if call else timing_pb2.Timing())
-        self._call_recorder.finish(name, call, status.code, call_error.reason)
-        return status
+        return failed_call(self._call_recorder, name, error, call)
 
     def _unary(
         self, method: Callable[[Any, ServerCall], Any], begin: Begin, kind: _Kind
@@ -290,18 +304,3 @@ def _parsed(request: Any) -> Any:
             "the request is not a message of this method; use stubs generated from shardcall's protos",
         )
     return request
-
-
-def _to_call_error(error: Exception) -> CallError:
-    """Returns the error that the caller gets for an exception."""
-    if isinstance(error, grpc.RpcError):  # raised when the caller has disconnected
-        return CallError(Reason.CANCELLED, "the caller cancelled the call")
-    if isinstance(error, CallError):
-        return error
-    error_id = secrets.token_hex(4)
-    structlog.get_logger().error("a call failed unexpectedly", error_id=error_id, exc_info=error)
-    return CallError(
-        Reason.INTERNAL,
-        f"internal server error {error_id}; report this id to the administrator",
-        metadata={"error_id": error_id},
-    )

@@ -1,0 +1,101 @@
+"""The call streams of the server: their number, their threads and their ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+
+from shardcall.v1 import timing_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.floods import FloodGuard
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.status import CallStatus
+from shardcall_server.frontend.services.call_outcomes import to_call_error
+from shardcall_server.frontend.services.call_stream import METHOD, PATH, CallStream, StreamLimits, StreamServices
+from shardcall_server.settings import client_share
+
+
+class CallStreams:
+    """Serves call streams.
+
+    Args:
+        services: the parts of the server that streams use.
+        limits: the limits of one stream.
+        threads: the threads of streams, two for each.
+        max_streams: the limit of open streams.
+        floods: notified of connections with open streams.
+    """
+
+    def __init__(
+        self,
+        services: StreamServices,
+        limits: StreamLimits,
+        threads: CountedThreads,
+        max_streams: int,
+        floods: FloodGuard,
+    ) -> None:
+        self._services = services
+        self._limits = limits
+        self._threads = threads
+        self._max_streams = max_streams
+        self._floods = floods
+        self._lock = threading.Lock()
+        self._by_owner: Counter[str] = Counter()
+
+    def serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Serves one stream, on the thread that sends its answers."""
+        began = time.monotonic()
+        try:
+            principal = self._services.gate.admit(PATH, context.invocation_metadata())
+            self._floods.admit(context.peer())
+            if (refusal := self._services.drain.refusal) is not None:
+                raise refusal
+            with self._counted(principal.name if principal else context.peer()):
+                stream = CallStream(self._services, self._limits, context, principal)
+                self._threads.submit(stream.read, requests)
+                try:
+                    yield from stream.frames()
+                finally:
+                    stream.close()
+        except Exception as error:  # noqa: BLE001  # the outermost handler
+            failure = to_call_error(error)
+            status = CallStatus(failure, timing_pb2.Timing(total_seconds=time.monotonic() - began))
+            self._services.recorder.refused(METHOD, context.peer(), status.code, failure.reason)
+            context.abort_with_status(status)
+
+    @contextmanager
+    def _counted(self, owner: str) -> Iterator[None]:
+        """Counts a stream during the body.
+
+        Raises:
+            CallError: SERVER_BUSY, QUOTA_EXCEEDED.
+        """
+        with self._lock:
+            self._check(owner)
+            self._by_owner[owner] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._by_owner[owner] -= 1
+                if not self._by_owner[owner]:
+                    del self._by_owner[owner]
+
+    def _check(self, owner: str) -> None:
+        most = client_share(self._max_streams)
+        for reason, count, limit, whose in (
+            (Reason.SERVER_BUSY, self._by_owner.total(), self._max_streams, "all clients"),
+            (Reason.QUOTA_EXCEEDED, self._by_owner.get(owner, 0), most, "this client"),
+        ):
+            if count >= limit:
+                raise CallError(
+                    reason,
+                    f"{count} call streams of {whose} are open, the maximum; close one, use Execute instead, or start "
+                    "the server with a larger --max-call-streams",
+                    metadata={"limit": "max_call_streams", "allowed": str(limit)},
+                )

@@ -1,0 +1,185 @@
+"""The resident arrays that the items of one call stream use, make and delete, in the order of the items."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
+from shardcall_server.frontend.memory.resident_array_table import (
+    ResidentArray,
+    ResidentArrayTable,
+    array_lost,
+    check_handle,
+)
+from shardcall_server.frontend.rpc.server_call import ServerCall
+
+_MAX_FAILED = 1024
+
+
+class StreamedArrays:
+    """The arrays of one call stream.
+
+    A call may name the result of an earlier call that has not been launched. An array is deleted once the earlier
+    calls that use it are launched, and their commands are before the deletion on the link.
+
+    Args:
+        table: the resident arrays.
+    """
+
+    def __init__(self, table: ResidentArrayTable) -> None:
+        self._table = table
+        self._lock = threading.Lock()
+        self._promised: dict[bytes, Future[ResidentArray]] = {}  # results of calls that are not launched
+        self._uses: Counter[bytes] = Counter()  # by calls that are not launched
+        self._deleted: dict[bytes, str] = {}  # owners of arrays to delete when they are no longer used
+        self._failed: OrderedDict[bytes, CallError] = OrderedDict()
+
+    def claim(self, owner: str, operands: Sequence[bytes], results: Sequence[bytes]) -> ArrayClaim:
+        """Registers the arrays of a call, before any later item takes effect.
+
+        Args:
+            owner: the principal of the call.
+            operands: the handles of its operands; empty for those that are not on the mesh.
+            results: the handles of its results, as the client chose them.
+
+        Raises:
+            CallError: a handle has the wrong length, or that of a result is in use.
+        """
+        for handle in filter(None, operands):
+            check_handle(handle, "operands")
+        for handle in results:
+            check_handle(handle, "result_handles")
+        with self._lock:
+            if len({*results}) < len(results) or not self._promised.keys().isdisjoint(results):
+                raise CallError(
+                    Reason.MALFORMED_REQUEST,
+                    "two results have the same handle; choose a handle at random for each result, and use it once",
+                    field="result_handles",
+                )
+            sources = [self._source(handle, owner, f"operand {i}") for i, handle in enumerate(operands)]
+            self._uses.update(filter(None, operands))
+            self._promised.update((handle, Future()) for handle in results)
+        return ArrayClaim(self, operands, results, sources)
+
+    def _source(
+        self, handle: bytes, owner: str, field: str
+    ) -> ResidentArray | Future[ResidentArray] | CallError | None:
+        if not handle:
+            return None
+        if (promised := self._promised.get(handle)) is not None:
+            return promised
+        if (error := self._failed.get(handle)) is not None:
+            return array_lost(handle, field) if error.reason is Reason.MESH_RESTARTED else error
+        try:
+            return self._table.find(handle, owner, field)
+        except CallError as error:
+            return error
+
+    def delete(self, owner: str, handles: Iterable[bytes]) -> None:
+        """Deletes arrays, as soon as no earlier call needs them.
+
+        Raises:
+            CallError: too many handles, or one of the wrong length.
+        """
+        now = []
+        with self._lock:
+            for handle in handles:
+                self._failed.pop(handle, None)
+                if self._uses[handle] or handle in self._promised:
+                    self._deleted[handle] = owner
+                else:
+                    now.append(handle)
+            self._uses = +self._uses
+        if now:
+            self._table.delete(now, owner)
+
+    def settle(self, claim: ArrayClaim, residents: Sequence[ResidentArray], error: CallError | None) -> None:
+        """Releases the arrays of a call that was launched or has failed; for `ArrayClaim`."""
+        with self._lock:
+            promised = [self._promised.pop(handle) for handle in claim.results]
+            if error is not None:
+                self._note_failure(claim.results, error)
+            for handle in filter(None, claim.operands):
+                self._uses[handle] -= 1
+                if not self._uses[handle]:
+                    del self._uses[handle]
+            free = [
+                (self._deleted.pop(handle), handle)
+                for handle in {*claim.operands, *claim.results}
+                if handle in self._deleted and not self._uses[handle] and handle not in self._promised
+            ]
+        for i, future in enumerate(promised):  # without the lock: waiting calls continue on this thread
+            if error is None:
+                future.set_result(residents[i])
+            else:
+                future.set_exception(error)
+        for owner, handle in free:
+            self._table.delete([handle], owner)
+
+    def note_failure(self, handles: Sequence[bytes], error: CallError) -> None:
+        """Records why arrays do not exist, for later calls that name them."""
+        with self._lock:
+            self._note_failure(handles, error)
+
+    def _note_failure(self, handles: Sequence[bytes], error: CallError) -> None:
+        for handle in handles:
+            self._failed[handle] = error
+            if len(self._failed) > _MAX_FAILED:
+                self._failed.popitem(last=False)
+
+
+class ArrayClaim:
+    """The arrays of one call.
+
+    Attributes:
+        operands: the handles of the operands; empty for those that are not on the mesh.
+        results: the handles of the results, as the client chose them.
+    """
+
+    def __init__(
+        self,
+        arrays: StreamedArrays,
+        operands: Sequence[bytes],
+        results: Sequence[bytes],
+        sources: Sequence[ResidentArray | Future[ResidentArray] | CallError | None],
+    ) -> None:
+        self._arrays = arrays
+        self.operands = operands
+        self.results = results
+        self._sources = sources
+        self._settled = False
+
+    async def resolve(self, call: ServerCall) -> list[ResidentArray | None]:
+        """Returns the operands on the mesh, once the calls that make them are launched.
+
+        Raises:
+            CallError: ARRAY_LOST, or the error of a call that should have made one.
+        """
+        residents: list[ResidentArray | None] = []
+        for i, source in enumerate(self._sources):
+            if isinstance(source, CallError):
+                raise source
+            resident: ResidentArray | None
+            if isinstance(source, Future):
+                resident = await wait_computed(call, source, self.operands[i], f"operand {i}")
+            else:
+                resident = source
+            residents.append(resident)
+        return residents
+
+    def launched(self, residents: Sequence[ResidentArray]) -> None:
+        """Releases the arrays: the call was sent to the mesh."""
+        self._settled = True
+        self._arrays.settle(self, residents, None)
+
+    def failed(self, error: CallError) -> None:
+        """Releases the arrays: the call has failed. Does nothing else if it was launched before."""
+        if self._settled:
+            self._arrays.note_failure(self.results, error)
+            return
+        self._settled = True
+        self._arrays.settle(self, (), error)
