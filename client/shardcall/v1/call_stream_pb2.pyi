@@ -25,6 +25,15 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class CallStreamRequest(_message.Message):
     """A frame of a call stream: items that the client sends together.
 
+    A stream has no deadline, and neither `Limits.max_call_seconds` nor the idle
+    limit ends it. The token is checked again for every frame; once it is removed,
+    the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a second. If too
+    many streams are open, a stream ends with RESOURCE_EXHAUSTED, SERVER_BUSY or
+    QUOTA_EXCEEDED, and the client MAY use Execute instead. A frame that breaks
+    the contract ends the stream with INVALID_ARGUMENT, MALFORMED_REQUEST. When a
+    stream ends, its unanswered calls are cancelled; when the client half-closes
+    it, they are answered first.
+
     Items take effect in the order in which they are sent, in one frame or in
     several: a call sees the slots and the deletions before it. The calls
     themselves run concurrently, and their answers come in any order.

@@ -43,9 +43,8 @@ class KernelServiceStub(object):
     the method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
-    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
-    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
-    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
+    DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
@@ -137,9 +136,8 @@ class KernelServiceServicer(object):
     the method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
-    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
-    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
-    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
+    DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
@@ -292,21 +290,13 @@ class KernelServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CallStream(self, request_iterator, context):
-        """Runs many small calls, each as Execute does, through one long-lived stream.
+        """Runs many small calls through one long-lived stream; see call_stream.proto.
 
-        Preconditions: each item is complete in itself; see call_stream.proto.
-        Guarantees: a call of the stream has the checks, limits, errors and results
-        of Execute. Its token is checked again when the call arrives: once the token
-        is removed, the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a
-        second. Neither `Limits.max_call_seconds` nor the idle limit ends a stream.
-        When a stream ends, its unanswered calls are cancelled.
+        Guarantees: each call has the checks, limits, errors and results of Execute.
         Idempotent: each call as Execute, by its own request id.
 
         Errors, which end the stream:
-        * INVALID_ARGUMENT: MALFORMED_REQUEST, if a frame cannot be parsed.
-        * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, if too many streams are
-        open. The client MAY use Execute instead.
-        * UNAVAILABLE: SERVER_DRAINING, only when the stream is opened.
+        * UNAVAILABLE: SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -375,9 +365,8 @@ class KernelService(object):
     the method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
-    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
-    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
-    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
+    DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and

@@ -44,9 +44,8 @@ class KernelServiceStub:
     the method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
-    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
-    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
-    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
+    DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
@@ -179,21 +178,13 @@ class KernelServiceStub:
     of its header is answered before its chunks are read.
     """
     CallStream: _grpc.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]
-    """Runs many small calls, each as Execute does, through one long-lived stream.
+    """Runs many small calls through one long-lived stream; see call_stream.proto.
 
-    Preconditions: each item is complete in itself; see call_stream.proto.
-    Guarantees: a call of the stream has the checks, limits, errors and results
-    of Execute. Its token is checked again when the call arrives: once the token
-    is removed, the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a
-    second. Neither `Limits.max_call_seconds` nor the idle limit ends a stream.
-    When a stream ends, its unanswered calls are cancelled.
+    Guarantees: each call has the checks, limits, errors and results of Execute.
     Idempotent: each call as Execute, by its own request id.
 
     Errors, which end the stream:
-    * INVALID_ARGUMENT: MALFORMED_REQUEST, if a frame cannot be parsed.
-    * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, if too many streams are
-      open. The client MAY use Execute instead.
-    * UNAVAILABLE: SERVER_DRAINING, only when the stream is opened.
+    * UNAVAILABLE: SERVER_DRAINING.
     """
 
 @_typing.type_check_only
@@ -214,9 +205,8 @@ class KernelServiceAsyncStub(KernelServiceStub):
     the method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
-    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
-    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
-    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
+    DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
@@ -346,21 +336,13 @@ class KernelServiceAsyncStub(KernelServiceStub):
     of its header is answered before its chunks are read.
     """
     CallStream: _aio.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]  # type: ignore[assignment]
-    """Runs many small calls, each as Execute does, through one long-lived stream.
+    """Runs many small calls through one long-lived stream; see call_stream.proto.
 
-    Preconditions: each item is complete in itself; see call_stream.proto.
-    Guarantees: a call of the stream has the checks, limits, errors and results
-    of Execute. Its token is checked again when the call arrives: once the token
-    is removed, the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a
-    second. Neither `Limits.max_call_seconds` nor the idle limit ends a stream.
-    When a stream ends, its unanswered calls are cancelled.
+    Guarantees: each call has the checks, limits, errors and results of Execute.
     Idempotent: each call as Execute, by its own request id.
 
     Errors, which end the stream:
-    * INVALID_ARGUMENT: MALFORMED_REQUEST, if a frame cannot be parsed.
-    * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, if too many streams are
-      open. The client MAY use Execute instead.
-    * UNAVAILABLE: SERVER_DRAINING, only when the stream is opened.
+    * UNAVAILABLE: SERVER_DRAINING.
     """
 
 class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -380,9 +362,8 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
     the method.
 
     Errors of every method, besides those listed there: UNAUTHENTICATED and
-    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY or QUOTA_EXCEEDED
-    if too many calls are in progress; DEADLINE_EXCEEDED, STREAM_IDLE;
-    INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL, INTERNAL.
+    PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
+    DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
@@ -552,21 +533,13 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_call_stream_pb2.CallStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_call_stream_pb2.CallStreamResponse], _abc.AsyncIterator[_call_stream_pb2.CallStreamResponse]]:
-        """Runs many small calls, each as Execute does, through one long-lived stream.
+        """Runs many small calls through one long-lived stream; see call_stream.proto.
 
-        Preconditions: each item is complete in itself; see call_stream.proto.
-        Guarantees: a call of the stream has the checks, limits, errors and results
-        of Execute. Its token is checked again when the call arrives: once the token
-        is removed, the stream ends with UNAUTHENTICATED, TOKEN_REQUIRED within a
-        second. Neither `Limits.max_call_seconds` nor the idle limit ends a stream.
-        When a stream ends, its unanswered calls are cancelled.
+        Guarantees: each call has the checks, limits, errors and results of Execute.
         Idempotent: each call as Execute, by its own request id.
 
         Errors, which end the stream:
-        * INVALID_ARGUMENT: MALFORMED_REQUEST, if a frame cannot be parsed.
-        * RESOURCE_EXHAUSTED: SERVER_BUSY, QUOTA_EXCEEDED, if too many streams are
-          open. The client MAY use Execute instead.
-        * UNAVAILABLE: SERVER_DRAINING, only when the stream is opened.
+        * UNAVAILABLE: SERVER_DRAINING.
         """
 
 def add_KernelServiceServicer_to_server(servicer: KernelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -57,13 +57,14 @@ from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.grpc_options import grpc_options
 from shardcall_server.frontend.services.array_servicer import ArrayServicer
-from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS, StreamLimits, StreamServices
+from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS, StreamLimits
 from shardcall_server.frontend.services.call_streams import CallStreams
 from shardcall_server.frontend.services.info_servicer import InfoSources, ServerInfoServicer
 from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
 from shardcall_server.frontend.services.profile_servicer import ProfileServicer
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
+from shardcall_server.frontend.services.streamed_call import StreamServices
 from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import WatchLimits

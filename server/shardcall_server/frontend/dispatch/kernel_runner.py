@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.access.policy import check_scope
-from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.execution import Execution, Prepared
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader
 from shardcall_server.frontend.dispatch.results import Results, commit, reserved
@@ -116,12 +114,12 @@ class KernelRunner:
                 with call.phase("receive"):
                     self.operand_reader(call, request.operands, results.buffers).take_inline(inline)
             running = await self._execution.start(call, prepared, results.buffers)
+            if launched is not None and not request.handles:
+                launched(())
             if kept:
                 on_launch = launched if request.handles else None
                 sent = await commit(running, kept, prepared.entry.plan, request.handles, on_launch)
             else:
-                if launched is not None:
-                    launched(())
                 sent = results.inline((await running.answer()).executed)
             await check_computed(call, request.operands)
         answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.entry.answer, timing=call.finish())
@@ -129,8 +127,6 @@ class KernelRunner:
 
     async def prepare(self, call: ServerCall, request: KernelRequest) -> Prepared:
         """Returns a call whose program is compiled and may run now; raises CallError as `Execution` does."""
-        if request.keeps:
-            check_scope(call.principal, Scope.ARRAYS, "keep_results")
         prepared = await self._execution.prepare(
             call, request.call, request.operands, refuse_transfers=request.refuse_transfers, keeps=request.keeps
         )

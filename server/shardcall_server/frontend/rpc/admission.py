@@ -24,7 +24,7 @@ Advance = Callable[[bool], None]
 
 
 @dataclass(eq=False)
-class _Waiter:
+class _SlotWaiter:
     """A call that waits for a slot.
 
     Attributes:
@@ -63,7 +63,7 @@ class Slots:
         self._per_connection = per_connection
         self._by_owner: Counter[str] = Counter()
         self._by_connection: Counter[tuple[str, str]] = Counter()
-        self._waiting: OrderedDict[tuple[str, str], deque[_Waiter]] = OrderedDict()  # by connection
+        self._waiting: OrderedDict[tuple[str, str], deque[_SlotWaiter]] = OrderedDict()  # by connection
         self._lock = threading.Lock()
         self.taken = 0
         self.capacity = total + RESERVED_SLOTS
@@ -97,7 +97,7 @@ class Slots:
             if self._refusal(call) is None:
                 self._count(call, 1)
                 return
-            key, waiter = (call.owner, call.connection), _Waiter(call, Future())
+            key, waiter = (call.owner, call.connection), _SlotWaiter(call, Future())
             self._waiting.setdefault(key, deque()).append(waiter)
         try:
             await call.wait(waiter.admitted, "waiting for a call slot")
@@ -120,9 +120,9 @@ class Slots:
         for waiter in admitted:  # without the lock: a waiting call continues on this thread
             waiter.admitted.set_result(None)
 
-    def _admit(self) -> list[_Waiter]:
+    def _admit(self) -> list[_SlotWaiter]:
         """Gives free slots to the waiting calls, to one connection after the other; returns those that got one."""
-        admitted: list[_Waiter] = []
+        admitted: list[_SlotWaiter] = []
         progress = True
         while progress:
             progress = False

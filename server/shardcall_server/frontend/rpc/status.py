@@ -88,12 +88,14 @@ class CallStatus(grpc.Status):
 
     Attributes:
         serialized: the `google.rpc.Status` with the details.
+        timing: the time of each phase.
         retry_ms: the delay before a retry: -1 for no automatic retry, None to leave it to the client.
     """
 
     def __init__(self, error: CallError, timing: timing_pb2.Timing) -> None:
         self.code = STATUS_CODES[error.reason]
         self.details = _fit(error.message, _MAX_MESSAGE_BYTES)
+        self.timing = timing
         retry_ms = self.retry_ms = _retry_ms(error.reason)
         status = status_pb2.Status(
             code=self.code.value[0], message=self.details, details=[_pack(d) for d in _details(error, retry_ms)]

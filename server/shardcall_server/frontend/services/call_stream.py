@@ -5,33 +5,21 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2, timing_pb2
+from shardcall.v1 import call_stream_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Principal
-from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
-from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
-from shardcall_server.frontend.dispatch.operand_reader import check_inline
-from shardcall_server.frontend.memory.call_buffers import OperandSource
-from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
-from shardcall_server.frontend.observability.call_recorder import CallRecorder
-from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.coroutines import Task
-from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
-from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
-from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
-from shardcall_server.kernels.layout import ArrayType
+from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
+from shardcall_server.frontend.services.streamed_call import PreparedCall, Ran, StreamServices, run_streamed
 from shardcall_server.link.wire import check_counts, decode_operand_types
 
 METHOD = "CallStream"
@@ -39,11 +27,7 @@ PATH = f"/shardcall.v1.KernelService/{METHOD}"
 
 MAX_PREPARED_CALLS = 256
 
-_POLL_S = 0.5
-_FRAME_BYTES = 1 << 20
-_PLAN_SLOTS = 256
 _MAX_ITEMS = 4096  # of one frame
-_NO_TRANSFERS = kernel_pb2.Plan()
 
 
 @dataclass(frozen=True)
@@ -61,36 +45,6 @@ class StreamLimits:
     max_bytes: int
     max_prepared_calls: int
     max_call_s: float
-
-
-@dataclass(frozen=True)
-class StreamServices:
-    """The parts of the server that call streams use; those of unary calls."""
-
-    gate: Gate
-    admission: Admission
-    drain: Drain
-    recorder: CallRecorder
-    runner: KernelRunner
-    idempotency: IdempotencyTable
-    array_table: ResidentArrayTable
-    timer: DeadlineTimer
-
-
-@dataclass(frozen=True)
-class _PreparedCall:
-    """The assignment of a slot."""
-
-    message: call_stream_pb2.PrepareCall
-    types: Sequence[ArrayType | None]
-
-
-class _Ran(NamedTuple):
-    """The outcome of a call: the response without its plan, the plan of its program, and a plan of its transfers."""
-
-    response: kernel_service_pb2.ExecuteResponse
-    plan: kernel_pb2.Plan
-    transfers: kernel_pb2.Plan
 
 
 class _Item:
@@ -160,13 +114,12 @@ class CallStream:
         self._metadata = context.invocation_metadata()
         self._peer: str = context.peer()
         self._principal = principal
-        self._prepared: dict[int, _PreparedCall] = {}
+        self._prepared: dict[int, PreparedCall] = {}
         self._arrays = StreamedArrays(services.array_table)
         self._items: dict[int, _Item] = {}
         self._nbytes = 0
         self._lock = threading.Lock()
-        self._answers: SimpleQueue[Callable[[], call_stream_pb2.StreamedAnswer] | Exception | None] = SimpleQueue()
-        self._plans: OrderedDict[int, tuple[int, kernel_pb2.Plan]] = OrderedDict()
+        self._answers = AnswerQueue()
         self._refused = 0
         self._is_read = False  # no items will come
         self._next_deadline = math.inf
@@ -178,13 +131,13 @@ class CallStream:
             for data in requests:
                 self._take(data)
         except CallError as error:
-            self._answers.put(error)
+            self._answers.add_error(error)
         except grpc.RpcError:
             pass  # the client has gone, and gRPC ends the stream
         except Exception as error:  # noqa: BLE001  # `frames` raises it
-            self._answers.put(error)
+            self._answers.add_error(error)
         self._is_read = True
-        self._answers.put(None)
+        self._answers.wake()
 
     def frames(self) -> Iterator[bytes]:
         """Yields frames of answers, until the client has sent all calls and all are answered.
@@ -192,11 +145,11 @@ class CallStream:
         Raises:
             CallError: the stream breaks the contract, or its token was removed.
         """
-        with self._services.drain.notifying(lambda: self._answers.put(None)):
+        with self._services.drain.notifying(self._answers.wake):
             was_draining = False
             while True:
                 frame = call_stream_pb2.CallStreamResponse()
-                numbers = self._gather(frame)
+                numbers = self._answers.gather(frame)
                 self._principal = self._services.gate.admit(PATH, self._metadata)
                 is_draining = self._services.drain.refusal is not None
                 if is_draining and not was_draining:
@@ -204,7 +157,7 @@ class CallStream:
                 if frame.answers or frame.draining:
                     yield frame.SerializeToString()
                     self._forget(numbers)
-                if not self._items and (self._is_read or is_draining) and self._answers.empty():
+                if not self._items and (self._is_read or is_draining) and self._answers.is_empty:
                     return
 
     def close(self) -> None:
@@ -212,26 +165,6 @@ class CallStream:
         self._cancel_timer()
         for item in list(self._items.values()):
             item.cancel()
-
-    def _gather(self, frame: call_stream_pb2.CallStreamResponse) -> list[int]:
-        """Adds the answers that are there to a frame, and waits for the first for a while; returns their numbers."""
-        numbers, nbytes = [], 0
-        try:
-            answer = self._answers.get(timeout=_POLL_S)
-            while True:
-                if isinstance(answer, Exception):
-                    raise answer
-                if answer is not None:
-                    message = answer()
-                    frame.answers.append(message)
-                    numbers.append(message.number)
-                    nbytes += len(message.response)
-                    if nbytes > _FRAME_BYTES:
-                        break
-                answer = self._answers.get_nowait()
-        except Empty:
-            pass
-        return numbers
 
     def _forget(self, numbers: Sequence[int]) -> None:
         """Ends calls whose answers gRPC has accepted; until then they count against the window."""
@@ -264,8 +197,8 @@ class CallStream:
                     self._prepare(item.prepare)
                 case "cancel":
                     for number in item.cancel.numbers:
-                        if (found := self._items.get(number)) is not None:
-                            found.cancel()
+                        if (running := self._items.get(number)) is not None:
+                            running.cancel()
                 case "delete":
                     self._arrays.delete(self._owner, item.delete.handles)
 
@@ -282,7 +215,7 @@ class CallStream:
                 field="slot",
             )
         check_counts(message.call, len(message.operands))
-        self._prepared[message.slot] = _PreparedCall(message, decode_operand_types(message.operands))
+        self._prepared[message.slot] = PreparedCall(message, decode_operand_types(message.operands))
 
     def _start(self, message: call_stream_pb2.StreamedCall) -> None:
         """Starts a call; a failure is its answer."""
@@ -310,7 +243,7 @@ class CallStream:
             return
         claimed = claim
         item.task = Task(
-            self._run(call, message, prepared, claimed),
+            run_streamed(self._services, self._arrays, call, message, prepared, claimed),
             item.ended,
             lambda ran, error: self._finish(item, ran, error),
         )
@@ -357,81 +290,19 @@ class CallStream:
             )
         return min(timeout_s or math.inf, self._limits.max_call_s)
 
-    async def _run(
-        self, call: ServerCall, message: call_stream_pb2.StreamedCall, prepared: _PreparedCall, claim: ArrayClaim
-    ) -> _Ran:
-        services = self._services
-        services.recorder.begin(call)
-        try:
-            with services.drain.working(call.connection):
-                residents = await claim.resolve(call)
-                operands, inline = _operands(message, prepared, residents)
-                settings = prepared.message
-                request = KernelRequest(
-                    settings.call,
-                    operands,
-                    keeps=settings.keep_results,
-                    lease_id=settings.lease_id,
-                    handles=claim.results,
-                    refuse_transfers=settings.refuse_transfers,
-                )
-
-                async def execute() -> _Ran:
-                    async with services.admission.working(call):
-                        response, ready = await services.runner.run(call, request, inline, claim.launched)
-                    return _Ran(response, ready.entry.plan, ready.transfers)
-
-                if not request.keeps:
-                    return await execute()
-                return await services.idempotency.once(call, _as_unary(request, inline), execute)
-        except CallError as error:
-            claim.failed(error)
-            raise
-        except Exception:
-            claim.failed(CallError(Reason.INTERNAL, "the call failed"))
-            raise
-
-    def _finish(self, item: _Item, ran: _Ran | None, error: Exception | None) -> None:
+    def _finish(self, item: _Item, ran: Ran | None, error: Exception | None) -> None:
         """Records the end of a call and queues its answer."""
         if error is not None or ran is None:
             status = failed_call(self._services.recorder, METHOD, error or RuntimeError("no answer"), item.call)
-            failure = call_stream_pb2.StreamedAnswer(
-                number=item.number,
-                status=status.serialized,
-                timing=item.call.timing,
-                retry_pushback_ms=status.retry_ms,
-            )
-            self._answers.put(lambda: failure)
+            self._answers.add_failure(item.number, status)
         else:
             self._services.recorder.finish(METHOD, item.call)
-            self._answers.put(lambda: self._answer(item.number, ran))
+            self._answers.add(item.number, ran)
 
     def _fail_early(self, number: int, error: CallError) -> None:
         if isinstance(error, _StreamError):
             raise error
-        status = failed_call(self._services.recorder, METHOD, error, None)
-        failure = call_stream_pb2.StreamedAnswer(
-            number=number, status=status.serialized, timing=timing_pb2.Timing(), retry_pushback_ms=status.retry_ms
-        )
-        self._answers.put(lambda: failure)
-
-    def _answer(self, number: int, ran: _Ran) -> call_stream_pb2.StreamedAnswer:
-        """Returns the answer of a call; the slots of plans are assigned in the order of sending."""
-        answer = call_stream_pb2.StreamedAnswer(number=number, response=ran.response.SerializeToString())
-        known = self._plans.get(id(ran.plan))
-        if known is None:
-            slot = len(self._plans)
-            if slot == _PLAN_SLOTS:
-                _, (slot, _) = self._plans.popitem(last=False)
-            self._plans[id(ran.plan)] = slot, ran.plan
-            answer.plan.CopyFrom(ran.plan)
-        else:
-            slot = known[0]
-            self._plans.move_to_end(id(ran.plan))
-        answer.plan_slot = slot
-        if ran.transfers.transfers:
-            answer.transfers.extend(ran.transfers.transfers)
-        return answer
+        self._answers.add_failure(number, failed_call(self._services.recorder, METHOD, error, None))
 
     def _watch(self, deadline: float) -> None:
         """Makes sure that the timer looks at the calls when the next deadline passes."""
@@ -460,65 +331,3 @@ class _StreamError(CallError):
 
 def _do_nothing() -> None:
     pass
-
-
-def _operands(
-    message: call_stream_pb2.StreamedCall, prepared: _PreparedCall, residents: Sequence[ResidentArray | None]
-) -> tuple[list[OperandSource], list[bytes | None]]:
-    """Returns the sources of a call's operands and the bytes of those that are in the message.
-
-    Raises:
-        CallError: an operand does not have the type that its slot says.
-    """
-    if len(message.operands) != len(prepared.types):
-        raise CallError(
-            Reason.MALFORMED_REQUEST,
-            f"{len(message.operands)} operands came for slot {message.slot}, whose call has {len(prepared.types)}; "
-            "send one for each type, an empty one for an omitted operand",
-            field="operands",
-        )
-    sources: list[OperandSource] = []
-    inline: list[bytes | None] = []
-    for i, (operand, kind, resident) in enumerate(zip(message.operands, prepared.types, residents, strict=True)):
-        source = operand.WhichOneof("source")
-        data = None
-        if source == "handle" and resident is not None:
-            if kind is not None and kind != resident.type:
-                raise CallError(
-                    Reason.INVALID_OPERAND,
-                    f"operand {i} is declared as {kind}, and the array on the mesh is {resident.type}; omit the type, "
-                    "or correct it",
-                    field=f"operand {i}",
-                )
-            sources.append(OperandSource(resident.type, resident=resident))
-        elif (source == "inline") != (kind is not None):
-            raise CallError(
-                Reason.MALFORMED_REQUEST,
-                f"operand {i} {'has a type and no bytes' if kind else 'has bytes and no type'}; send both, or neither "
-                "for an omitted operand",
-                field=f"operand {i}",
-            )
-        else:
-            if kind is not None:
-                data = operand.inline
-                check_inline(kind, data, f"operand {i}")
-            sources.append(OperandSource(kind))
-        inline.append(data)
-    return sources, inline
-
-
-def _as_unary(request: KernelRequest, inline: Sequence[bytes | None]) -> kernel_service_pb2.ExecuteRequest:
-    """Returns the request that Execute would get, by which repeated calls are compared."""
-    message = kernel_service_pb2.ExecuteRequest(
-        call=request.call,
-        keep_results=request.keeps,
-        lease_id=request.lease_id,
-        refuse_transfers=request.refuse_transfers,
-    )
-    for operand, data in zip(request.operands, inline, strict=True):
-        added = message.operands.add()
-        if operand.resident is not None:
-            added.resident.handle = operand.resident.handle
-        elif data is not None:
-            added.inline.data = data
-    return message

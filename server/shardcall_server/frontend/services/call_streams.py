@@ -16,7 +16,8 @@ from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.status import CallStatus
 from shardcall_server.frontend.services.call_outcomes import to_call_error
-from shardcall_server.frontend.services.call_stream import METHOD, PATH, CallStream, StreamLimits, StreamServices
+from shardcall_server.frontend.services.call_stream import METHOD, PATH, CallStream, StreamLimits
+from shardcall_server.frontend.services.streamed_call import StreamServices
 from shardcall_server.settings import client_share
 
 

@@ -37,6 +37,8 @@ class StreamedArrays:
         self._uses: Counter[bytes] = Counter()  # by calls that are not launched
         self._deleted: dict[bytes, str] = {}  # owners of arrays to delete when they are no longer used
         self._failed: OrderedDict[bytes, CallError] = OrderedDict()
+        self._deleting = 0  # arrays that are being deleted
+        self._next_deletion: Future[None] = Future()
 
     def claim(self, owner: str, operands: Sequence[bytes], results: Sequence[bytes]) -> ArrayClaim:
         """Registers the arrays of a call, before any later item takes effect.
@@ -63,7 +65,7 @@ class StreamedArrays:
             sources = [self._source(handle, owner, f"operand {i}") for i, handle in enumerate(operands)]
             self._uses.update(filter(None, operands))
             self._promised.update((handle, Future()) for handle in results)
-        return ArrayClaim(self, operands, results, sources)
+        return ArrayClaim(self, operands, results, sources, owner)
 
     def _source(
         self, handle: bytes, owner: str, field: str
@@ -97,7 +99,11 @@ class StreamedArrays:
         if now:
             self._table.delete(now, owner)
 
-    def settle(self, claim: ArrayClaim, residents: Sequence[ResidentArray], error: CallError | None) -> None:
+    def find(self, handle: bytes, owner: str) -> ResidentArray:
+        """Returns an array on the mesh; raises CallError if there is none."""
+        return self._table.find(handle, owner, "result_handles")
+
+    def settle(self, claim: ArrayClaim, resident_arrays: Sequence[ResidentArray], error: CallError | None) -> None:
         """Releases the arrays of a call that was launched or has failed; for `ArrayClaim`."""
         with self._lock:
             promised = [self._promised.pop(handle) for handle in claim.results]
@@ -112,13 +118,24 @@ class StreamedArrays:
                 for handle in {*claim.operands, *claim.results}
                 if handle in self._deleted and not self._uses[handle] and handle not in self._promised
             ]
+            self._deleting += len(free)
         for i, future in enumerate(promised):  # without the lock: waiting calls continue on this thread
             if error is None:
-                future.set_result(residents[i])
+                future.set_result(resident_arrays[i])
             else:
                 future.set_exception(error)
         for owner, handle in free:
             self._table.delete([handle], owner)
+        if free:
+            with self._lock:
+                self._deleting -= len(free)
+                done, self._next_deletion = self._next_deletion, Future()
+            done.set_result(None)
+
+    def next_deletion(self) -> Future[None] | None:
+        """Returns a future that is done after the next deferred deletion; None if no deletion is deferred."""
+        with self._lock:
+            return self._next_deletion if self._deleted or self._deleting else None
 
     def note_failure(self, handles: Sequence[bytes], error: CallError) -> None:
         """Records why arrays do not exist, for later calls that name them."""
@@ -138,6 +155,7 @@ class ArrayClaim:
     Attributes:
         operands: the handles of the operands; empty for those that are not on the mesh.
         results: the handles of the results, as the client chose them.
+        is_settled: whether the call was launched or has failed.
     """
 
     def __init__(
@@ -146,12 +164,14 @@ class ArrayClaim:
         operands: Sequence[bytes],
         results: Sequence[bytes],
         sources: Sequence[ResidentArray | Future[ResidentArray] | CallError | None],
+        owner: str,
     ) -> None:
         self._arrays = arrays
+        self._owner = owner
         self.operands = operands
         self.results = results
         self._sources = sources
-        self._settled = False
+        self.is_settled = False
 
     async def resolve(self, call: ServerCall) -> list[ResidentArray | None]:
         """Returns the operands on the mesh, once the calls that make them are launched.
@@ -159,7 +179,7 @@ class ArrayClaim:
         Raises:
             CallError: ARRAY_LOST, or the error of a call that should have made one.
         """
-        residents: list[ResidentArray | None] = []
+        resident_arrays: list[ResidentArray | None] = []
         for i, source in enumerate(self._sources):
             if isinstance(source, CallError):
                 raise source
@@ -168,18 +188,27 @@ class ArrayClaim:
                 resident = await wait_computed(call, source, self.operands[i], f"operand {i}")
             else:
                 resident = source
-            residents.append(resident)
-        return residents
+            resident_arrays.append(resident)
+        return resident_arrays
 
-    def launched(self, residents: Sequence[ResidentArray]) -> None:
+    def launched(self, resident_arrays: Sequence[ResidentArray]) -> None:
         """Releases the arrays: the call was sent to the mesh."""
-        self._settled = True
-        self._arrays.settle(self, residents, None)
+        self.is_settled = True
+        self._arrays.settle(self, resident_arrays, None)
+
+    def finish(self) -> None:
+        """Releases the arrays of a call that was answered from the answer to the same call before.
+
+        Raises:
+            CallError: ARRAY_LOST, if its results have been deleted since.
+        """
+        if not self.is_settled:
+            self.launched([self._arrays.find(handle, self._owner) for handle in self.results])
 
     def failed(self, error: CallError) -> None:
         """Releases the arrays: the call has failed. Does nothing else if it was launched before."""
-        if self._settled:
+        if self.is_settled:
             self._arrays.note_failure(self.results, error)
             return
-        self._settled = True
+        self.is_settled = True
         self._arrays.settle(self, (), error)

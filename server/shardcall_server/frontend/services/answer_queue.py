@@ -1,0 +1,89 @@
+"""The answers of a call stream, in frames."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from shardcall.v1 import call_stream_pb2, kernel_pb2
+from shardcall_server.frontend.rpc.status import CallStatus
+from shardcall_server.frontend.services.streamed_call import Ran
+
+_POLL_S = 0.5
+_FRAME_BYTES = 1 << 20
+_PLAN_SLOTS = 256
+
+
+class AnswerQueue:
+    """The answers that wait to be sent. Any thread adds answers, and one sends them."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[], call_stream_pb2.StreamedAnswer] | Exception | None] = SimpleQueue()
+        self._plans: OrderedDict[int, tuple[int, kernel_pb2.Plan]] = OrderedDict()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no answer waits."""
+        return self._queue.empty()
+
+    def add(self, number: int, ran: Ran) -> None:
+        """Adds the answer of a call that has succeeded."""
+        self._queue.put(lambda: self._answer(number, ran))
+
+    def add_failure(self, number: int, status: CallStatus) -> None:
+        """Adds the answer of a call that has failed."""
+        failure = call_stream_pb2.StreamedAnswer(
+            number=number, status=status.serialized, timing=status.timing, retry_pushback_ms=status.retry_ms
+        )
+        self._queue.put(lambda: failure)
+
+    def add_error(self, error: Exception) -> None:
+        """Adds an error that ends the stream, after the answers before it."""
+        self._queue.put(error)
+
+    def wake(self) -> None:
+        """Makes `gather` return."""
+        self._queue.put(None)
+
+    def gather(self, frame: call_stream_pb2.CallStreamResponse) -> list[int]:
+        """Adds the answers that wait to a frame, or waits for one for a moment; returns their numbers.
+
+        Raises:
+            Exception: the error that ends the stream.
+        """
+        numbers, nbytes = [], 0
+        try:
+            answer = self._queue.get(timeout=_POLL_S)
+            while True:
+                if isinstance(answer, Exception):
+                    raise answer
+                if answer is not None:
+                    message = answer()
+                    frame.answers.append(message)
+                    numbers.append(message.number)
+                    nbytes += len(message.response)
+                    if nbytes > _FRAME_BYTES:
+                        break
+                answer = self._queue.get_nowait()
+        except Empty:
+            pass
+        return numbers
+
+    def _answer(self, number: int, ran: Ran) -> call_stream_pb2.StreamedAnswer:
+        """Returns the answer of a call; the slots of plans are assigned in the order of sending."""
+        answer = call_stream_pb2.StreamedAnswer(number=number, response=ran.response.SerializeToString())
+        assigned = self._plans.get(id(ran.plan))
+        if assigned is None:
+            slot = len(self._plans)
+            if slot == _PLAN_SLOTS:
+                _, (slot, _) = self._plans.popitem(last=False)
+            self._plans[id(ran.plan)] = slot, ran.plan
+            answer.plan.CopyFrom(ran.plan)
+        else:
+            slot = assigned[0]
+            self._plans.move_to_end(id(ran.plan))
+        answer.plan_slot = slot
+        if ran.transfers.transfers:
+            answer.transfers.extend(ran.transfers.transfers)
+        return answer

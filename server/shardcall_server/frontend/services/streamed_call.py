@@ -1,0 +1,181 @@
+"""Calls of a call stream: their slots, their operands and their execution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.access.gate import Gate
+from shardcall_server.frontend.access.policy import check_scope
+from shardcall_server.frontend.access.principals import Scope
+from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
+from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, KernelRunner
+from shardcall_server.frontend.dispatch.operand_reader import check_inline
+from shardcall_server.frontend.memory.call_buffers import OperandSource
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
+from shardcall_server.frontend.observability.call_recorder import CallRecorder
+from shardcall_server.frontend.rpc.admission import Admission
+from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
+from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
+from shardcall_server.kernels.layout import ArrayType
+
+_SHORT_OF_MEMORY = {Reason.RESIDENT_LIMIT, Reason.OUT_OF_DEVICE_MEMORY}
+
+
+@dataclass(frozen=True)
+class StreamServices:
+    """The parts of the server that call streams use; those of unary calls."""
+
+    gate: Gate
+    admission: Admission
+    drain: Drain
+    recorder: CallRecorder
+    runner: KernelRunner
+    idempotency: IdempotencyTable
+    array_table: ResidentArrayTable
+    timer: DeadlineTimer
+
+
+@dataclass(frozen=True)
+class PreparedCall:
+    """The assignment of a slot."""
+
+    message: call_stream_pb2.PrepareCall
+    types: Sequence[ArrayType | None]
+
+
+class Ran(NamedTuple):
+    """The outcome of a call: the response without its plan, the plan of its program, and a plan of its transfers."""
+
+    response: kernel_service_pb2.ExecuteResponse
+    plan: kernel_pb2.Plan
+    transfers: kernel_pb2.Plan
+
+
+async def run_streamed(
+    services: StreamServices,
+    arrays: StreamedArrays,
+    call: ServerCall,
+    message: call_stream_pb2.StreamedCall,
+    prepared: PreparedCall,
+    claim: ArrayClaim,
+) -> Ran:
+    """Runs a call of a stream.
+
+    Args:
+        services: the parts of the server.
+        arrays: the arrays of the stream.
+        call: the server call.
+        message: the call as it was sent.
+        prepared: the assignment of its slot.
+        claim: its arrays.
+
+    Raises:
+        CallError: the call failed.
+    """
+    services.recorder.begin(call)
+    try:
+        with services.drain.working(call.connection):
+            resident_arrays = await claim.resolve(call)
+            operands, inline = _operands(message, prepared, resident_arrays)
+            settings = prepared.message
+            request = KernelRequest(
+                settings.call,
+                operands,
+                keeps=settings.keep_results,
+                lease_id=settings.lease_id,
+                handles=claim.results,
+                refuse_transfers=settings.refuse_transfers,
+            )
+
+            async def execute() -> Ran:
+                while True:
+                    deletion = arrays.next_deletion()
+                    try:
+                        async with services.admission.working(call):
+                            response, ready = await services.runner.run(call, request, inline, claim.launched)
+                        return Ran(response, ready.entry.plan, ready.transfers)
+                    except CallError as error:
+                        if error.reason not in _SHORT_OF_MEMORY or deletion is None or claim.is_settled:
+                            raise
+                    await call.wait(deletion, "waiting for earlier deletions of arrays")
+
+            if not request.keeps:
+                return await execute()
+            check_scope(call.principal, Scope.ARRAYS, "keep_results")
+            ran = await services.idempotency.once(call, _as_unary(request, inline), execute)
+            claim.finish()
+            return ran
+    except CallError as error:
+        claim.failed(error)
+        raise
+    except Exception:
+        claim.failed(CallError(Reason.INTERNAL, "the call failed"))
+        raise
+
+
+def _operands(
+    message: call_stream_pb2.StreamedCall, prepared: PreparedCall, resident_arrays: Sequence[ResidentArray | None]
+) -> tuple[list[OperandSource], list[bytes | None]]:
+    """Returns the sources of a call's operands and the bytes of those that are in the message.
+
+    Raises:
+        CallError: an operand does not have the type that its slot says.
+    """
+    if len(message.operands) != len(prepared.types):
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"{len(message.operands)} operands came for slot {message.slot}, whose call has {len(prepared.types)}; "
+            "send one for each type, an empty one for an omitted operand",
+            field="operands",
+        )
+    sources: list[OperandSource] = []
+    inline: list[bytes | None] = []
+    for i, (operand, kind, resident) in enumerate(zip(message.operands, prepared.types, resident_arrays, strict=True)):
+        source = operand.WhichOneof("source")
+        data = None
+        if source == "handle" and resident is not None:
+            if kind is not None and kind != resident.type:
+                raise CallError(
+                    Reason.INVALID_OPERAND,
+                    f"operand {i} is declared as {kind}, and the array on the mesh is {resident.type}; omit the type, "
+                    "or correct it",
+                    field=f"operand {i}",
+                )
+            sources.append(OperandSource(resident.type, resident=resident))
+        elif (source == "inline") != (kind is not None):
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"operand {i} {'has a type and no bytes' if kind else 'has bytes and no type'}; send both, or neither "
+                "for an omitted operand",
+                field=f"operand {i}",
+            )
+        else:
+            if kind is not None:
+                data = operand.inline
+                check_inline(kind, data, f"operand {i}")
+            sources.append(OperandSource(kind))
+        inline.append(data)
+    return sources, inline
+
+
+def _as_unary(request: KernelRequest, inline: Sequence[bytes | None]) -> kernel_service_pb2.ExecuteRequest:
+    """Returns the request that Execute would get, by which repeated calls are compared."""
+    message = kernel_service_pb2.ExecuteRequest(
+        call=request.call,
+        keep_results=request.keeps,
+        lease_id=request.lease_id,
+        refuse_transfers=request.refuse_transfers,
+    )
+    for operand, data in zip(request.operands, inline, strict=True):
+        added = message.operands.add()
+        if operand.resident is not None:
+            added.resident.handle = operand.resident.handle
+        elif data is not None:
+            added.inline.data = data
+    return message
