@@ -6,20 +6,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shardcall._src.functions.subscripts import operand_names
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.layout import MAX_RANK, Spec
 
 STRETCHED = ""
 """The label of an axis of size 1 that meets a longer one: NumPy repeats it, a sum of products can leave it out."""
-
-OPERANDS = ("lhs", "rhs", "others")
-
-
-def operand_names(count: int) -> list[str]:
-    """Returns the names of ``count`` operands, as in `Kernel.operand_infos`."""
-    return [*OPERANDS[:2], *(f"{OPERANDS[2]}[{i}]" for i in range(count - 2))][:count]
-
 
 Labels = tuple[str, ...]
 

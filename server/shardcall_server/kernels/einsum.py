@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from shardcall._src.functions.subscripts import operand_names
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels import element_types, gathered_products, gspmd_products, partial_sums, subscripts
 from shardcall_server.kernels.accumulation import PREFERRED, normalised, preferred_type
-from shardcall_server.kernels.contraction import Contraction, operand_names
+from shardcall_server.kernels.contraction import Contraction
 from shardcall_server.kernels.contraction_kernel import ContractionKernel, default_specs
 from shardcall_server.kernels.kernel import Problem, Strategy
 from shardcall_server.kernels.layout import ArrayType, MeshAxes, OperandTypes, Specs
@@ -92,7 +93,7 @@ class Einsum(ContractionKernel[EinsumParameters]):
             raise CallError(
                 Reason.OPERAND_COUNT, "rhs is left out and others are not; give arrays from the first on", field="rhs"
             )
-        understood = subscripts.canonical(*subscripts.parse(text(parameters, subscripts.FIELD), present))
+        understood = subscripts.canonical(text(parameters, subscripts.FIELD), present)
         common = element_types.common_type(operand_names(len(present)), present)
         dtype = preferred_type(parameters, common)
         signature = EinsumParameters(understood, normalised(dtype, common))

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from shardcall._src.functions import subscripts
+
 Shape: TypeAlias = tuple[int, ...]
 
 Shapes: TypeAlias = Sequence[Shape | None]
@@ -88,22 +90,11 @@ def matmul(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
 
 def einsum(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     """Returns the sizes of the labels of the result, implicit ones included."""
-    left, arrow, right = parameters["subscripts"].replace(" ", "").partition("->")
-    sizes: dict[str, int] = {}
-    every: list[str] = []
-    ellipsis: tuple[str, ...] = ()
-    for term, shape in zip(left.split(","), _present(shapes), strict=True):
-        before, _, after = term.partition("...")
-        axes = tuple(map(str, range(len(shape) - len(before) - len(after), 0, -1)))  # matched from the last
-        ellipsis = max(ellipsis, axes, key=len)
-        for label, size in zip((*before, *axes, *after), shape, strict=True):
-            every.append(label)
-            if sizes.setdefault(label, size) == 1:
-                sizes[label] = size
-    before, _, after = right.partition("...")
-    alone = sorted(label for label in sizes if every.count(label) == 1 and label.isalpha())
-    labels = (*before, *ellipsis, *after) if arrow else (*ellipsis, *alone)
-    return (tuple(sizes[label] for label in labels),)
+    present = _present(shapes)
+    labels, result = subscripts.parse(parameters["subscripts"], present)
+    axes = [axis for pair in zip(labels, present, strict=True) for axis in zip(*pair, strict=True)]
+    sizes = dict(sorted(axes, key=lambda axis: axis[1] != 1))  # of a label's sizes, the last one that is not 1
+    return (tuple(sizes[label] for label in result),)
 
 
 def transpose(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
