@@ -291,7 +291,6 @@ class KernelServiceServicer(object):
 
     def CallStream(self, request_iterator, context):
         """Runs many small calls through one long-lived stream; see call_stream.proto.
-
         Guarantees: each call has the checks, limits, errors and results of Execute.
         Idempotent: each call as Execute, by its own request id.
 

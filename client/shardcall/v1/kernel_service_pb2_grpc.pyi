@@ -179,7 +179,6 @@ class KernelServiceStub:
     """
     CallStream: _grpc.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]
     """Runs many small calls through one long-lived stream; see call_stream.proto.
-
     Guarantees: each call has the checks, limits, errors and results of Execute.
     Idempotent: each call as Execute, by its own request id.
 
@@ -337,7 +336,6 @@ class KernelServiceAsyncStub(KernelServiceStub):
     """
     CallStream: _aio.StreamStreamMultiCallable[_call_stream_pb2.CallStreamRequest, _call_stream_pb2.CallStreamResponse]  # type: ignore[assignment]
     """Runs many small calls through one long-lived stream; see call_stream.proto.
-
     Guarantees: each call has the checks, limits, errors and results of Execute.
     Idempotent: each call as Execute, by its own request id.
 
@@ -534,7 +532,6 @@ class KernelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_call_stream_pb2.CallStreamResponse], _abc.AsyncIterator[_call_stream_pb2.CallStreamResponse]]:
         """Runs many small calls through one long-lived stream; see call_stream.proto.
-
         Guarantees: each call has the checks, limits, errors and results of Execute.
         Idempotent: each call as Execute, by its own request id.
 
