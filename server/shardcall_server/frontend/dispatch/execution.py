@@ -122,14 +122,18 @@ class Execution:
         kinds = tuple(operand.type for operand in operands)
         resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
         stays = keeps or bool(resident_arrays)
-        request = RequestKey(kernel_call.SerializeToString(), kinds, stays)
+        placements = tuple(item.resident.placement_key if item.resident else b"" for item in operands)
+        request = RequestKey(kernel_call.SerializeToString(), kinds, stays, placements)
         mesh = await self._supervisor.mesh(call)
-        if not resident_arrays and (cached := mesh.programs.get(request)) is not None:
+        if (cached := mesh.programs.get(request)) is not None:
             completed, entry = cached
+            _check_epoch(resident_arrays, mesh)
             call.set_program(entry.plan, entry.program.key, entry.answer)
             self._known_answers.check(entry.program)
             self._check_size(operands, () if keeps else entry.program.results)
-            return Prepared(completed.call, tuple(operands), mesh, entry, keeps=keeps)
+            if refuse_transfers:
+                check_no_transfers(entry.plan, operands, mesh.ready)
+            return Prepared(completed.call, tuple(operands), mesh, entry, refuse_transfers, keeps)
         if kernel_call.kernel in mesh.kernels:
             call.kernel = kernel_call.kernel
         check_counts(kernel_call, len(operands))
@@ -148,8 +152,7 @@ class Execution:
                     entry = await call.wait(compiled, "compiling the kernel")
             else:
                 entry = compiled
-            if not resident_arrays:
-                mesh.programs.alias(request, completed)
+            mesh.programs.alias(request, completed)
             call.set_program(entry.plan, entry.program.key, entry.answer)
             self._known_answers.check(entry.program)
             self._check_size(operands, () if keeps else entry.program.results)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
 from shardcall_server.errors import CallError, Reason, shorten
@@ -57,6 +58,12 @@ class ResidentArray:
     def owner(self) -> str:
         """The principal that owns it; empty without authentication."""
         return self.lease.owner
+
+    @cached_property
+    def placement_key(self) -> bytes:
+        """The mesh and the placement; equal for arrays that are placed alike."""
+        mesh = self.mesh.SerializeToString(deterministic=True)
+        return len(mesh).to_bytes(4, "little") + mesh + self.placement.SerializeToString(deterministic=True)
 
     def describe(self) -> array_service_pb2.ArrayDescription:
         """Returns the array's description for clients."""

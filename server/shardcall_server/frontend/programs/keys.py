@@ -28,11 +28,13 @@ class RequestKey(NamedTuple):
         message: the serialized call.
         operands: the types of its operands.
         has_resident_arrays: as in `AbstractCall`.
+        placements: the mesh and the placement of each operand; empty for those that are not resident.
     """
 
     message: bytes
     operands: tuple[ArrayType | None, ...]
     has_resident_arrays: bool
+    placements: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,11 +91,10 @@ class StreamedArrays:
         with self._lock:
             for handle in handles:
                 self._failed.pop(handle, None)
-                if self._uses[handle] or handle in self._promised:
+                if handle in self._uses or handle in self._promised:
                     self._deleted[handle] = owner
                 else:
                     now.append(handle)
-            self._uses = +self._uses
         if now:
             self._table.delete(now, owner)
 
@@ -116,7 +115,7 @@ class StreamedArrays:
             free = [
                 (self._deleted.pop(handle), handle)
                 for handle in {*claim.operands, *claim.results}
-                if handle in self._deleted and not self._uses[handle] and handle not in self._promised
+                if handle in self._deleted and handle not in self._uses and handle not in self._promised
             ]
             self._deleting += len(free)
         for i, future in enumerate(promised):  # without the lock: waiting calls continue on this thread
