@@ -2,7 +2,8 @@
 
     python benchmarks/calls.py [--rounds N] [--calls N] [--allocator tuned|default|both] [--output FILE.md]
 
-64 bytes in each direction: median round trips of one caller, calls per second of 32, and the processor's time by part.
+64 bytes in each direction, over call streams and as unary calls: median round trips of one caller, calls per second of
+32, and the processor's time by part; calls that depend on each other; the number of Python calls; arrays over TCP.
 Every figure of a table comes from one run, in interleaved rounds. It judges claims at the end and gates nothing.
 benchmarks/README.md explains the rows.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,36 +21,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness import cpu_time
-from harness.asking import BENCHMARKS, Child, Server, children_of, client_environment, run_rounds, server
-from harness.processes import process_seconds
-from harness.report import Claim, at_most, claim_table, machine, milliseconds, table
+import call_rows
+import python_calls
 
-CALLERS = 32
-PROCESSES = 4
-ONE_CALLER = {
-    "tcp-1": ("shardcall, TCP, 1 device", "client", "calls-tcp-1"),
-    "tcp-8": ("shardcall, TCP, 8 devices", "client", "calls-tcp-8"),
-    "uds-1": ("shardcall, UDS, 1 device", "client", "calls-uds-1"),
-    "uds-8": ("shardcall, UDS, 8 devices", "client", "calls-uds-8"),
-    "echo-tcp": ("floor: gRPC echo, TCP", "echo", "calls-tcp"),
-    "echo-uds": ("floor: gRPC echo, UDS", "echo", "calls-uds"),
-    "worker-1": ("floor: gRPC and a JAX worker, TCP, 1 device", "worker-1", "calls-tcp"),
-    "worker-8": ("floor: gRPC and a JAX worker, TCP, 8 devices", "worker-8", "calls-tcp"),
-    "jax-1": ("floor: JAX in process, call, get, 1 device", "jax", "calls-1"),
-    "jax-8": ("floor: JAX in process, call, get, 8 devices", "jax", "calls-8"),
-}
-MANY_CALLERS = {
-    "tcp-1": ("shardcall, TCP, 1 device", "client", "load-tcp-1"),
-    "tcp-8": ("shardcall, TCP, 8 devices", "client", "load-tcp-8"),
-    "uds-1": ("shardcall, UDS, 1 device", "client", "load-uds-1"),
-    "uds-8": ("shardcall, UDS, 8 devices", "client", "load-uds-8"),
-    "echo-tcp": ("floor: gRPC echo, TCP", "echo", "load-tcp"),
-    "echo-uds": ("floor: gRPC echo, UDS", "echo", "load-uds"),
-    "worker-1": ("floor: gRPC and a JAX worker, TCP, 1 device", "worker-1", "load-tcp"),
-    "worker-8": ("floor: gRPC and a JAX worker, TCP, 8 devices", "worker-8", "load-tcp"),
-}
-Rates = Mapping[str, list[float]]
+from harness import cpu_time
+from harness.asking import (
+    BENCHMARKS,
+    PEERS_DIR,
+    Child,
+    Samples,
+    Server,
+    children_of,
+    client_environment,
+    peer_python,
+    run_rounds,
+    server,
+)
+from harness.processes import process_seconds
+from harness.report import claim_table, machine, size_name, table
 
 
 @dataclass
@@ -72,6 +60,7 @@ def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
     environment = client_environment(tuned)
     named = ":".join(filter(None, [str(BENCHMARKS / "harness" / "named_threads"), os.environ.get("PYTHONPATH", "")]))
     seconds = ["--load-seconds", str(load_seconds)]
+    flight_python = peer_python(PEERS_DIR, "arrow_flight")
     with (
         tempfile.TemporaryDirectory() as folder,
         server(Path(folder), tuned=tuned, environment={"PYTHONPATH": named}) as running,
@@ -80,10 +69,11 @@ def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
         client = partial(Child, "peers.shardcall_client", running.address, *unix, *seconds, environment=environment)
         echo = partial(Child, "peers.grpc_echo", *seconds, environment=environment)
         children = {
-            "client": [client() for _ in range(PROCESSES)],
+            "client": [client() for _ in range(call_rows.PROCESSES)],
             "echo": _callers(echo, echo()),
             **{f"worker-{n}": _callers(echo, echo("--worker-devices", str(n))) for n in (1, 8)},
             "jax": [Child("peers.in_process_jax", environment=environment)],
+            "flight": [Child("peers.arrow_flight", environment=environment, python=flight_python)],
         }
         yield Asked(running, children)
         # The first of the callers of a floor ends the server of all.
@@ -95,27 +85,32 @@ def started(tuned: bool, load_seconds: float) -> Iterator[Asked]:
 def _callers(echo: Callable[..., Child], first: Child) -> list[Child]:
     """As many processes as many callers need, all of the server that the first has started."""
     addresses = first.ask("addresses", 0)["addresses"]
-    return [first, *(echo("--addresses", addresses) for _ in range(PROCESSES - 1))]
+    return [first, *(echo("--addresses", addresses) for _ in range(call_rows.PROCESSES - 1))]
 
 
-def one_caller(asked: Asked, calls: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of round trips, ``calls`` in every round; rows without measurements are left out."""
-    requests = {name: (asked.children[child][0], what) for name, (_, child, what) in ONE_CALLER.items()}
-    measured = run_rounds(requests, calls, rounds, "one caller")
-    return {name: samples.seconds for name, samples in measured.items() if samples.seconds}
+def rounds_of(
+    asked: Asked, rows: Mapping[str, call_rows.Row], number: int, rounds: int, note: str
+) -> dict[str, Samples]:
+    """Asks the first process of every row, once a round."""
+    return run_rounds(
+        {name: (asked.children[row.child][0], row.what) for name, row in rows.items()}, number, rounds, note
+    )
 
 
-def many_callers(asked: Asked, rounds: int) -> Rates:
-    """Calls per second, one figure a round; the round before the first counts for nothing."""
-    rates: dict[str, list[float]] = {name: [] for name in MANY_CALLERS}
+def many_callers(asked: Asked, rounds: int) -> dict[int, call_rows.Rates]:
+    """Calls per second by the number of processes, one figure a round; the round before the first does not count."""
+    rates: dict[int, dict[str, list[float]]] = {
+        n: {name: [] for name in rows} for n, rows in call_rows.MANY_CALLERS.items()
+    }
+    asking = [(processes, name) for processes, rows in call_rows.MANY_CALLERS.items() for name in rows]
     for count in range(rounds + 1):
-        print(f"{CALLERS} callers: round {count} of {rounds}", file=sys.stderr)
-        for name in random.sample(list(MANY_CALLERS), len(MANY_CALLERS)):
-            _, child, what = MANY_CALLERS[name]
-            *_, rate = cpu_time.load(asked.children[child], what, CALLERS)
+        print(f"{call_rows.CALLERS} callers: round {count} of {rounds}", file=sys.stderr)
+        for processes, name in random.sample(asking, len(asking)):
+            row = call_rows.MANY_CALLERS[processes][name]
+            *_, rate = cpu_time.load(asked.children[row.child][:processes], row.what, call_rows.CALLERS)
             if count and rate:
-                rates[name].append(rate)
-    return {name: values for name, values in rates.items() if values}
+                rates[processes][name].append(rate)
+    return dict(rates)
 
 
 def processor_table(asked: Asked, calls: int) -> list[str]:
@@ -123,7 +118,7 @@ def processor_table(asked: Asked, calls: int) -> list[str]:
     columns = {
         f"{callers}, {devices} device{'s' * (devices > 1)}": (alone, f"tcp-{devices}")
         for devices in (1, 8)
-        for callers, alone in (("1 caller", True), (f"{CALLERS} callers", False))
+        for callers, alone in (("1 caller", True), (f"{call_rows.CALLERS} callers", False))
     }
     ours = asked.children["client"]
     measured = [
@@ -148,7 +143,7 @@ def processor_table(asked: Asked, calls: int) -> list[str]:
 
 def _calls(children: list[Child], alone: bool, transport: str, calls: int) -> tuple[int, float]:
     if not alone:
-        return cpu_time.load(children, f"load-{transport}", CALLERS)[:2]
+        return cpu_time.load(children, f"load-{transport}", call_rows.CALLERS)[:2]
     answer = children[0].ask(f"calls-{transport}", calls)
     return answer["calls"], answer["cpu"]
 
@@ -168,63 +163,29 @@ def _us(seconds: float) -> str:
     return f"{seconds * 1e6:.0f}"
 
 
-_FLOORS = ["÷ gRPC echo, TCP", "÷ gRPC and a JAX worker, TCP"]
-
-
-def _over_floors(medians: Mapping[str, float], name: str) -> list[str]:
-    """A figure divided by the bare echo's, and by that of a bare server with a worker of as many devices."""
-    floors = "echo-tcp", f"worker-{name.rpartition('-')[2]}"
-    return [f"{medians[name] / medians[floor]:.2f}" if floor in medians else "" for floor in floors]
-
-
-def round_trips(seconds: Mapping[str, list[float]]) -> list[str]:
-    """Medians and tails of one caller's round trips."""
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    rows = [["one caller, ms", "median", "99 % within", *_FLOORS]]
-    for name, (title, *_) in ONE_CALLER.items():
-        if name not in medians:
-            rows.append([title, *"----"])
-            continue
-        tail = statistics.quantiles(seconds[name], n=100)[98] if len(seconds[name]) > 1 else 0.0
-        rows.append([title, *map(milliseconds, (medians[name], tail)), *_over_floors(medians, name)])
-    return table(rows)
-
-
-def rates_table(rates: Rates) -> list[str]:
-    """Medians of calls per second."""
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    rows = [[f"{CALLERS} callers, as threads of {PROCESSES} processes", "calls per second", *_FLOORS]]
-    for name, (title, *_) in MANY_CALLERS.items():
-        cells = [f"{medians[name]:.0f}", *_over_floors(medians, name)] if name in medians else "---"
-        rows.append([title, *cells])
-    return table(rows)
-
-
-def claims(seconds: Mapping[str, list[float]], rates: Rates) -> Iterator[Claim]:
-    """The claims, with the measured figures and their verdicts."""
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    rate = {name: statistics.median(values) for name, values in rates.items()}
-    for transport in ("tcp", "uds"):
-        if f"{transport}-1" not in medians:
-            continue
-        over = medians[f"{transport}-1"] / medians[f"echo-{transport}"]
-        yield at_most(f"{transport.upper()}, 1 device: at most 1.6 × the bare echo", 1.6, over)
-        more = medians[f"{transport}-8"] - medians[f"echo-{transport}"] - medians["jax-8"]
-        text = f"{transport.upper()}, 8 devices: at most the bare echo + JAX in process + 0.4 ms"
-        yield Claim(text, f"+ {more * 1e3:.2f} ms", more <= 0.4e-3)
-        part = rate[f"{transport}-1"] / rate[f"echo-{transport}"]
-        text = f"{transport.upper()}, 1 device: {CALLERS} callers make at least 0.45 × the bare echo's calls"
-        yield Claim(text, f"{part:.2f} ×", part >= 0.45)
-
-
 def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
     """All that is said about one setting of the allocator."""
+    calls, rounds = arguments.calls, arguments.rounds
     with started(tuned, arguments.load_seconds) as asked:
-        measured = one_caller(asked, arguments.calls, arguments.rounds)
-        rates = many_callers(asked, arguments.rounds)
-        processor = processor_table(asked, arguments.calls * arguments.rounds)
+        figures = call_rows.Figures(
+            one_caller=rounds_of(asked, call_rows.ONE_CALLER, calls, rounds, "one caller"),
+            many_callers=many_callers(asked, rounds),
+            dependent=rounds_of(
+                asked, call_rows.DEPENDENT, call_rows.DEPENDENT_CALLS, arguments.dependent_rounds, "dependent calls"
+            ),
+            arrays={
+                size: rounds_of(asked, call_rows.ARRAYS, size, rounds, size_name(size))
+                for size in call_rows.ARRAY_SIZES
+            },
+            python_calls={transport: python_calls.summary(transport) for transport in call_rows.PYTHON_CALLS},
+        )
+        processor = processor_table(asked, calls * rounds)
+    parts = [call_rows.one_caller_table(figures.one_caller)]
+    parts += [call_rows.many_callers_table(rates, processes) for processes, rates in figures.many_callers.items()]
+    parts += [call_rows.dependent_table(figures.dependent), call_rows.arrays_table(figures.arrays)]
+    parts += [call_rows.python_calls_table(figures.python_calls), processor, claim_table(call_rows.claims(figures))]
     lines = [f"## The allocator {'tuned' if tuned else 'as it is'}", ""]
-    for part in (round_trips(measured), rates_table(rates), processor, claim_table(claims(measured, rates))):
+    for part in parts:
         lines += [*part, ""]
     return lines
 
@@ -232,9 +193,10 @@ def section(tuned: bool, arguments: argparse.Namespace) -> list[str]:
 def main() -> int:
     """Measures, prints, and returns 0 whatever the figures are."""
     parser = argparse.ArgumentParser(description="Measures small calls against bare floors.")
-    parser.add_argument("--rounds", type=int, default=9, help="how often each row is asked (9)")
+    parser.add_argument("--rounds", type=int, default=7, help="how often each row is asked (7)")
     parser.add_argument("--calls", type=int, default=200, help="of one caller in a round (200)")
-    parser.add_argument("--load-seconds", type=float, default=2.0, help="of many callers in a round (2)")
+    parser.add_argument("--load-seconds", type=float, default=1.0, help="of many callers in a round (1)")
+    parser.add_argument("--dependent-rounds", type=int, default=3, help="of the calls that depend on each other (3)")
     parser.add_argument("--allocator", choices=("tuned", "default", "both"), default="tuned")
     parser.add_argument("--output", type=Path, help="write the report there too")
     arguments = parser.parse_args()
@@ -243,7 +205,7 @@ def main() -> int:
         "# Small calls",
         "",
         f"64 bytes each way, a difference on 1 or 8 devices; {arguments.rounds} rounds of {arguments.calls} calls of "
-        f"one caller, and of {arguments.load_seconds:g} s of {CALLERS}.",
+        f"one caller, and of {arguments.load_seconds:g} s of {call_rows.CALLERS}.",
         *machine(("jax", "numpy", "grpcio", "protobuf"), {}),
         "",
     ]

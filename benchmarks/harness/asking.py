@@ -152,8 +152,11 @@ def _has_option(name: str) -> bool:
 
 def children_of(pid: int) -> list[int]:
     """The ids of a process's children, the first one first."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            children += map(int, (task / "children").read_text().split())
+    return children
 
 
 @dataclass

@@ -24,6 +24,7 @@ import numpy as np
 from harness.answering import Handler, NDArray, Timed, answer, repeated, same, touched_memory
 from harness.helper import announce, started, wait_for_end
 from harness.load import loaded
+from peers.bare_stream import BareStream
 
 _CHUNK_BYTES = 1 << 20
 _HEADER = bytes(16)
@@ -72,6 +73,10 @@ class EchoServer:
         """Sends back what came."""
         return request
 
+    def calls(self, frames: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
+        """Sends back every frame as it comes."""
+        yield from frames
+
     def stream(self, requests: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
         """Sends back what came, once all of it has."""
         size = int.from_bytes(next(requests), "little")
@@ -87,6 +92,7 @@ def serve() -> None:
     serving(
         {
             "Unary": grpc.unary_unary_rpc_method_handler(echo.unary),
+            "Calls": grpc.stream_stream_rpc_method_handler(echo.calls),
             "Stream": grpc.stream_stream_rpc_method_handler(echo.stream),
         }
     )
@@ -130,6 +136,12 @@ def _stream_job(channel: grpc.Channel) -> Callable[[NDArray], NDArray]:
     return job
 
 
+def check_differences(call: Callable[[bytes], bytes]) -> None:
+    """Raises AssertionError if the worker does not take differences."""
+    if not np.array_equal(np.frombuffer(call(_DIFFERED.tobytes())), np.diff(_DIFFERED, prepend=0.0)):
+        raise AssertionError("the worker does not take differences")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Asks a bare gRPC server when told.")
     parser.add_argument("--serve", action="store_true")
@@ -147,13 +159,16 @@ def main() -> None:
         for name, address in zip(("tcp", "uds"), line.split(), strict=True):
             channel = grpc.insecure_channel(address, options=OPTIONS)
             call: Unary = channel.unary_unary(_UNARY)
+            stream = BareStream(channel)
             if not devices:
                 handlers[f"unary-{name}"] = Timed(_unary_job(channel), same)
                 handlers[f"stream-{name}"] = Timed(_stream_job(channel), same)
-            elif not np.array_equal(np.frombuffer(call(_DIFFERED.tobytes())), np.diff(_DIFFERED, prepend=0.0)):
-                raise AssertionError("the worker does not take differences")
-            handlers[f"calls-{name}"] = repeated(partial(call, _CALL))
-            handlers[f"load-{name}"] = loaded(partial(call, _CALL), arguments.load_seconds)
+            else:
+                check_differences(call)
+                check_differences(stream.call)
+            for transport, ask in ((name, call), (f"{name}-stream", stream.call)):
+                handlers[f"calls-{transport}"] = repeated(partial(ask, _CALL))
+                handlers[f"load-{transport}"] = loaded(partial(ask, _CALL), arguments.load_seconds)
         answer(handlers)
 
 

@@ -4,7 +4,8 @@
 
 It has our server's processes and nothing else of it: no messages, checks, deadlines, counts or names. A request's bytes
 go over a Unix socket to the worker, which runs the server's own program on them, gets the result and sends its bytes
-back; one thread of the front reads them and wakes the call's. It is asked by `peers.grpc_echo`.
+back; one thread of the front reads them and wakes the call's, or hands them to the stream of `peers.bare_stream` that
+the request came by. What waits is written, read and answered together. It is asked by `peers.grpc_echo`.
 """
 
 from __future__ import annotations
@@ -12,38 +13,31 @@ from __future__ import annotations
 import argparse
 import itertools
 import socket
-import struct
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from queue import SimpleQueue
 
 import grpc
 
+from peers.bare_stream import pack, unpack, waiting
 from peers.grpc_echo import serving
 
-_HEADER = struct.Struct("<IQ")
 _RECEIVE_BYTES = 1 << 18
+_NUMBERS = 32
+"""Bits of an item's number; those above it are the number of its stream, or of its unary call."""
 
 
-def frames(link: socket.socket) -> Iterator[tuple[int, bytes]]:
-    """Yields the number and the bytes of what comes, until the other end is gone."""
+def batches(link: socket.socket) -> Iterator[list[tuple[int, bytes]]]:
+    """Yields the items that arrive together, until the other end is gone."""
     buffer = bytearray()
     while data := link.recv(_RECEIVE_BYTES):
         buffer += data
-        while len(buffer) >= _HEADER.size:
-            size, number = _HEADER.unpack_from(buffer)
-            end = _HEADER.size + size
-            if len(buffer) < end:
-                break
-            yield number, bytes(buffer[_HEADER.size : end])
-            del buffer[:end]
-
-
-def send(link: socket.socket, number: int, data: bytes) -> None:
-    """Sends bytes under a number; by one thread at a time."""
-    link.sendall(_HEADER.pack(len(data), number) + data)
+        items, end = unpack(buffer)
+        del buffer[:end]
+        yield items
 
 
 class Front:
@@ -55,8 +49,8 @@ class Front:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        self._numbers = itertools.count()
-        self._waiting: dict[int, SimpleQueue[bytes | None]] = {}
+        self._callers = itertools.count()
+        self._answers: dict[int, SimpleQueue[bytes | None]] = {}
         self._sending = threading.Lock()
         self._ended = False
         threading.Thread(target=self._read, daemon=True).start()
@@ -67,22 +61,51 @@ class Front:
         Raises:
             RuntimeError: the worker has ended.
         """
-        answer: SimpleQueue[bytes | None] = SimpleQueue()
-        number = next(self._numbers)
-        self._waiting[number] = answer
-        if not self._ended:  # else waiters would not be notified again
-            with self._sending:
-                send(self._link, number, request)
-            if (data := answer.get()) is not None:
-                return data
+        caller, answers = self._caller()
+        try:
+            if not self._ended:  # else waiters would not be notified again
+                self._send(pack(caller << _NUMBERS, request))
+                if (item := answers.get()) is not None:
+                    return unpack(item)[0][0][1]
+        finally:
+            del self._answers[caller]
         raise RuntimeError("the worker has ended; its error stands above")
 
+    def calls(self, frames: Iterator[bytes], _: grpc.ServicerContext) -> Iterator[bytes]:
+        """The differences of the items of a stream."""
+        caller, answers = self._caller()
+
+        def forward() -> None:
+            try:
+                for frame in frames:
+                    items = unpack(frame)[0]
+                    self._send(b"".join(pack(caller << _NUMBERS | number, data) for number, data in items))
+            except grpc.RpcError:  # the client is gone
+                pass
+            answers.put(None)
+
+        threading.Thread(target=forward, daemon=True).start()
+        return waiting(answers)
+
+    def _caller(self) -> tuple[int, SimpleQueue[bytes | None]]:
+        caller, answers = next(self._callers), SimpleQueue[bytes | None]()
+        self._answers[caller] = answers
+        return caller, answers
+
+    def _send(self, items: bytes) -> None:
+        with self._sending:
+            self._link.sendall(items)
+
     def _read(self) -> None:
-        for number, data in frames(self._link):
-            self._waiting.pop(number).put(data)
+        for items in batches(self._link):
+            by_caller: defaultdict[int, list[bytes]] = defaultdict(list)
+            for number, data in items:
+                by_caller[number >> _NUMBERS].append(pack(number & (1 << _NUMBERS) - 1, data))
+            for caller, packed in by_caller.items():
+                self._answers[caller].put(b"".join(packed))
         self._ended = True
-        for answer in list(self._waiting.values()):
-            answer.put(None)
+        for answers in list(self._answers.values()):
+            answers.put(None)
 
 
 def work(link: socket.socket, devices: int) -> None:
@@ -94,8 +117,9 @@ def work(link: socket.socket, devices: int) -> None:
     from peers.in_process_jax import small  # noqa: PLC0415
 
     jax_job.configure()
-    for number, data in frames(link):
-        send(link, number, small(np.frombuffer(data, np.float64).reshape(-1, 1), devices).tobytes())
+    for items in batches(link):
+        results = ((number, small(np.frombuffer(data).reshape(-1, 1), devices)) for number, data in items)
+        link.sendall(b"".join(pack(number, result.tobytes()) for number, result in results))
 
 
 def main() -> None:
@@ -111,7 +135,13 @@ def main() -> None:
     with subprocess.Popen(command, pass_fds=[theirs.fileno()]):
         theirs.close()
         try:
-            serving({"Unary": grpc.unary_unary_rpc_method_handler(Front(ours).unary)})
+            front = Front(ours)
+            serving(
+                {
+                    "Unary": grpc.unary_unary_rpc_method_handler(front.unary),
+                    "Calls": grpc.stream_stream_rpc_method_handler(front.calls),
+                }
+            )
         finally:
             ours.shutdown(socket.SHUT_RDWR)
 

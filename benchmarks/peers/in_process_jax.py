@@ -3,17 +3,19 @@
     python -m peers.in_process_jax
 
 ``diff`` is jax.numpy.diff; ``halo`` is the server's own program, as it compiles it. Both put, call and get.
-``calls-1`` and ``calls-8`` call and get with 64 bytes, which is what a small call costs without a server.
+``calls-1`` and ``calls-8`` call and get with 64 bytes, which is what a small call costs without a server; each of the
+calls of ``dependent`` has the result of the one before as its operand.
 """
 
 from __future__ import annotations
 
+import time
 from functools import cache, partial
 
 import jax
 import numpy as np
 
-from harness.answering import NDArray, Timed, answer, repeated
+from harness.answering import Answer, Handler, NDArray, Timed, answer, repeated
 from peers import jax_job
 from shardcall_server.compilation.program import compile_program
 from shardcall_server.compilation.resolve import Request, resolve
@@ -53,11 +55,23 @@ def server_program(shape: tuple[int, ...], dtype: str, devices: int) -> jax.stag
     return compiled
 
 
+def dependent(count: int) -> Answer:
+    """Adds 1 so many times, each time to the result of the time before, and gets the last result."""
+    step, last = jax.jit(lambda x: x + 1), jax.device_put(np.zeros((64, 64)))
+    step(last).block_until_ready()
+    began = time.perf_counter()
+    for _ in range(count):
+        last = step(last)
+    right = bool((np.asarray(last) == count).all())
+    return {"seconds": [(time.perf_counter() - began) / count], "right": right}
+
+
 def main() -> None:
     jax_job.configure()
-    handlers = {
+    handlers: dict[str, Handler] = {
         "diff": Timed(partial(jax_job.run, "diff")),
         "halo": Timed(lambda x: halo(x, jax_job.devices_for(x))),
+        "dependent": dependent,
     }
     answer(handlers | {f"calls-{devices}": repeated(partial(small, _SMALL, devices)) for devices in (1, 8)})
 

@@ -5,7 +5,8 @@
 The transports of an array are ``tcp`` and ``uds`` (messages, as the client chooses by size), ``tcp-stream`` and
 ``uds-stream`` (a stream whatever the size), ``segment-in-place`` (copied in, read in place), ``segment-copied``
 (copied in and out) and ``segment-empty`` (made in shared memory, read in place). ``calls-tcp-8`` makes small
-calls on 8 devices.
+calls on 8 devices, by the client's call stream; ``calls-tcp-unary-8`` makes them as unary RPCs. Each of the dependent
+calls of ``submitted-tcp`` and ``kept-tcp`` has the result of the one before as its operand.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import time
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -33,18 +36,9 @@ from harness.answering import (
 from harness.load import loaded
 from shardcall import P
 
+_PLAIN = np.ones((8, 8))
 _SMALL = np.arange(8.0).reshape(8, 1)
 _DEVICES = (1, 8)
-
-
-def connect(address: str, *, shared_memory: bool) -> sc.Client:
-    """A client that uses shared memory, or messages only."""
-    # A client that knows no shared memory has nothing to turn off.
-    supported = "shared_memory" in inspect.signature(sc.connect).parameters
-    if shared_memory and not supported:
-        raise NotImplementedError("this client has no shared memory yet")
-    options: dict[str, bool] = {"shared_memory": shared_memory} if supported else {}
-    return sc.connect(address, **options)  # type: ignore[arg-type, unused-ignore]
 
 
 def streaming(client: sc.Client) -> sc.Client:
@@ -103,29 +97,59 @@ def _copied_out(result: NDArray) -> NDArray:
 
 
 def _built_in(client: sc.Client, x: NDArray) -> NDArray:
-    shared: NDArray = client.empty(x.shape, x.dtype)  # type: ignore[attr-defined, unused-ignore]
+    shared = client.empty(x.shape, x.dtype)
     np.copyto(shared, x)
     return shared
 
 
-def message_handlers(name: str, address: str, load_seconds: float) -> dict[str, Handler]:
-    """The handlers that send messages to one address."""
-    client = connect(address, shared_memory=False)
-    handlers: dict[str, Handler] = {name: ArrayCall(client)}
-    handlers[f"{name}-stream"] = ArrayCall(streaming(connect(address, shared_memory=False)))
+def dependent(client: sc.Client, *, submitted: bool) -> Handler:
+    """A handler that makes the requested number of dependent calls on one device and reads the last result."""
+
+    def call(x: Any) -> Any:
+        if submitted:
+            return client.submit("add", x, 1)  # type: ignore[attr-defined, unused-ignore]
+        return client.call("add", x, 1, keep=True).array
+
+    def handler(count: int) -> Answer:
+        start = client.put(np.zeros((64, 64)), mesh=sc.Mesh(x=1))
+        began, cpu, last = time.perf_counter(), time.process_time(), start
+        for _ in range(count):
+            last = call(last)
+        right = bool((last.get() == count).all())
+        seconds = [(time.perf_counter() - began) / count]
+        return {"seconds": seconds, "calls": count, "cpu": time.process_time() - cpu, "right": right}
+
+    return handler
+
+
+def call_handlers(name: str, client: sc.Client, load_seconds: float) -> dict[str, Handler]:
+    """The handlers that make small calls."""
+    handlers: dict[str, Handler] = {f"plain-{name}": repeated(partial(client.diff, _PLAIN))}
     for devices in _DEVICES:
         call = partial(diff, client, _SMALL, devices)
         handlers[f"calls-{name}-{devices}"] = repeated(call)
         handlers[f"load-{name}-{devices}"] = loaded(call, load_seconds)
+    handlers[f"kept-{name}"] = dependent(client, submitted=False)
+    if hasattr(client, "submit"):
+        handlers[f"submitted-{name}"] = dependent(client, submitted=True)
     return handlers
 
 
+def message_handlers(name: str, address: str, load_seconds: float) -> dict[str, Handler]:
+    """The handlers that send messages to one address."""
+    client = sc.connect(address, shared_memory=False)
+    handlers: dict[str, Handler] = {name: ArrayCall(client)}
+    handlers[f"{name}-stream"] = ArrayCall(streaming(sc.connect(address, shared_memory=False)))
+    handlers |= call_handlers(name, client, load_seconds)
+    if "call_stream" not in inspect.signature(sc.connect).parameters:
+        return handlers
+    unary = sc.connect(address, shared_memory=False, call_stream=False)  # type: ignore[call-arg, unused-ignore]
+    return handlers | call_handlers(f"{name}-unary", unary, load_seconds)
+
+
 def segment_handlers(address: str) -> dict[str, Handler]:
-    """The handlers that use shared memory; none if the client does not support it."""
-    try:
-        client = connect(address, shared_memory=True)
-    except NotImplementedError:
-        return {}
+    """The handlers that use shared memory."""
+    client = sc.connect(address)
     return {
         "segment-in-place": ArrayCall(client),
         "segment-copied": ArrayCall(client, taken=_copied_out),
