@@ -26,9 +26,12 @@ class HeldLink:
         self.answers: Queue[link_pb2.WorkerMessage] = Queue()
         self.goes_on = threading.Event()
 
-    def send(self, body: bytes) -> None:
+    def send(self, body: bytes, *, more: bool = False) -> None:
         self.answers.put(link_pb2.WorkerMessage.FromString(body))
         assert self.goes_on.wait(WAIT_S)
+
+    def flush(self) -> None:
+        pass
 
 
 def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins():

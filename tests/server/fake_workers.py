@@ -144,10 +144,10 @@ class Full:
     def has_capacity(self, nbytes: int) -> bool:
         return self.reads
 
-    def send(self, body: bytes, fd: int | None = None) -> None:
+    def send(self, body: bytes, fd: int | None = None, *, more: bool = False) -> None:
         if self.error is not None:
             raise self.error
-        self._link.send(body, fd)
+        self._link.send(body, fd, more=more)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._link, name)

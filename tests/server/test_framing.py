@@ -20,9 +20,9 @@ def pair():
         link.close()
 
 
-def send_many(link: Link, body: bytes) -> None:
+def send_many(link: Link, body: bytes, *, more: bool = False) -> None:
     for _ in range(100):
-        link.send(body)
+        link.send(body, more=more)
 
 
 def test_messages_arrive_complete_and_in_order(pair):
@@ -88,3 +88,57 @@ def test_closing_wakes_the_thread_that_reads(pair):
     receiver.close()
     thread.join(5)
     assert not thread.is_alive()
+
+
+def test_messages_that_may_wait_come_together_and_before_later_ones(pair):
+    sender, receiver = pair
+    batches = receiver.batches()
+    for body in (b"a", b"b"):
+        sender.send(body, more=True)
+    assert not receiver.readable, "they wait"
+    sender.flush()
+    assert next(batches) == [(b"a", None), (b"b", None)]
+    sender.send(b"c", more=True)
+    sender.send(b"d")
+    assert next(batches) == [(b"c", None), (b"d", None)]
+    sender.flush()
+    assert not receiver.readable
+
+
+def test_messages_wait_for_others_up_to_64_kib(pair):
+    sender, receiver = pair
+    for _ in range(7):
+        sender.send(b"x" * 10_000, more=True)
+    assert len(next(receiver.batches())) == 7
+
+
+def test_a_descriptor_keeps_its_position_among_messages_that_wait(pair, tmp_path):
+    sender, receiver = pair
+    sender.send(b"before", more=True)
+    with (tmp_path / "file").open("w+b") as file:
+        sender.send(b"with", file.fileno(), more=True)
+    sender.send(b"after", more=True)
+    sender.flush()
+    frames = receiver.frames()
+    received = [next(frames) for _ in range(3)]
+    assert [body for body, _ in received] == [b"before", b"with", b"after"]
+    before, fd, after = (fd for _, fd in received)
+    assert before is None
+    assert after is None
+    os.close(fd)
+
+
+def test_messages_that_wait_count_against_the_backlog(pair):
+    sender, _ = pair
+    with pytest.raises(LinkFullError):
+        send_many(sender, b"x" * 100_000, more=True)
+    assert not sender.has_capacity(100_000)
+
+
+def test_messages_that_wait_are_dropped_when_the_peer_is_gone(pair):
+    sender, receiver = pair
+    sender.send(b"x", more=True)
+    receiver.close()
+    with pytest.raises(LinkClosedError):
+        sender.flush()
+    sender.flush()

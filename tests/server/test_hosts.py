@@ -199,7 +199,7 @@ def test_the_worker_of_a_host_that_parts_is_lost_and_says_why(hosts, taking):
     hosts.remove(agents[1].host, "its connection ended")
     assert workers[1].ended
     assert workers[1].lost.reason == "host b is gone: its connection ended"
-    assert list(workers[1].link.frames()) == []
+    assert list(workers[1].link.batches()) == []
     assert workers[0].lost is None
 
 

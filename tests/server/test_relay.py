@@ -187,7 +187,7 @@ def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     exchange.answer(executed=EXECUTED)
     assert exchange.file.memory.tobytes() == expected.tobytes()
     exchange.link.close()
-    assert [link_pb2.WorkerMessage.FromString(body).call_id for body, _ in exchange.link.frames()] == [3]
+    assert [link_pb2.WorkerMessage.FromString(body).call_id for ((body, _),) in exchange.link.batches()] == [3]
 
 
 def test_commands_go_in_the_order_of_sending_each_with_its_operands_behind_it():
@@ -228,7 +228,7 @@ def test_nothing_is_written_to_memory_once_the_link_is_closed():
     exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
     exchange.answer(executed=EXECUTED)
     assert exchange.file.memory.tobytes() == before
-    assert list(exchange.link.frames()) == []
+    assert list(exchange.link.batches()) == []
 
 
 def test_closing_waits_for_the_copy_in_progress():

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.workers.command import Command, key_of, suspects
+from shardcall_server.frontend.workers.command import Command, identify, suspects
 from shardcall_server.frontend.workers.exit_reason import StopRequest, exit_reason_of
 from shardcall_server.frontend.workers.mesh_history import MeshHistory
 from shardcall_server.frontend.workers.pending_commands import PendingCommands
@@ -258,10 +258,10 @@ def test_equal_compilations_have_one_key_and_others_have_others():
 
     asked = prepare(strategy="halo")
     again = link_pb2.FrontEndMessage(call_id=2, prepare=asked.prepare)
-    assert key_of(asked) == key_of(again)
-    assert len({key_of(asked), key_of(prepare(strategy="gspmd")), key_of(prepare())}) == 3
-    assert key_of(link_pb2.FrontEndMessage(execute=link_pb2.Execute(key_digest="k"))) == "k"
-    assert key_of(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray())) == ""
+    assert identify(asked) == identify(again)
+    assert len({identify(asked), identify(prepare(strategy="gspmd")), identify(prepare())}) == 3
+    assert identify(link_pb2.FrontEndMessage(execute=link_pb2.Execute(key_digest="k"))) == ("execute", "k", "")
+    assert identify(link_pb2.FrontEndMessage(put_array=link_pb2.PutArray())) == ("put_array", "", "")
 
 
 def test_pending_commands_are_listed_by_name_with_those_that_ran():

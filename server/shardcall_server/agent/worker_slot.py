@@ -100,7 +100,7 @@ class WorkerSlot:
         self._send_request(host_service_pb2.JoinRequest(worker_ended=ended).SerializeToString())
 
     def _forward(self) -> None:
-        for body, _ in self._process.link.frames():
+        for body, _ in itertools.chain.from_iterable(self._process.link.batches()):
             message = link_pb2.WorkerMessage.FromString(body)
             if message.WhichOneof("answer") not in {"gathered", "compiling"}:
                 self._send_results(message)

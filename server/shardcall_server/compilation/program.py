@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from operator import lt
 
@@ -21,6 +22,9 @@ from shardcall_server.kernels.kernel import Problem
 from shardcall_server.kernels.kernel import Program as KernelProgram
 from shardcall_server.kernels.layout import MeshAxes, Spec, padded_shape, replicated
 from shardcall_server.kernels.signature import ValueCheck
+
+SMALL_BYTES = 64 << 10
+"""Bytes of arrays for which JAX's overhead takes longer than their copies."""
 
 
 class BuildError(Exception):
@@ -97,6 +101,14 @@ class Program:
     results: tuple[Placement, ...]
     compiled: jax.stages.Compiled | None
     fingerprint: bytes = b""
+
+    @cached_property
+    def is_small(self) -> bool:
+        """True if the program runs on one device, on small arrays only."""
+        problem = self.resolved.problem
+        arrays = [*problem.operands, *problem.results]
+        small = sum(array.nbytes for array in arrays if array is not None) <= SMALL_BYTES
+        return small and problem.mesh.device_count == 1
 
     def launch(self, *arguments: jax.Array | np.ndarray) -> Launched:
         """Runs the program, which must have something to compute, on the devices."""

@@ -2,6 +2,7 @@
 
 A frame is a header (length of the body, presence of a descriptor) and the body, one serialized protobuf message.
 Descriptors travel as SCM_RIGHTS with the first byte of their frame, so they arrive in the order of their frames.
+Messages that follow each other at once can share one write, and a reader gets all the messages of one read together.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from dataclasses import dataclass
 _HEADER = struct.Struct("<I?")
 _MAX_BODY_BYTES = 1 << 28
 _RECEIVE_BYTES = 1 << 18
+_MAX_GATHERED_BYTES = 64 << 10
+_SEND_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+Frame = tuple[bytes, int | None]
+"""A message and its descriptor; None for none."""
 
 
 class LinkClosedError(ConnectionError):
@@ -52,50 +58,76 @@ class Link:
         self._backlog_limit_bytes = backlog_bytes
         self._backlog: deque[_Unsent] = deque()
         self._backlog_bytes = 0
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
         self._lock = threading.Lock()
         self._closed = False
 
     def has_capacity(self, nbytes: int) -> bool:
         """Returns whether the backlog of a peer that does not read has this many bytes left."""
-        return self._backlog_bytes + nbytes <= self._backlog_limit_bytes
+        return self._backlog_bytes + self._gathered_bytes + nbytes <= self._backlog_limit_bytes
 
-    def send(self, body: bytes, fd: int | None = None) -> None:
+    def send(self, body: bytes, fd: int | None = None, *, more: bool = False) -> None:
         """Sends one message, after all those sent before.
 
         Args:
             body: the serialized message.
             fd: a descriptor for the peer, which gets a copy.
+            more: whether the message may wait for the next one or `flush`, to share a write with it. Messages with a
+                descriptor do not wait.
 
         Raises:
             LinkClosedError: the peer is gone.
             LinkFullError: the backlog is full; the message was not sent.
         """
-        unsent = _Unsent(memoryview(_HEADER.pack(len(body), fd is not None) + body), fd)
+        header = _HEADER.pack(len(body), fd is not None)
         with self._lock:
             if self._closed:
                 raise LinkClosedError("the link is closed")
-            if not self._backlog:
-                self._send_some(unsent)
-                if not unsent.data:
-                    return
-            if self._backlog_bytes + len(unsent.data) > self._backlog_limit_bytes:
-                if len(unsent.data) < len(body) + _HEADER.size:  # a part was sent, so the stream is broken
-                    self._shut()
-                    raise LinkClosedError("the link was closed in the middle of a message")
+            if self._backlog_bytes + self._gathered_bytes + len(body) > self._backlog_limit_bytes:
                 raise LinkFullError("the mesh worker does not read its link")
-            if unsent.fd is not None:
-                unsent.fd = os.dup(unsent.fd)
-            self._backlog.append(unsent)
-            self._backlog_bytes += len(unsent.data)
-            if len(self._backlog) == 1:
-                threading.Thread(target=self._flush, name="link-flush", daemon=True).start()
+            if fd is not None:
+                self._write()
+            self._gathered += (header, body)
+            self._gathered_bytes += len(header) + len(body)
+            if not more or fd is not None or self._gathered_bytes >= _MAX_GATHERED_BYTES:
+                self._write(fd)
+
+    def flush(self) -> None:
+        """Sends the messages that wait for others.
+
+        Raises:
+            LinkClosedError: the peer is gone.
+        """
+        if self._gathered:
+            with self._lock:
+                self._write()
+
+    def _write(self, fd: int | None = None) -> None:
+        """Sends the messages that wait; what the socket does not accept becomes a part of the backlog."""
+        if not self._gathered:
+            return
+        unsent = _Unsent(memoryview(b"".join(self._gathered)), fd)
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        if not self._backlog:
+            self._send_some(unsent)
+            if not unsent.data:
+                return
+        if unsent.fd is not None:
+            unsent.fd = os.dup(unsent.fd)
+        self._backlog.append(unsent)
+        self._backlog_bytes += len(unsent.data)
+        if len(self._backlog) == 1:
+            threading.Thread(target=self._send_backlog, name="link-flush", daemon=True).start()
 
     def _send_some(self, unsent: _Unsent) -> None:
-        ancillary = []
-        if unsent.fd is not None:
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [unsent.fd]))]
         try:
-            sent = self._socket.sendmsg([unsent.data], ancillary, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            if unsent.fd is None:
+                sent = self._socket.send(unsent.data, _SEND_FLAGS)
+            else:
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [unsent.fd]))
+                sent = self._socket.sendmsg([unsent.data], [rights], _SEND_FLAGS)
         except BlockingIOError:
             return
         except OSError as error:
@@ -104,7 +136,7 @@ class Link:
         unsent.data = unsent.data[sent:]
         unsent.fd = None
 
-    def _flush(self) -> None:
+    def _send_backlog(self) -> None:
         writable = select.poll()
         writable.register(self._socket, select.POLLOUT)
         while True:
@@ -126,8 +158,13 @@ class Link:
                 if not self._backlog:
                     return
 
-    def frames(self) -> Iterator[tuple[bytes, int | None]]:
-        """Yields (body, descriptor) as they come; ends when the peer is gone.
+    def frames(self) -> Iterator[Frame]:
+        """Yields messages as they come; see `batches`."""
+        for batch in self.batches():
+            yield from batch
+
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yields the messages that each read completes; ends when the peer is gone.
 
         The receiver owns the descriptors. For one thread only.
         """
@@ -146,7 +183,8 @@ class Link:
                 if not data:
                     return
                 buffer += data
-                yield from _complete_frames(buffer, fds)
+                if batch := _complete_frames(buffer, fds):
+                    yield batch
         finally:
             for fd in fds:
                 os.close(fd)
@@ -174,20 +212,26 @@ class Link:
             if unsent.fd is not None:
                 os.close(unsent.fd)
         self._backlog.clear()
+        self._gathered.clear()
         # shutdown wakes the thread in `frames`; close alone would leave it waiting.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
-def _complete_frames(buffer: bytearray, fds: deque[int]) -> Iterator[tuple[bytes, int | None]]:
-    while len(buffer) >= _HEADER.size:
-        length, has_fd = _HEADER.unpack_from(buffer)
-        if length > _MAX_BODY_BYTES:
-            raise LinkClosedError(f"a frame of {length} bytes came over the link")
-        end = _HEADER.size + length
-        if len(buffer) < end:
-            return
-        body = bytes(memoryview(buffer)[_HEADER.size : end])
-        del buffer[:end]
-        yield body, fds.popleft() if has_fd else None
+def _complete_frames(buffer: bytearray, fds: deque[int]) -> list[Frame]:
+    """Removes the complete frames from the beginning of a buffer and returns them."""
+    batch: list[Frame] = []
+    begin = 0
+    with memoryview(buffer) as view:
+        while len(view) >= begin + _HEADER.size:
+            length, has_fd = _HEADER.unpack_from(view, begin)
+            if length > _MAX_BODY_BYTES:
+                raise LinkClosedError(f"a frame of {length} bytes came over the link")
+            end = begin + _HEADER.size + length
+            if len(view) < end:
+                break
+            batch.append((bytes(view[begin + _HEADER.size : end]), fds.popleft() if has_fd else None))
+            begin = end
+    del buffer[:begin]
+    return batch

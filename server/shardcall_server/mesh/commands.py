@@ -12,9 +12,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
-from typing import TypeVar
 
 import jax
 import structlog
@@ -27,10 +26,11 @@ from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
-from shardcall_server.link.framing import Link, LinkClosedError, LinkFullError
+from shardcall_server.link.framing import Frame, Link, LinkClosedError
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
+from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.executor import Executor, Launch
-from shardcall_server.mesh.failures import compile_failed, failure_of
+from shardcall_server.mesh.failures import compile_failed
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target
 from shardcall_server.mesh.known_answers import KnownAnswerTests
 from shardcall_server.mesh.memory import MemoryFiles, release_aliased
@@ -43,7 +43,6 @@ from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_server.mesh.trial_runner import TrialRunner
 from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
-T = TypeVar("T")
 _COMPILE_THREADS = 2
 _FINISH_THREADS = 8  # executions that are awaited and gathered concurrently
 _EVICTIONS_BETWEEN_CLEARS = 64
@@ -97,17 +96,34 @@ class Commands:
         self._programs: dict[str, Future[_Compiled]] = {}
         self._evictions = 0
 
+    def handle_batch(self, batch: Sequence[Frame]) -> bool:
+        """Executes the commands of one read or begins to; returns whether to read more.
+
+        Answers that are ready at once share writes to the link. They wait for no command that may take long.
+        """
+        reads_on = all(self.handle(link_pb2.FrontEndMessage.FromString(body), fd) for body, fd in batch)
+        self._flush()
+        return reads_on
+
     def handle(self, message: link_pb2.FrontEndMessage, fd: int | None) -> bool:
-        """Executes a command or begins to; returns whether to read more."""
-        if message.HasField("shutdown") or (message.sequence and not self._is_next(message.sequence)):
+        """Executes a command or begins to; returns whether to read more. Its answer may wait for `handle_batch`."""
+        kind = message.WhichOneof("command")
+        if kind == "shutdown" or (message.sequence and not self._is_next(message.sequence)):
             return False
-        self._begin(message, fd)
+        self._begin(kind, message, fd)
         return True
 
-    def _begin(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
-        match message.WhichOneof("command"):
+    def _begin(self, kind: str | None, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
+        match kind:
             case "execute":
                 self._execute(message)
+                return
+            case "delete_arrays":
+                self._resident_arrays.delete(message.delete_arrays.array_ids)
+                release_aliased()
+                return
+        self._flush()
+        match kind:
             case "prepare":
                 self._planner.submit(self._prepare, message.call_id, message.prepare)
             case "get_compiled_text":
@@ -120,9 +136,6 @@ class Commands:
                 self._put(message)
             case "get_array":
                 self._get(message)
-            case "delete_arrays":
-                self._resident_arrays.delete(message.delete_arrays.array_ids)
-                release_aliased()
             case "measure" | "discard_trial_blocks":
                 self._run_trial(message)
             case "compile_known_answer" | "run_known_answer":
@@ -131,6 +144,10 @@ class Commands:
                 self._profile_thread.submit(self._profile, message)
             case "trim":
                 self._planner.submit(_trim)
+
+    def _flush(self) -> None:
+        with suppress(LinkClosedError):
+            self._link.flush()
 
     def _map(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         if fd is not None:
@@ -144,7 +161,7 @@ class Commands:
         if sequence == before + 1:
             return True
         reason = f"command {sequence} came after command {before}"
-        _Answer(self._link, 0).send(failure=link_pb2.Failure(reason=Reason.INTERNAL.value, message=reason))
+        CommandAnswer(self._link, 0).send(failure=link_pb2.Failure(reason=Reason.INTERNAL.value, message=reason))
         return False
 
     def close(self) -> None:
@@ -157,16 +174,20 @@ class Commands:
 
     def _execute(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.execute
-        with _Answer(self._link, message.call_id) as answer:
+        with CommandAnswer(self._link, message.call_id) as answer:
             program = self._programs[command.key_digest].result(timeout=0).program
+            if not program.is_small:
+                self._flush()
             launch = self._executor.launch(program, command, message.request_id)
             on_gathered = answer.report_gathered if command.report_gathered else _ignore_progress
-            if launch.is_ready:  # a switch of threads would take longer than the rest
+            answer.more = launch.is_ready
+            if answer.more:  # a switch of threads would take longer than the rest
                 self._finish(answer, launch, on_gathered)
             else:
                 self._finishers.submit(self._finish, answer, launch, on_gathered)
+                self._flush()
 
-    def _finish(self, answer: _Answer, launch: Launch, on_gathered: OnGathered) -> None:
+    def _finish(self, answer: CommandAnswer, launch: Launch, on_gathered: OnGathered) -> None:
         with answer:
             executed = self._executor.finish(launch, on_gathered)
             # Before the answer: with it, the front end may hand the memory to another call.
@@ -177,12 +198,12 @@ class Commands:
         if message.HasField("discard_trial_blocks"):
             self._trial_runner.discard_blocks()
             return
-        with _Answer(self._link, message.call_id) as answer:
+        with CommandAnswer(self._link, message.call_id) as answer:
             program = self._programs[message.measure.key_digest].result(timeout=0).program
             answer.send(measured=self._trial_runner.run(program, message.measure))
 
     def _check_known_answer(self, message: link_pb2.FrontEndMessage) -> None:
-        answer = _Answer(self._link, message.call_id)
+        answer = CommandAnswer(self._link, message.call_id)
         if message.HasField("compile_known_answer"):
             self._compilers.submit(self._compile_known_answer, answer, message.compile_known_answer.name)
             return
@@ -190,17 +211,19 @@ class Commands:
             finish = self.known_answers.launch(message.run_known_answer.name)
             self._finishers.submit(self._finish_known_answer, answer, finish)
 
-    def _compile_known_answer(self, answer: _Answer, name: str) -> None:
+    def _compile_known_answer(self, answer: CommandAnswer, name: str) -> None:
         with answer:
             answer.send(compiling=link_pb2.Compiling())
             answer.send(known_answer_compiled=self.known_answers.compile(name))
 
-    def _finish_known_answer(self, answer: _Answer, finish: Callable[[], known_answer_pb2.KnownAnswerRun]) -> None:
+    def _finish_known_answer(
+        self, answer: CommandAnswer, finish: Callable[[], known_answer_pb2.KnownAnswerRun]
+    ) -> None:
         with answer:
             answer.send(known_answer_run=finish())
 
     def _profile(self, message: link_pb2.FrontEndMessage) -> None:
-        with _Answer(self._link, message.call_id) as answer:
+        with CommandAnswer(self._link, message.call_id) as answer:
             if message.HasField("stop_profile"):
                 self._profiler.stop()
             elif message.start_profile.directory:
@@ -208,18 +231,18 @@ class Commands:
             answer.send(profiling=profile_pb2.Profiling())
 
     def _put(self, message: link_pb2.FrontEndMessage) -> None:
-        with _Answer(self._link, message.call_id) as answer:
+        with CommandAnswer(self._link, message.call_id) as answer:
             put = self._arrivals.prepare(message.put_array)
             source = self._executor.source(put.type, message.put_array.data)
             self._finishers.submit(self._finish_put, answer, put, source, message.request_id)
 
-    def _finish_put(self, answer: _Answer, put: Arrival, source: Source, request_id: str) -> None:
+    def _finish_put(self, answer: CommandAnswer, put: Arrival, source: Source, request_id: str) -> None:
         with answer, phase("put", request_id):
             answer.send(array_put=self._arrivals.finish(put, source))
 
     def _get(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.get_array
-        with _Answer(self._link, message.call_id) as answer:
+        with CommandAnswer(self._link, message.call_id) as answer:
             # On this thread, or a later command could delete it first in one process and not in the others.
             resident = self._resident_arrays.get(command.array_id)
             target = self._executor.target(resident.type, command.result)
@@ -227,13 +250,18 @@ class Commands:
             self._finishers.submit(self._finish_get, answer, resident, target, on_gathered, message.request_id)
 
     def _finish_get(
-        self, answer: _Answer, resident: DeviceArray, target: Target | None, on_gathered: OnGathered, request_id: str
+        self,
+        answer: CommandAnswer,
+        resident: DeviceArray,
+        target: Target | None,
+        on_gathered: OnGathered,
+        request_id: str,
     ) -> None:
         with answer, phase("get", request_id):
             answer.send(executed=self._executor.copy_out(resident, target, on_gathered))
 
     def _prepare(self, call_id: int, command: link_pb2.Prepare) -> None:
-        with _Answer(self._link, call_id) as answer:
+        with CommandAnswer(self._link, call_id) as answer:
             resolved, key = self._resolver.resolve(command)
             check_size(resolved.problem, command.max_call_bytes, command.max_device_bytes)
             if len(resolved.candidates) > 1 and not command.strategy:
@@ -249,7 +277,7 @@ class Commands:
             compiled.add_done_callback(answer.settle(lambda done: {"prepared": _prepared(done, resolved, tests)}))
 
     def _text(self, call_id: int, command: link_pb2.GetCompiledText) -> None:
-        with _Answer(self._link, call_id) as answer:
+        with CommandAnswer(self._link, call_id) as answer:
             text = self._programs[command.key_digest].result(timeout=0).program.text
             cut = text.encode()[: command.max_bytes].decode(errors="ignore")
             answer.send(compiled_text=link_pb2.CompiledText(text=cut))
@@ -266,48 +294,8 @@ class Commands:
             self._programs.pop(digest, None)
 
 
-class _Answer:
-    """The one answer to a command; as a context manager it sends an exception of the body as a Failure."""
-
-    def __init__(self, link: Link, call_id: int) -> None:
-        self._link = link
-        self._call_id = call_id
-
-    def __enter__(self) -> _Answer:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception | SystemExit):  # the code of a kernel may raise SystemExit
-            self.send(failure=failure_of(error))
-            return True
-        return False
-
-    def report_gathered(self, byte_count: int) -> None:
-        """Reports the number of bytes of the results that are gathered, before the answer itself."""
-        self.send(gathered=link_pb2.Gathered(byte_count=byte_count))
-
-    def settle(self, answer: Callable[[T], dict[str, object]]) -> Callable[[Future[T]], None]:
-        """Returns a callback for a future that sends its outcome."""
-
-        def done(future: Future[T]) -> None:
-            with self:
-                self.send(**answer(future.result()))
-
-        return done
-
-    def send(self, **answer: object) -> None:
-        """Sends the answer; does nothing if the front end is gone."""
-        try:
-            message = link_pb2.WorkerMessage(call_id=self._call_id, **answer)  # type: ignore[arg-type]
-            self._link.send(message.SerializeToString())
-        except LinkClosedError:
-            pass
-        except LinkFullError:  # a call without an answer would retain its memory for ever, so restart the mesh
-            self._link.close()
-
-
 def _compile(
-    answer: _Answer, resolved: Resolved, key: KernelKey, disk: DiskCache | None, max_device_bytes: int
+    answer: CommandAnswer, resolved: Resolved, key: KernelKey, disk: DiskCache | None, max_device_bytes: int
 ) -> _Compiled:
     answer.send(compiling=link_pb2.Compiling())
     began = time.monotonic()

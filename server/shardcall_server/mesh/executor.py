@@ -11,7 +11,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from shardcall_server.compilation.program import Launched, Placement, Program
+from shardcall_server.compilation.program import SMALL_BYTES, Launched, Placement, Program
 from shardcall_server.kernels.element_types import held_type
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_answer
@@ -20,8 +20,6 @@ from shardcall_server.mesh.placement import ParallelCopier, put_padded
 from shardcall_server.mesh.profiling import phase
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import link_pb2
-
-_SMALL_BYTES = 64 << 10
 
 
 @dataclass
@@ -49,7 +47,7 @@ class Launch:
     @property
     def is_ready(self) -> bool:
         """True if all results are computed already and small, as with small programs of one device."""
-        small = sum(result.nbytes for result in self.launched.results) <= _SMALL_BYTES
+        small = sum(result.nbytes for result in self.launched.results) <= SMALL_BYTES
         return small and self.launched.is_ready
 
     def release(self) -> None:
@@ -165,7 +163,7 @@ class Executor:
         if data.WhichOneof("source") == "array_id":
             return self._resident_arrays.as_operand(data.array_id, placement)
         source = self.source(kind, data)
-        small = self._is_one_process and kind.nbytes <= _SMALL_BYTES and kind.shape == placement.padded
+        small = self._is_one_process and kind.nbytes <= SMALL_BYTES and kind.shape == placement.padded
         if source.is_complete and (direct or small):
             # JAX aliases it, and shards a small array sooner than `put_padded` does.
             return source.memory.view(held_type(kind.dtype))

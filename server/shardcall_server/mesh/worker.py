@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points, version
+from itertools import chain
 from pathlib import Path
 
 import jax
@@ -41,17 +42,17 @@ def run(link_fd: int, log_level: str) -> int:
     """
     configure_logging(log_level)
     link = Link(socket.socket(fileno=link_fd))
-    frames = link.frames()
+    batches = link.batches()
     kernels = load_kernels()
     send_heartbeat(link)  # a spare stands by from here on
-    first, fd = next(frames, (None, None))
-    if fd is not None:  # the front end's own socket, passed on by an agent
+    batch = next(batches, [])
+    if batch and (fd := batch[0][1]) is not None:  # the front end's own socket, passed on by an agent
         link = Link(socket.socket(fileno=fd))
-        frames = link.frames()
-        first, _ = next(frames, (None, None))
-    if first is None:
+        batches = link.batches()
+        batch = next(batches, [])
+    if not batch:
         return 0
-    start = link_pb2.FrontEndMessage.FromString(first).start
+    start = link_pb2.FrontEndMessage.FromString(batch[0][0]).start
     start_heartbeats(link, alone=start.process.count <= 1)
     disk = _open_disk_cache(start)
     try:
@@ -67,8 +68,8 @@ def run(link_fd: int, log_level: str) -> int:
     commands = Commands(link, kernels, _platform(), disk)
     ready.known_answers.extend(commands.known_answers.describe())
     link.send(link_pb2.WorkerMessage(ready=ready).SerializeToString())
-    for body, fd in frames:
-        if not commands.handle(link_pb2.FrontEndMessage.FromString(body), fd):
+    for frames in chain([batch[1:]], batches):
+        if not commands.handle_batch(frames):
             break
     else:
         # The front end is gone and no call waits for an answer, so do not wait for the devices.

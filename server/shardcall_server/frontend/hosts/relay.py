@@ -16,7 +16,7 @@ from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
 from shardcall_server.frontend.memory.arena import MemoryFile, aligned
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.kernels.layout import ArrayType
-from shardcall_server.link.framing import LinkClosedError, LinkFullError
+from shardcall_server.link.framing import Frame, LinkClosedError, LinkFullError
 from shardcall_server.link.process_blocks import Piece, laid_out_bytes
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
@@ -65,8 +65,8 @@ class RelayedLink:
         """Returns whether the backlog of an agent that does not read has this many bytes left."""
         return self._waiting_bytes + nbytes <= _MAX_WAITING_BYTES
 
-    def send(self, body: bytes, fd: int | None = None) -> None:
-        """Sends one message; the descriptor is not sent.
+    def send(self, body: bytes, fd: int | None = None, *, more: bool = False) -> None:
+        """Sends one message at once; the descriptor is not sent.
 
         Raises:
             LinkClosedError: the host is gone.
@@ -178,10 +178,13 @@ class RelayedLink:
                 self.received_bytes += data.size
                 self._count_moved(call_id)
 
-    def frames(self) -> Iterator[tuple[bytes, int | None]]:
-        """Yields messages as they come, until the link is closed."""
+    def flush(self) -> None:
+        """Does nothing: messages are sent at once."""
+
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yields messages as they come, each alone, until the link is closed."""
         while (body := self._incoming.get()) is not None:
-            yield body, None
+            yield [(body, None)]
 
     def close(self) -> None:
         """Closes the link: from here on, no command's memory is read or written."""

@@ -66,32 +66,27 @@ class Command:
         return " ".join(filter(None, [_DOING.get(self.kind, "working"), self.kernel]))
 
 
-def key_of(message: link_pb2.FrontEndMessage) -> str:
-    """Returns the key by which a command may be quarantined; empty if it cannot be."""
-    match message.WhichOneof("command"):
+def identify(message: link_pb2.FrontEndMessage) -> tuple[str, str, str]:
+    """Returns the kind of a command, its key and its kernel, as in `Command`.
+
+    The key is empty if the command cannot be quarantined, and the kernel if only the key identifies it.
+    """
+    kind = message.WhichOneof("command") or ""
+    match kind:
         case "execute":
-            return message.execute.key_digest
+            return kind, message.execute.key_digest, ""
         case "measure":
-            return message.measure.key_digest
+            return kind, message.measure.key_digest, ""
         case "prepare":
-            return hashlib.sha256(message.prepare.SerializeToString(deterministic=True)).hexdigest()
+            call = message.prepare.SerializeToString(deterministic=True)
+            return kind, hashlib.sha256(call).hexdigest(), message.prepare.call.kernel
         case "compile_known_answer":
-            return known_answer_key(message.compile_known_answer.name)
+            name = message.compile_known_answer.name
+            return kind, known_answer_key(name), name
         case "run_known_answer":
-            return known_answer_key(message.run_known_answer.name)
-    return ""
-
-
-def kernel_of(message: link_pb2.FrontEndMessage) -> str:
-    """Returns the kernel or known-answer test that a command names; empty if only its key identifies it."""
-    match message.WhichOneof("command"):
-        case "prepare":
-            return message.prepare.call.kernel
-        case "compile_known_answer":
-            return message.compile_known_answer.name
-        case "run_known_answer":
-            return message.run_known_answer.name
-    return ""
+            name = message.run_known_answer.name
+            return kind, known_answer_key(name), name
+    return kind, "", ""
 
 
 def known_answer_key(name: str) -> str:

@@ -6,8 +6,9 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 
 import structlog
@@ -16,7 +17,7 @@ from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
-from shardcall_server.frontend.workers.command import Command, kernel_of, key_of, suspects
+from shardcall_server.frontend.workers.command import Command, identify, suspects
 from shardcall_server.frontend.workers.exit_reason import (
     ExitKind,
     ExitReason,
@@ -31,7 +32,7 @@ from shardcall_server.frontend.workers.pending_commands import PendingCommands
 from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.startup_barrier import StartupBarrier
 from shardcall_server.frontend.workers.worker import Worker
-from shardcall_server.frontend.workers.worker_connection import WorkerConnection
+from shardcall_server.frontend.workers.worker_connection import WorkerConnection, terminate_workers
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
@@ -61,13 +62,16 @@ class MeshSession:
         self._startup_barrier = StartupBarrier(self._hosts)
         self._table: BlockTable | None = None
         self._ids = itertools.count(1)
-        self._sequence = itertools.count(1)
+        self._sequence = 0
         self._ended = False
         self._first_exited: WorkerConnection | None = None
         self._exit_lock = threading.Lock()
         self._over = threading.Event()
         self._fault: BaseException | None = None
         self._stop: StopRequest | None = None
+        self._batch = threading.local()
+        self.on_batch_end: list[Callable[[], None]] = []
+        """Called by the threads that read the links, each time they have processed the messages of one read."""
         self._oom_kills = oom_kills()
         self.newest_call_id = 0
         """The id of the last command sent that has an answer."""
@@ -94,8 +98,7 @@ class MeshSession:
     @property
     def device_bytes(self) -> int:
         """The memory of all devices as reported by the platform; 0 if unknown."""
-        ready = self.ready
-        return ready.result().device_bytes if ready.done() and ready.exception() is None else 0
+        return self.ready.result().device_bytes if self.ready.done() and self.ready.exception() is None else 0
 
     @property
     def idle(self) -> bool:
@@ -115,6 +118,22 @@ class MeshSession:
         """Sends a command like `command` if none is pending; returns None if one is."""
         with self.launch_lock:
             return self.command(message) if self.idle else None
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Lets the commands that this thread sends in the body share writes to the links; may be nested.
+
+        The order of the commands of all threads does not change. The body must not wait for an answer.
+        """
+        is_nested = getattr(self._batch, "more", False)
+        self._batch.more = True
+        try:
+            yield
+        finally:
+            self._batch.more = is_nested
+            if not is_nested:
+                for connection in self.connections:
+                    connection.flush()
 
     def command(
         self,
@@ -138,12 +157,11 @@ class MeshSession:
             SessionEndedError: a worker is gone and the command was not sent.
             CallError: PROGRAM_REFUSED, or the worker does not read.
         """
-        key = key_of(message)
+        kind, key, kernel = identify(message)
         self.quarantine.check(key)
-        kind = message.WhichOneof("command") or ""
-        command = Command(kind, key, kernel_of(message), on_gathered, is_wanted, plan)
+        command = Command(kind, key, kernel, on_gathered, is_wanted, plan)
         self.newest_call_id = message.call_id = command.call_id = next(self._ids)
-        if len(self.connections) > 1 and message.HasField("measure"):
+        if kind == "measure" and len(self.connections) > 1:
             message.measure.max_seconds = 0.0  # by their own clocks the processes would run the program unequally often
         with self.launch_lock:
             if self._ended or not self._pending_commands.open(message.call_id, command):
@@ -171,13 +189,14 @@ class MeshSession:
             SessionEndedError: a worker is gone, and none was handed the message. If some were, the mesh ends.
             CallError: a worker does not read and none received the message.
         """
+        message.sequence = self._sequence + 1
+        body, sent, more = message.SerializeToString(), 0, getattr(self._batch, "more", False)
         for connection in self.connections:
-            connection.check_capacity(message.ByteSize())
-        message.sequence = next(self._sequence)
-        body, sent = message.SerializeToString(), 0
+            connection.check_capacity(len(body))
+        self._sequence += 1
         try:
             for connection in self.connections:
-                connection.send(message, body, memory, plan, self._table)
+                connection.send(message, body, memory, plan, self._table, more=more)
                 sent += 1
         except LinkFullError:
             self.stop(StopRequest("a worker did not read its link"))
@@ -224,8 +243,11 @@ class MeshSession:
     def _read(self, connection: WorkerConnection) -> None:
         """Processes the messages of one worker until it or another is gone."""
         try:
-            for message in connection.messages():
-                self._dispatch(connection, message)
+            for messages in connection.batches():
+                for message in messages:
+                    self._dispatch(connection, message)
+                for callback in self.on_batch_end:
+                    callback()
         except Exception as error:  # noqa: BLE001  # `run` raises it
             self._fault = self._fault or error
         finally:
@@ -255,7 +277,7 @@ class MeshSession:
             case "gathered":
                 self._pending_commands.gathered(message.call_id, connection.index, message.gathered.byte_count)
             case "failure" if not message.call_id:
-                self.stop(_failed(connection, message.failure))
+                self.stop(connection.failed(message.failure))
             case _:
                 self._answer(connection, message)
 
@@ -271,22 +293,31 @@ class MeshSession:
             self.ready.set_result(merged)
 
     def _answer(self, connection: WorkerConnection, message: link_pb2.WorkerMessage) -> None:
+        answer = message if len(self.connections) == 1 else self._merge(connection, message)
+        if answer is None or (command := self._pending_commands.answered(answer)) is None:
+            return
+        if answer.HasField("failure"):
+            command.answer.set_exception(error_of(answer.failure))
+        else:
+            command.answer.set_result(answer)
+
+    def _merge(self, connection: WorkerConnection, message: link_pb2.WorkerMessage) -> link_pb2.WorkerMessage | None:
+        """Records the answer of one of several workers; returns the merged answer if it is the last."""
         collected = self._pending_commands.collect(connection.index, message)
         if collected is None:
-            return
+            return None
         command, answers = collected
         try:
             merged = merge(answers, self._hosts, command.plan, self._table)
         except DisagreementError as error:
             self.stop(disagreement(str(error), command, error.failure))
-            return
+            return None
         if merged.HasField("failure"):
             self._evict_partial(answers, merged.failure)
         elif merged.HasField("prepared") and merged.prepared.plan.key_digest in command.failed_programs:
             failure = command.failed_programs[merged.prepared.plan.key_digest]
-            merged = link_pb2.WorkerMessage(call_id=message.call_id, failure=failure)
-        if (answered := self._pending_commands.answered(merged)) is not None:
-            _settle(answered.answer, merged)
+            return link_pb2.WorkerMessage(call_id=message.call_id, failure=failure)
+        return merged
 
     def _evict_partial(self, answers: Sequence[link_pb2.WorkerMessage], failure: link_pb2.Failure) -> None:
         """Evicts a program that only some workers could compile; earlier calls that compile it fail too."""
@@ -320,7 +351,7 @@ class MeshSession:
         first = self._first_exited or self.connections[0]
         connections = [first, *(other for other in self.connections if other is not first)]
         reasons = []
-        for connection, status in zip(connections, _terminate_workers(connections), strict=True):
+        for connection, status in zip(connections, terminate_workers(connections), strict=True):
             stop = self._stop or connection.worker.lost
             oom_killed = not connection.worker.host and oom_kills() > self._oom_kills
             reason = exit_reason_of(status, stop, suspects(lost, self._pending_commands.proven), oom_killed=oom_killed)
@@ -359,35 +390,10 @@ def mesh_restarted(kind: ExitKind | None = None, *, is_suspect: bool = False) ->
         is_suspect: whether this call may have caused it.
     """
     why = f" ({kind.description})" if kind else ""
-    metadata = {"ended": kind.value} if kind else {}
-    if is_suspect:
-        metadata["suspect"] = "true"
+    metadata = ({"ended": kind.value} if kind else {}) | ({"suspect": "true"} if is_suspect else {})
     return CallError(
         Reason.MESH_RESTARTED,
         f"the mesh restarted while it worked on this call{why}, and its result is lost; "
         "the call may be repeated, since kernels change nothing",
         metadata=metadata,
     )
-
-
-def _terminate_workers(connections: Sequence[WorkerConnection]) -> list[int]:
-    """Terminates workers in parallel, since unreachable hosts take time."""
-    if len(connections) == 1:
-        return [connections[0].worker.terminate()]
-    with ThreadPoolExecutor(len(connections), thread_name_prefix="terminate") as threads:
-        return list(threads.map(lambda connection: connection.worker.terminate(), connections))
-
-
-def _failed(connection: WorkerConnection, failure: link_pb2.Failure) -> StopRequest:
-    """Returns the stop request for a worker that reported its own failure."""
-    if failure.reason == Reason.MESH_NOT_READY:
-        where = f" of host {connection.worker.host}" if connection.worker.host else ""
-        return StopRequest(f"the devices{where} could not be started: {failure.message}", kind=ExitKind.CRASHED)
-    return StopRequest(f"the workers got out of step: {failure.message}")
-
-
-def _settle(answer: Future[link_pb2.WorkerMessage], message: link_pb2.WorkerMessage) -> None:
-    if message.WhichOneof("answer") != "failure":
-        answer.set_result(message)
-        return
-    answer.set_exception(error_of(message.failure))

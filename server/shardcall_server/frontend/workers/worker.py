@@ -9,6 +9,7 @@ from shardcall.v1 import kernel_pb2
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.exit_reason import StopRequest
+from shardcall_server.link.framing import Frame
 from shardcall_worker.v1 import link_pb2
 
 
@@ -22,11 +23,14 @@ class WorkerLink(Protocol):
     def has_capacity(self, nbytes: int) -> bool:
         """Returns whether the backlog of a worker that does not read has this many bytes left."""
 
-    def send(self, body: bytes, fd: int | None = None) -> None:
-        """Sends one message."""
+    def send(self, body: bytes, fd: int | None = None, *, more: bool = False) -> None:
+        """Sends one message, which may wait for the next one or `flush` if there are ``more``."""
 
-    def frames(self) -> Iterator[tuple[bytes, int | None]]:
-        """Yields messages as they come, until the worker is gone."""
+    def flush(self) -> None:
+        """Sends the messages that wait for others."""
+
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yields the messages of each read together, until the worker is gone."""
 
     def close(self) -> None:
         """Closes the link for both sides."""

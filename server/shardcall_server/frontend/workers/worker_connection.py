@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
 from shardcall_server.frontend.workers.block_table import BlockTable
+from shardcall_server.frontend.workers.exit_reason import ExitKind, StopRequest
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
@@ -47,12 +49,11 @@ class WorkerConnection:
         """True if the worker has sent a message that has not been read."""
         return self.worker.link.readable
 
-    def messages(self) -> Iterator[link_pb2.WorkerMessage]:
-        """Yields the worker's messages until it is gone."""
-        for body, _ in self.worker.link.frames():
-            message = link_pb2.WorkerMessage.FromString(body)
-            self._messages += 1
-            yield message
+    def batches(self) -> Iterator[list[link_pb2.WorkerMessage]]:
+        """Yields the worker's messages until it is gone, those of each read together."""
+        for batch in self.worker.link.batches():
+            self._messages += len(batch)
+            yield [link_pb2.WorkerMessage.FromString(body) for body, _ in batch]
 
     def check_capacity(self, nbytes: int) -> None:
         """Raises CallError if the backlog of a worker that does not read has no capacity for this many bytes."""
@@ -66,6 +67,8 @@ class WorkerConnection:
         memory: Sequence[MemoryFile],
         plan: kernel_pb2.Plan | None,
         table: BlockTable | None,
+        *,
+        more: bool = False,
     ) -> None:
         """Sends a command.
 
@@ -75,6 +78,7 @@ class WorkerConnection:
             memory: the memory files that it names; the worker maps those that it has not mapped yet.
             plan: the placement of its arrays on the mesh.
             table: the blocks of each process.
+            more: whether other commands or `flush` follow at once.
 
         Raises:
             LinkClosedError: the worker is gone.
@@ -86,7 +90,12 @@ class WorkerConnection:
             return
         for file in memory if data_link is None else ():
             self._attach(file)
-        self.worker.link.send(body)
+        self.worker.link.send(body, more=more)
+
+    def flush(self) -> None:
+        """Sends the commands that wait for more; errors are left to the thread that reads the link."""
+        with contextlib.suppress(LinkClosedError):
+            self.worker.link.flush()
 
     def _attach(self, file: MemoryFile) -> None:
         if file.memory_id not in self._attached:
@@ -110,3 +119,18 @@ class WorkerConnection:
         if not self.worker.wait(patience_s):
             self.was_killed = True
             self.worker.kill()
+
+    def failed(self, failure: link_pb2.Failure) -> StopRequest:
+        """Returns the stop request for a failure of the worker itself."""
+        if failure.reason == Reason.MESH_NOT_READY:
+            where = f" of host {self.worker.host}" if self.worker.host else ""
+            return StopRequest(f"the devices{where} could not be started: {failure.message}", kind=ExitKind.CRASHED)
+        return StopRequest(f"the workers got out of step: {failure.message}")
+
+
+def terminate_workers(connections: Sequence[WorkerConnection]) -> list[int]:
+    """Terminates workers in parallel, since unreachable hosts take time."""
+    if len(connections) == 1:
+        return [connections[0].worker.terminate()]
+    with ThreadPoolExecutor(len(connections), thread_name_prefix="terminate") as threads:
+        return list(threads.map(lambda connection: connection.worker.terminate(), connections))

@@ -1,0 +1,95 @@
+"""Commands and answers that share writes to the links of a session."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
+
+import pytest
+from server.fake_workers import PATIENCE_S, FakeWorker, Running
+
+from shardcall_server.errors import CallError
+from shardcall_worker.v1 import link_pb2
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Running]]:
+    sessions: list[Running] = []
+
+    def start(*workers: FakeWorker) -> Running:
+        sessions.append(Running(*workers))
+        sessions[-1].session.ready.result(PATIENCE_S)
+        return sessions[-1]
+
+    yield start
+    for session in sessions:
+        session.close()
+
+
+def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
+    workers = FakeWorker("a"), FakeWorker("b")
+    mesh = run(*workers)
+    with mesh.session.batch():
+        with mesh.session.batch():
+            first = mesh.execute("1")
+        assert not first.done()
+        assert all(worker.commands[1:] == [] for worker in workers)
+        with ThreadPoolExecutor(1) as other:
+            other.submit(lambda: mesh.execute("2").result(PATIENCE_S)).result()
+        assert first.result(PATIENCE_S)
+        last = mesh.execute("3")
+        mesh.session.notify(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
+    assert last.result(PATIENCE_S)
+    mesh.execute("4").result(PATIENCE_S)
+    for worker in workers:
+        assert [sequence for _, _, sequence in worker.commands[1:]] == [1, 2, 3, 4, 5]
+        assert [message.execute.key_digest for message in worker.got[1:]] == ["1", "2", "3", "", "4"]
+
+
+def test_batches_of_many_threads_keep_one_order(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+
+    def many(thread: int) -> None:
+        for i in range(20):
+            with mesh.session.batch():
+                answers = [mesh.execute(f"{thread}.{i}.{j}") for j in range(5)]
+            for answer in answers:
+                answer.result(PATIENCE_S)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(many, range(6)))
+    first, second = (worker.commands[1:] for worker in mesh.workers)
+    assert [sequence for _, _, sequence in first] == list(range(1, 601))
+    assert first == second
+
+
+def test_a_batch_whose_body_fails_is_sent(run):
+    mesh = run(FakeWorker("a"))
+    answers = []
+    with contextlib.suppress(KeyError), mesh.session.batch():
+        answers.append(mesh.execute())
+        raise KeyError
+    assert answers[0].result(PATIENCE_S)
+
+
+def test_commands_of_a_batch_are_lost_with_the_worker(run):
+    mesh = run(FakeWorker("a"))
+    with mesh.session.batch():
+        answer = mesh.execute()
+        mesh.workers[0].kill()
+        mesh.exit_reason.result(PATIENCE_S)
+    with pytest.raises(CallError, match="restarted"):
+        answer.result(PATIENCE_S)
+
+
+def test_the_end_of_a_batch_of_answers_is_reported_after_them(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+    answers: list[object] = []
+    states: Queue[list[bool]] = Queue()
+    mesh.session.on_batch_end.append(lambda: states.put([answer.done() for answer in answers]))
+    with mesh.session.batch():
+        answers += [mesh.execute() for _ in range(3)]
+    while states.get(timeout=PATIENCE_S) != [True] * 3:
+        pass
