@@ -26,6 +26,7 @@ from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.call_runner import CallRunner
+from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer
 from shardcall._src.transfer.shared_memory_client import SharedMemory
 from shardcall._src.transfer.upload import Value
@@ -53,12 +54,21 @@ class Client(KernelMethods[Result], ArrayMethods):
     Every method raises a `shardcall.ShardcallError` of the class that fits.
     """
 
-    def __init__(self, transport: Transport, info: ServerInfo, shared_memory: SharedMemory | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        info: ServerInfo,
+        shared_memory: SharedMemory | None = None,
+        *,
+        call_stream: bool = False,
+    ) -> None:
         transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
         self._info = info
         self._shared_memory = shared_memory
-        self._runner = CallRunner(transport, info.limits, shared_memory)
+        served = info.limits.max_streamed_calls and info.limits.max_prepared_calls
+        self._call_stream = CallStream(transport, info.limits) if call_stream and served else None
+        self._runner = CallRunner(transport, info.limits, shared_memory, self._call_stream)
         self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, info.epoch)
         self._memo = CallMemo()
         self._on_close: Callable[[], object] | None = None
@@ -283,6 +293,8 @@ class Client(KernelMethods[Result], ArrayMethods):
         self._remote_arrays.close()
         if self._shared_memory is not None:
             self._shared_memory.close()
+        if self._call_stream is not None:
+            self._call_stream.close()
         self._transport.close()
         if self._on_close is not None:
             self._on_close()

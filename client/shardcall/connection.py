@@ -38,6 +38,7 @@ def connect(
     client_key: Pem | None = None,
     connect_timeout: float = CONNECT_TIMEOUT_S,
     shared_memory: bool = True,
+    call_stream: bool = True,
     progress: bool | Listener = True,
     retries: bool = True,
 ) -> Client:
@@ -57,6 +58,7 @@ def connect(
         connect_timeout: the seconds within which the server must answer.
         shared_memory: pass large arrays through memory shared with a server on this host, if possible. Results are then
             in shared memory: a forked process and this one see each other's changes to them.
+        call_stream: send small calls through one long-lived stream, if the server accepts one, instead of one RPC each.
         progress: a function called with a `shardcall.Progress` of uploads, downloads and compilations; True for a bar
             after a second, on a terminal or in a notebook; False for none.
         retries: retry calls, up to four times and within their timeout, that the server refused temporarily or whose
@@ -86,7 +88,8 @@ def connect(
         transport.close()
         longest = min(info.limits.max_message_bytes, _LARGEST_MESSAGE_BYTES)
         transport, info = _ask(begin(longest), where, encryption, connect_timeout)
-    return Client(transport, info, open_shared_memory(transport, info.limits, where) if shared_memory else None)
+    shared = open_shared_memory(transport, info.limits, where) if shared_memory else None
+    return Client(transport, info, shared, call_stream=call_stream)
 
 
 def _ask(

@@ -28,7 +28,7 @@ _STOP_TIMEOUT_S = 10.0
 _LOG_LEVEL_VARIABLE = "SHARDCALL_LOG_LEVEL"
 _REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 
-_OWN = ("devices", "start_timeout", "shared_memory", "progress")
+_OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress")
 
 
 def local(
@@ -36,6 +36,7 @@ def local(
     *,
     start_timeout: float = 60.0,
     shared_memory: bool = True,
+    call_stream: bool = True,
     progress: bool | Listener = True,
     **settings: Setting,
 ) -> Client:
@@ -48,6 +49,7 @@ def local(
         devices: the number of its CPU devices.
         start_timeout: the seconds within which it must be ready.
         shared_memory: as for `connect`.
+        call_stream: as for `connect`.
         progress: as for `connect`.
         settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``;
             ``log_level="info"`` logs more, ``"error"`` less.
@@ -69,7 +71,7 @@ def local(
     cancellation.watch(server)
     try:
         address = _ready(server, start_timeout, settings)
-        client = connect(address, token=token, shared_memory=shared_memory, progress=progress)
+        client = connect(address, token=token, shared_memory=shared_memory, call_stream=call_stream, progress=progress)
     except BaseException:
         server.stop()
         raise

@@ -96,6 +96,11 @@ def default_info() -> Any:
     )
 
 
+def no_call_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    context.abort(grpc.StatusCode.UNIMPLEMENTED, "no call streams")
+    yield
+
+
 Abort = Callable[..., None]
 
 
@@ -106,6 +111,7 @@ class FakeServer:
     address: str
     execute: Callable[..., Any] = echo
     execute_stream: Callable[..., Iterator[Any]] = echo_stream
+    call_stream: Callable[..., Iterator[Any]] = no_call_stream
     plan: Callable[..., Any] = plan
     compile: Callable[..., Any] = compile_
     info: Callable[..., Any] = lambda request, context: default_info()
@@ -128,6 +134,9 @@ class _Kernels(kernel_service_pb2_grpc.KernelServiceServicer):
     def ExecuteStream(self, request_iterator: Any, context: grpc.ServicerContext) -> Any:
         self._note("stream", context)
         yield from self._server.execute_stream(request_iterator, context)
+
+    def CallStream(self, request_iterator: Any, context: grpc.ServicerContext) -> Any:
+        yield from self._server.call_stream(request_iterator, context)
 
     def Plan(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._note(request, context)
@@ -198,6 +207,34 @@ def memory(tmp_path: Path, abort: Abort) -> Iterator[Any]:
 def shared_client(memory: Any) -> Iterator[shardcall.Client]:
     """A client of a server that shares memory."""
     with shardcall.connect(memory.server.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def info() -> Any:
+    """The description of a server with call streams, which a test may change before it connects."""
+    info = default_info()
+    info.limits.max_streamed_calls = 64
+    info.limits.max_streamed_bytes = 2**20
+    info.limits.max_prepared_calls = 8
+    return info
+
+
+@pytest.fixture
+def streams(server: FakeServer, info: Any) -> Any:
+    """The call streams of the server; `Call.answer` answers with the operands."""
+    from client.stream_server import StreamServer  # as for `memory`
+
+    streams = StreamServer()
+    server.info = lambda request, context: info
+    server.call_stream = streams.serve
+    return streams
+
+
+@pytest.fixture
+def stream_client(server: FakeServer, streams: Any) -> Iterator[shardcall.Client]:
+    """A client of a server with call streams."""
+    with shardcall.connect(server.address) as connected:
         yield connected
 
 

@@ -25,6 +25,7 @@ from shardcall.v1 import (
 METHODS = {
     "Execute": "call",
     "ExecuteStream": "call",
+    "CallStream": "call",
     "Plan": "plan",
     "Compile": "compile",
     "ListKernels": "kernels",

@@ -36,7 +36,7 @@ from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, Res
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.server_info import Limits
 from shardcall._src.types.specs import SpecLike
-from shardcall.v1 import array_service_pb2
+from shardcall.v1 import array_service_pb2, kernel_pb2
 
 _MOST_HANDLES = 1024
 _CLOSE_TIMEOUT_S = 2.0
@@ -234,10 +234,11 @@ class RemoteArrays:
         return RemoteArray(owner, self._here, answer.handle, placement, over, answer.device_bytes)
 
     def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer) -> RemoteArray:
-        placement = plan.placement(answer.plan.results[index]) if index < len(answer.plan.results) else None
+        call_plan = kernel_pb2.Plan.FromString(answer.plan)
+        placement = plan.placement(call_plan.results[index]) if index < len(call_plan.results) else None
         if placement is None:
             raise download.broken(f"result {index} stays on the mesh, and the plan does not describe it")
-        over = mesh.from_proto(answer.plan.mesh)
+        over = mesh.from_proto(call_plan.mesh)
         device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
         return RemoteArray(owner, self._here, result.handle, placement, over, device_bytes)
 

@@ -83,5 +83,5 @@ def from_answer(answer: Answer, results: tuple[NDArray | RemoteArray, ...], roun
         cache_hit=answer.cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
         from_disk=answer.cache.from_disk,
         explanation=answer.cache.explanation,
-        _plan=answer.plan.SerializeToString(),
+        _plan=answer.plan,
     )

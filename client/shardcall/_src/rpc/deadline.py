@@ -18,7 +18,8 @@ waited_s: ContextVar[float] = ContextVar("shardcall_waited_s", default=0.0)
 """Seconds that the present call waited for a thread, which count towards its timeout."""
 
 # The server ends a call itself a little before gRPC does, so that the error's details and timing arrive.
-_GRACE_S = 0.5
+GRACE_S = 0.5
+"""Seconds that a client waits longer than the timeout that it sends."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class Deadline:
 
     def remaining_s(self) -> float:
         """Returns the seconds left, 0 or more."""
-        return max(self.timeout_s - self.elapsed_s(), 0.0)
+        return max(self.timeout_s - (time.monotonic() - self.began_at), 0.0)
 
     def rpc_timeout(self) -> tuple[float, float]:
         """Returns the timeouts of the next RPC in seconds: the server's, and gRPC's, which is a little longer."""
         remaining = self.remaining_s()
-        return remaining, remaining + _GRACE_S
+        return remaining, remaining + GRACE_S
 
 
 def deadline(timeout: float | None, longest_s: float) -> Deadline:

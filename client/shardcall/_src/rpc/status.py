@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 import grpc
 from google.protobuf import any_pb2
@@ -18,7 +18,7 @@ from shardcall._src.types import errors, timing
 from shardcall._src.types.arguments import caller_name
 from shardcall._src.types.errors import ShardcallError
 from shardcall._src.types.timing import Timing
-from shardcall.v1 import error_pb2, timing_pb2
+from shardcall.v1 import call_stream_pb2, error_pb2, timing_pb2
 
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"
@@ -26,6 +26,7 @@ _DETAILS_KEY = "grpc-status-details-bin"
 _LEAST_SHOWN_S = 0.001
 _SERVERS_FAULT = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 _REASON_ALONE = re.compile(r" \(([A-Z_]+)\)$")  # the status of a call that stalled has no details
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _REASONS = {name.removeprefix("ERROR_REASON_"): code for name, code in error_pb2.ErrorReason.items()}
 
 ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
@@ -137,6 +138,44 @@ ERRORS_BY_STATUS: Mapping[grpc.StatusCode, tuple[type[ShardcallError], str]] = M
     }
 )
 """The class and the message of every gRPC status without a reason; ``metadata["grpc"]`` holds gRPC's message."""
+
+
+class ItemStatus(grpc.RpcError):
+    """The status of a call of a call stream, as an error of gRPC for `to_error`."""
+
+    def __init__(self, code: grpc.StatusCode, details: str, trailing: tuple[tuple[str, str | bytes], ...] = ()) -> None:
+        super().__init__()
+        self._code, self._details, self._trailing = code, details, trailing
+
+    @classmethod
+    def of(cls, error: grpc.RpcError) -> ItemStatus:
+        """Returns the status of an RPC without a reference to the RPC."""
+        call = cast("grpc.Call", error)
+        return cls(call.code(), call.details() or "", tuple(call.trailing_metadata() or ()))
+
+    def code(self) -> grpc.StatusCode:
+        """Returns the code."""
+        return self._code
+
+    def details(self) -> str:
+        """Returns the message."""
+        return self._details
+
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        """Returns the trailing metadata, with the details and the timing."""
+        return self._trailing
+
+
+def answer_status(answer: call_stream_pb2.StreamedAnswer) -> ItemStatus:
+    """Returns the status of a failed call of a call stream."""
+    try:
+        status = status_pb2.Status.FromString(answer.status)
+    except DecodeError:
+        return ItemStatus(grpc.StatusCode.UNKNOWN, "the status of the call cannot be parsed")
+    trailing = ((_DETAILS_KEY, answer.status), (TIMING_KEY, answer.timing.SerializeToString()))
+    return ItemStatus(
+        _CODES.get(status.code, grpc.StatusCode.UNKNOWN), status.message, trailing[: 1 + answer.HasField("timing")]
+    )
 
 
 def to_error(

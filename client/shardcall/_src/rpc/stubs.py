@@ -19,6 +19,7 @@ from shardcall.v1 import (
 )
 
 if TYPE_CHECKING:  # the classes of gRPC are generic in their stubs only
+    _CallStream: TypeAlias = grpc.StreamStreamMultiCallable[bytes, bytes]
     _ExecuteStream: TypeAlias = grpc.StreamStreamMultiCallable[bytes, CallMessage]
     _GetArray: TypeAlias = grpc.UnaryStreamMultiCallable[array_service_pb2.GetArrayRequest, ArrayMessage]
     _PutArray: TypeAlias = grpc.StreamUnaryMultiCallable[bytes, array_service_pb2.PutArrayResponse]
@@ -30,6 +31,7 @@ class Stubs:
     Attributes:
         works: the methods with one message each way that take a call slot.
         execute_stream: exchanges serialized messages, as do `get_array` and `put_array`, which carry chunks too.
+        call_stream: exchanges serialized frames.
 
     Args:
         channel: the channel, closed by `close`.
@@ -49,6 +51,9 @@ class Stubs:
             _path(kernel_service_pb2, "KernelService", "ExecuteStream"),
             None,
             partial(decode, kernel_service_pb2.ExecuteStreamResponse),
+        )
+        self.call_stream: _CallStream = channel.stream_stream(
+            _path(kernel_service_pb2, "KernelService", "CallStream"), None, None
         )
         self.get_array: _GetArray = channel.unary_stream(
             _path(array_service_pb2, "ArrayService", "GetArray"),

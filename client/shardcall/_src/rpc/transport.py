@@ -21,12 +21,14 @@ from shardcall._src.rpc.stubs import Stubs
 from shardcall._src.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
 from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage
 from shardcall._src.wire.forks import begin_anew_in_children
-from shardcall._src.wire.metadata import new_request_id, rpc_metadata
+from shardcall._src.wire.metadata import authorization, new_request_id, rpc_metadata
 from shardcall.v1 import array_service_pb2, profile_service_pb2
 
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
 _Value = TypeVar("_Value")
+
+_TOKEN_TIMEOUT_S = 10.0
 
 
 class Transport:
@@ -39,7 +41,7 @@ class Transport:
         address: the address of the server, as the caller wrote it.
         meters: the progress of calls.
         token: the token of every RPC.
-        retries: the rules by which RPCs are sent again.
+        retries: the rules by which RPCs are sent again, also an attribute.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Transport:
         self._lock = threading.Lock()
         self._forked = False
         self._token = token or Token()
-        self._retries = retries
+        self.retries = retries
         self._call_slots = CallSlots()
         self._closed = False
         begin_anew_in_children(self)
@@ -158,6 +160,15 @@ class Transport:
             lambda meter: (execute, requests(meter)), read, deadline, kernel, shares=shares, rerun=rerun
         )
 
+    def call_stream(self, frames: Iterator[bytes]) -> tuple[Iterator[bytes], str]:
+        """Begins a call stream, which has no deadline; returns its answers and its token.
+
+        Raises:
+            ValueError: after `close`.
+        """
+        shown = self._token.show(_TOKEN_TIMEOUT_S)
+        return self.stubs.call_stream(frames, metadata=authorization(shown)), shown
+
     def get_array(
         self,
         request: array_service_pb2.GetArrayRequest,
@@ -212,11 +223,9 @@ class Transport:
                     with self._translated(deadline, kernel, request_id):
                         return send(attempt)
             except ShardcallError as error:
-                if error.reason == "TOKEN_REQUIRED" and self._token.renew(shown, deadline.remaining_s()):
+                if self.renew_token(error, shown, deadline.remaining_s()):
                     continue  # the server was restarted, and has not read the request
-                if error.status is grpc.StatusCode.UNAVAILABLE and not error.reason:
-                    self._token.forget()
-                wait_s = self._retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
+                wait_s = self.retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
                 restarted = isinstance(error, MeshRestartedError)
                 is_begun = attempt.answered and (shares or not restarted)
                 if not retryable or wait_s is None or wait_s >= deadline.remaining_s() or is_begun:
@@ -259,13 +268,22 @@ class Transport:
         except grpc.RpcError as error:
             # The error is also the call: its traceback is a cycle that would keep the operands alive.
             error.__traceback__ = None
-            raise self._failure(error, deadline, kernel, request_id) from None
+            raise self.failure(error, deadline, kernel, request_id) from None
         except ValueError as error:
             if "closed" not in str(error).lower() or "channel" not in str(error).lower():
                 raise
             raise ClientClosedError("this client is closed; make another with shardcall.connect") from None
 
-    def _failure(self, error: grpc.RpcError, deadline: Deadline, kernel: str, request_id: str) -> ShardcallError:
+    def renew_token(self, error: ShardcallError, shown: str, timeout_s: float) -> bool:
+        """Returns True if there is another token after an error that refused the one shown."""
+        if error.status is grpc.StatusCode.UNAVAILABLE and not error.reason:
+            self._token.forget()
+        return error.reason == "TOKEN_REQUIRED" and self._token.renew(shown, timeout_s)
+
+    def failure(
+        self, error: grpc.RpcError, deadline: Deadline, kernel: str = "", request_id: str = ""
+    ) -> ShardcallError:
+        """Returns the error to raise for an error of gRPC."""
         timeout_s, elapsed_s = deadline.timeout_s, deadline.elapsed_s()
         failure = status.to_error(error, self.address, timeout_s, elapsed_s, kernel, request_id)
         if failure.reason == "TOKEN_REQUIRED":

@@ -1,1 +1,1 @@
-"""Uploads, downloads and shared memory."""
+"""Uploads, downloads, shared memory and call streams."""

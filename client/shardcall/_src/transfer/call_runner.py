@@ -9,19 +9,23 @@ import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.memory.result_buffer import ResultBuffer
+from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
+from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer, Kept, broken, stream_answer, unary_answer
 from shardcall._src.transfer.result_sizes import ResultSizes, aligned_size
 from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, Packed, Value, pack, stream_requests
-from shardcall._src.types.errors import ResourceExhaustedError, ShardcallError
+from shardcall._src.types.errors import MeshRestartedError, ResourceExhaustedError, ShardcallError
 from shardcall._src.types.server_info import Limits
+from shardcall._src.wire.metadata import new_request_id
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 
 CHUNK_BYTES = 2**20
 
 _UNARY_BYTES = 2**20
+_CALL_STREAM_BYTES = 2**16
 _STREAM_REQUIRED = "STREAM_REQUIRED"
 _SPARE_BYTES = 4096
 
@@ -34,13 +38,22 @@ class CallRunner:
     Args:
         transport: the connection to the server.
         limits: the server's limits.
-        sharing: of memory with it; None where that cannot be.
+        shared_memory: memory shared with it; None if there is none.
+        call_stream: the stream for small calls; None if there is none.
     """
 
-    def __init__(self, transport: Transport, limits: Limits, shared_memory: SharedMemory | None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        limits: Limits,
+        shared_memory: SharedMemory | None,
+        call_stream: CallStream | None = None,
+    ) -> None:
         self._transport = transport
         self._limits = limits
         self._shared_memory = shared_memory
+        self._call_stream = call_stream
+        self._most_streamed = min(_CALL_STREAM_BYTES, limits.max_streamed_bytes)
         self._sizes = ResultSizes(max(limits.min_segment_bytes, 1))
 
     def run(
@@ -73,6 +86,20 @@ class CallRunner:
         large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
         small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
         rerun = not any(isinstance(operand, RemoteArray) for operand in operands)
+        request_id = new_request_id()
+        if (
+            small
+            and self._call_stream is not None
+            and size <= self._most_streamed
+            and (self._shared_memory is None or size + result_bytes < self._limits.min_segment_bytes)
+            and not self._call_stream.is_refused
+        ):
+            sent = self._stream_call(
+                self._call_stream, call, operands, deadline, lease_id, request_id, refuse_transfers, rerun=rerun
+            )
+            if not isinstance(sent, str):
+                return self._checked(sent, call, operands, lease_id, result_sizes)
+            small = sent != _STREAM_REQUIRED
         request = partial(
             kernel_service_pb2.ExecuteRequest,
             call=call,
@@ -82,9 +109,19 @@ class CallRunner:
         )
 
         def send(shared: Shared | None) -> Answer:
-            return self._send(request, operands, deadline, shared, unary=small, rerun=rerun)
+            return self._send(request, operands, deadline, shared, request_id, unary=small, rerun=rerun)
 
         answer = with_shared_memory(self._shared_memory, operands, result_bytes, deadline, send)
+        return self._checked(answer, call, operands, lease_id, result_sizes)
+
+    def _checked(
+        self,
+        answer: Answer,
+        call: kernel_pb2.KernelCall,
+        operands: Sequence[Value],
+        lease_id: bytes,
+        result_sizes: Sequence[int] | None,
+    ) -> Answer:
         if lease_id and not all(isinstance(result, Kept) for result in answer.results):
             raise broken("a result that stays on the mesh came back")
         if self._shared_memory is not None and result_sizes is None:
@@ -103,12 +140,56 @@ class CallRunner:
         size = sum(operand.nbytes for operand in operands if operand is not None)
         return size + _SPARE_BYTES if size else 0
 
+    def _stream_call(
+        self,
+        stream: CallStream,
+        call: kernel_pb2.KernelCall,
+        operands: Sequence[Value],
+        deadline: Deadline,
+        lease_id: bytes,
+        request_id: str,
+        refuse_transfers: bool,
+        *,
+        rerun: bool,
+    ) -> Answer | str:
+        """Makes a call of the call stream, and again by the rules of `Retries`.
+
+        Returns:
+            The answer; the reason for which the call must be sent by another method.
+        """
+        repeated = 0
+        while True:
+            sent = stream.send(
+                call,
+                operands,
+                deadline,
+                lease_id=lease_id,
+                refuse_transfers=refuse_transfers,
+                request_id=request_id,
+            )
+            try:
+                return sent.result(deadline)
+            except ShardcallError as error:
+                if sent.refused or error.reason == _STREAM_REQUIRED:
+                    return error.reason
+                if not sent.answered:
+                    raise
+                if stream.renew_token(error, deadline):
+                    continue
+                wait_s = self._transport.retries.wait_s(error, repeated + sent.repeated, rerun=rerun)
+                if wait_s is None or wait_s >= deadline.remaining_s():
+                    raise
+                rerun = rerun and not isinstance(error, MeshRestartedError)
+            cancellation.pause(wait_s)
+            repeated += 1
+
     def _send(
         self,
         request: Callable[..., kernel_service_pb2.ExecuteRequest],
         operands: Sequence[Value],
         deadline: Deadline,
         shared: Shared | None,
+        request_id: str,
         *,
         unary: bool,
         rerun: bool,
@@ -125,7 +206,7 @@ class CallRunner:
         message = request(operands=packed.messages, result_space=space)
         if unary:
             try:
-                return self._send_unary(message, buffer, deadline, shares=shared is not None, rerun=rerun)
+                return self._send_unary(message, buffer, deadline, request_id, shares=shared is not None, rerun=rerun)
             except ShardcallError as error:
                 if error.reason != _STREAM_REQUIRED:
                     raise
@@ -136,12 +217,15 @@ class CallRunner:
         request: kernel_service_pb2.ExecuteRequest,
         buffer: ResultBuffer | None,
         deadline: Deadline,
+        request_id: str,
         *,
         shares: bool,
         rerun: bool,
     ) -> Answer:
         execute, kernel = self._transport.stubs.kernels.Execute, request.call.kernel
-        response = self._transport.unary(execute, request, deadline, kernel=kernel, shares=shares, rerun=rerun)
+        response = self._transport.unary(
+            execute, request, deadline, kernel=kernel, shares=shares, rerun=rerun, request_id=request_id
+        )
         return unary_answer(response, buffer)
 
     def _send_stream(

@@ -28,26 +28,31 @@ class Kept:
 
 
 class Answer(NamedTuple):
-    """The answer to a call; its arrays own their memory."""
+    """The answer to a call; its arrays own their memory, and its plan is serialized."""
 
     results: tuple[NDArray | Kept, ...]
-    plan: kernel_pb2.Plan
+    plan: bytes
     cache: kernel_pb2.CacheAnswer
     timing: timing_pb2.Timing
 
 
-def unary_answer(response: kernel_service_pb2.ExecuteResponse, buffer: ResultBuffer | None = None) -> Answer:
+def unary_answer(
+    response: kernel_service_pb2.ExecuteResponse, buffer: ResultBuffer | None = None, plan: bytes | None = None
+) -> Answer:
     """Returns the answer in one message.
 
     Args:
         response: the message.
         buffer: the result buffer of the call, if it has one.
+        plan: the serialized plan, if it is not in the message.
 
     Raises:
         ProtocolError: if a result is streamed, or has another number of bytes than its type.
     """
     results = tuple(_complete(i, result, buffer) for i, result in enumerate(response.results))
-    return Answer(results, response.plan, response.cache, response.timing)
+    if plan is None:
+        plan = response.plan.SerializeToString()
+    return Answer(results, plan, response.cache, response.timing)
 
 
 def stream_answer(
@@ -68,7 +73,7 @@ def stream_answer(
     if isinstance(first, Chunk) or first is None or not first.HasField("header"):
         raise broken(f"{_kind(first)} came where the header was due")
     results, timing = _collect(first.header.results, messages, meter, most_bytes, buffer)
-    return Answer(results, first.header.plan, first.header.cache, timing)
+    return Answer(results, first.header.plan.SerializeToString(), first.header.cache, timing)
 
 
 def array_answer(

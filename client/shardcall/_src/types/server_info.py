@@ -115,6 +115,9 @@ class Limits:
         max_device_bytes: bytes on the devices of arrays and running programs.
         max_execute_seconds: seconds of one execution of a program.
         max_compile_seconds: seconds of one compilation.
+        max_streamed_calls: unanswered calls of one call stream; 0 if the server accepts no call streams.
+        max_streamed_bytes: bytes of the operands of all unanswered calls of one call stream.
+        max_prepared_calls: prepared calls of one call stream.
     """
 
     max_message_bytes: int
@@ -135,6 +138,9 @@ class Limits:
     max_execute_seconds: float = 0.0
     max_compile_seconds: float = 0.0
     max_concurrent_calls_per_connection: int = 0
+    max_streamed_calls: int = 0
+    max_streamed_bytes: int = 0
+    max_prepared_calls: int = 0
 
 
 @dataclass(frozen=True)

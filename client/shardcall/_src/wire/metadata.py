@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import sys
 
 TIMEOUT_KEY = "shardcall-timeout"
@@ -14,7 +14,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 def new_request_id() -> str:
     """Returns a new request id, which retries of the RPC keep so that the server recognizes them."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def rpc_metadata(timeout_s: float, request_id: str, token: str = "") -> Metadata:
@@ -25,11 +25,15 @@ def rpc_metadata(timeout_s: float, request_id: str, token: str = "") -> Metadata
         request_id: the request id.
         token: the token of the caller; empty for none.
     """
-    shown = ((AUTHORIZATION_KEY, f"Bearer {token}"),) if token else ()
-    return (TIMEOUT_KEY, f"{timeout_s:.6f}"), (REQUEST_ID_KEY, request_id), *shown, *_trace()
+    return (TIMEOUT_KEY, f"{timeout_s:.6f}"), (REQUEST_ID_KEY, request_id), *authorization(token), *trace()
 
 
-def _trace() -> Metadata:
+def authorization(token: str) -> Metadata:
+    """Returns the metadata of a token; none for an empty one."""
+    return ((AUTHORIZATION_KEY, f"Bearer {token}"),) if token else ()
+
+
+def trace() -> Metadata:
     """Returns the caller's OpenTelemetry span, the parent of the server's; empty without one."""
     api = sys.modules.get("opentelemetry.trace")  # a caller that records spans has imported it
     if api is None:

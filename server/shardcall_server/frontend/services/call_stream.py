@@ -92,7 +92,7 @@ class _Item:
         return None
 
 
-class CallStream:
+class ServerCallStream:
     """One call stream. A thread reads its items and starts their calls; another sends the answers.
 
     Args:

@@ -16,7 +16,7 @@ from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.status import CallStatus
 from shardcall_server.frontend.services.call_outcomes import to_call_error
-from shardcall_server.frontend.services.call_stream import METHOD, PATH, CallStream, StreamLimits
+from shardcall_server.frontend.services.call_stream import METHOD, PATH, ServerCallStream, StreamLimits
 from shardcall_server.frontend.services.streamed_call import StreamServices
 from shardcall_server.settings import client_share
 
@@ -57,7 +57,7 @@ class CallStreams:
             if (refusal := self._services.drain.refusal) is not None:
                 raise refusal
             with self._counted(principal.name if principal else context.peer()):
-                stream = CallStream(self._services, self._limits, context, principal)
+                stream = ServerCallStream(self._services, self._limits, context, principal)
                 self._threads.submit(stream.read, requests)
                 try:
                     yield from stream.frames()

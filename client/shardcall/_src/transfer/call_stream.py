@@ -1,0 +1,378 @@
+"""The call stream of a client: one long-lived RPC for many small calls."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import grpc
+
+from shardcall._src.rpc import cancellation
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.status import ItemStatus
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.transfer.stream_connection import StreamConnection
+from shardcall._src.transfer.stream_items import add_operands
+from shardcall._src.transfer.stream_reader import serve
+from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall._src.transfer.upload import Value
+from shardcall._src.types.errors import (
+    CallCancelledError,
+    ClientClosedError,
+    DeadlineExceededError,
+    ShardcallError,
+)
+from shardcall._src.types.server_info import Limits
+from shardcall._src.wire.forks import begin_anew_in_children
+from shardcall._src.wire.metadata import new_request_id, trace
+from shardcall.v1 import call_stream_pb2, kernel_pb2
+
+_REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY")
+_REFUSED_S = 10.0  # without a stream after the server refused one
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class CallStream:
+    """A stream of calls and deletions, safe to use from several threads at once.
+
+    The RPC begins with the first call. A thread reads its answers, and opens the next RPC after a lost connection: it
+    sends the calls without an answer again, in their order, by the rules of `Retries`. A forked child opens a stream of
+    its own.
+
+    Args:
+        transport: the connection to the server.
+        limits: the server's limits.
+    """
+
+    def __init__(self, transport: Transport, limits: Limits) -> None:
+        self._transport = transport
+        self._most_calls = limits.max_streamed_calls
+        self._most_bytes = limits.max_streamed_bytes
+        self._most_slots = limits.max_prepared_calls
+        self._refused_until = 0.0
+        self._inherited: list[object] = []
+        self._closing = threading.Event()
+        self.begin_anew()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Resets the stream in a forked child, without the calls of its parent."""
+        lost = [call for connection in getattr(self, "_connections", ()) for call in connection.unanswered.values()]
+        # Destroying an RPC of the parent could wait for threads that the child lacks.
+        self._inherited.append(getattr(self, "_connections", None))
+        self._lock = threading.Lock()
+        self._current: StreamConnection | None = None
+        self._connections: list[StreamConnection] = []  # with a thread that reads them
+        self._waiting: deque[_WaitingCall] = deque()
+        self._deletions: list[Sequence[bytes]] = []  # for the next RPC
+        is_closed, self._closing = self._closing.is_set(), threading.Event()
+        if is_closed:
+            self._closing.set()
+        for call in _fail(lost, CallCancelledError("the call belongs to the process that forked this one")):
+            call.notify()
+
+    def __del__(self) -> None:
+        for connection in getattr(self, "_connections", ()):
+            connection.outgoing.put(None)
+
+    @property
+    def is_refused(self) -> bool:
+        """True for some time after the server refused the stream: calls must be sent by other methods."""
+        return bool(self._refused_until) and time.monotonic() < self._refused_until
+
+    def send(
+        self,
+        call: kernel_pb2.KernelCall,
+        operands: Sequence[Value],
+        deadline: Deadline,
+        *,
+        lease_id: bytes = b"",
+        result_handles: Sequence[bytes] = (),
+        refuse_transfers: bool = False,
+        request_id: str = "",
+    ) -> StreamedCall:
+        """Sends a call; waits only while too many calls or bytes are unanswered.
+
+        Args:
+            call: the call without its arrays.
+            operands: arrays of any memory layout.
+            deadline: the deadline of the call.
+            lease_id: the lease of results that stay on the mesh; empty for results that come back.
+            result_handles: the handles of results that stay on the mesh, new random ones; empty for the server's.
+            refuse_transfers: refuse the call if it would move an operand on the mesh.
+            request_id: the request id; empty for a new one.
+
+        Raises:
+            DeadlineExceededError: if too many calls were unanswered until the deadline.
+            ClientClosedError: after `close`.
+        """
+        request = call_stream_pb2.CallStreamRequest()
+        item = request.items.add().call
+        item.timeout_seconds = deadline.remaining_s()
+        item.request_id = request_id or new_request_id()
+        if result_handles:
+            item.result_handles.extend(result_handles)
+        for key, value in trace():
+            setattr(item, key, value)
+        kinds, operand_bytes = add_operands(item, operands)
+        kind = (call.SerializeToString(deterministic=True), kinds, lease_id, refuse_transfers)
+        sent = StreamedCall(self, request, kind, operand_bytes, call.kernel, deadline)
+        try:
+            with self._lock:
+                current = self._current
+                # `_has_capacity` for the usual case
+                if current is not None and not (
+                    self._waiting
+                    or current.draining
+                    or len(current.unanswered) >= self._most_calls
+                    or current.operand_bytes + operand_bytes > self._most_bytes
+                ):
+                    current.add(sent)
+                    return sent
+            self._send_when_possible(sent)
+        except BaseException:
+            self._discard(sent)
+            raise
+        return sent
+
+    def delete(self, handles: Sequence[bytes]) -> None:
+        """Deletes arrays after the calls that were sent before have been launched; does not wait.
+
+        Not to be called by finalizers, which may run while this thread holds the stream's lock.
+        """
+        with self._lock:
+            if self._closing.is_set():
+                return
+            if self.is_refused:
+                self._deletions.append(handles)
+                return
+            current = self._current
+            if current is None or (current.draining and not current.unanswered):
+                current = self._open()
+            current.delete(handles)
+
+    def cancel(self, call: StreamedCall, failure: grpc.RpcError | CallCancelledError) -> None:
+        """Cancels a call that is not done, which then has this failure."""
+        with self._lock:
+            if call.done:
+                return
+            call.failure, call.done = failure, True
+            # The server still counts the call until it has answered it, and so does this client.
+            if (connection := self._connection_of(call)) is not None:
+                connection.cancel(call.number)
+        call.notify()
+
+    def error(
+        self, call: StreamedCall, failure: grpc.RpcError | CallCancelledError, deadline: Deadline
+    ) -> ShardcallError:
+        """Returns the error of a failed call."""
+        if isinstance(failure, CallCancelledError):
+            return CallCancelledError(failure.message, status=grpc.StatusCode.CANCELLED, request_id=call.request_id)
+        return self._transport.failure(failure, deadline, call.kernel, call.request_id)
+
+    def renew_token(self, error: ShardcallError, deadline: Deadline) -> bool:
+        """After an error that refuses the token: returns True if there is another one, for the next RPC."""
+        with self._lock:
+            current = self._current
+        if current is None or not self._transport.renew_token(error, current.shown, deadline.remaining_s()):
+            return False
+        with self._lock:
+            current.retire()
+        return True
+
+    def close(self) -> None:
+        """Cancels the calls in flight and ends the RPC; deletions before it are sent."""
+        with self._lock:
+            self._closing.set()
+            self._current = None
+            calls = [call for connection in self._connections for call in connection.unanswered.values()]
+            failed = _fail(calls, CallCancelledError("the call was cancelled: Channel closed!"))
+            deleting = [connection for connection in self._connections if connection.deletions]
+            for connection in self._connections:
+                connection.outgoing.put(None)
+            for waiter in self._waiting:
+                waiter.event.set()
+        for call in failed:
+            call.notify()
+        until = time.monotonic() + _CLOSE_TIMEOUT_S
+        for connection in deleting:  # the server ends the RPC after it has read them
+            connection.ended.wait(max(until - time.monotonic(), 0.0))
+
+    def _discard(self, call: StreamedCall) -> None:
+        """Gives up a call whose caller was interrupted; it may have been sent."""
+        with self._lock:
+            if (connection := self._connection_of(call)) is not None:
+                connection.remove(call.number)
+                connection.cancel(call.number)
+                self._wake()
+
+    def _connection_of(self, call: StreamedCall) -> StreamConnection | None:
+        """Returns the RPC that has not answered a call."""
+        return next((each for each in self._connections if each.unanswered.get(call.number) is call), None)
+
+    def _send_when_possible(self, call: StreamedCall) -> None:
+        waiter = _WaitingCall()
+        with self._lock:
+            self._waiting.append(waiter)
+        try:
+            cancellation.watch(waiter)
+            while True:
+                with self._lock:
+                    if self._closing.is_set():
+                        raise ClientClosedError("this client is closed; make another with shardcall.connect")
+                    if self._waiting[0] is waiter and (current := self._with_capacity(call.operand_bytes)):
+                        current.add(call)
+                        return
+                    waiter.event.clear()
+                cancellation.check()
+                if not waiter.event.wait(min(call.deadline.remaining_s(), threading.TIMEOUT_MAX)):
+                    raise DeadlineExceededError(
+                        f"the call's {call.deadline.timeout_s:g} s passed while it waited: {self._most_calls:,} calls "
+                        f"or {self._most_bytes:,} bytes of this client are unanswered, the most that its call stream "
+                        "may have; give it a longer timeout, or make fewer calls at once",
+                        field="timeout",
+                    )
+        finally:
+            with self._lock:
+                self._waiting.remove(waiter)
+                self._wake()
+
+    def _with_capacity(self, operand_bytes: int) -> StreamConnection | None:
+        """Returns the RPC for a new call, which is opened if there is none; None while it has no capacity."""
+        current = self._current
+        if current is not None and current.draining:
+            # Only calls of the same RPC can use results that are not answered.
+            if any(call.has_named_results for call in current.unanswered.values()):
+                return None
+            current = None
+        if current is None:
+            return self._open()
+        full = len(current.unanswered) >= self._most_calls or (
+            current.unanswered and current.operand_bytes + operand_bytes > self._most_bytes
+        )
+        return None if full else current
+
+    def _open(self) -> StreamConnection:
+        """Opens another RPC for new calls."""
+        current = StreamConnection(self._most_slots)
+        thread = threading.Thread(
+            target=serve, args=(weakref.ref(self), current), name="shardcall-call-stream", daemon=True
+        )
+        try:
+            thread.start()
+        except BaseException:
+            current.outgoing.put(None)
+            raise
+        self._use(current)
+        return current
+
+    def _use(self, current: StreamConnection) -> None:
+        self._connections.append(current)
+        self._current = current
+        deletions, self._deletions = self._deletions, []
+        for handles in deletions:
+            current.delete(handles)
+
+    def _wake(self) -> None:
+        if self._waiting:
+            self._waiting[0].event.set()
+
+    def receive(self, connection: StreamConnection, data: bytes) -> None:
+        """Settles the calls that a frame answers."""
+        frame = call_stream_pb2.CallStreamResponse.FromString(data)
+        with self._lock:
+            settled = connection.receive(frame)
+            self._wake()
+        for call in settled:
+            call.notify()
+
+    def begin(self, connection: StreamConnection) -> Iterator[bytes]:
+        """Begins an RPC; returns its answers."""
+        answers, connection.shown = self._transport.call_stream(connection.frames())
+        return answers
+
+    def recover(self, connection: StreamConnection, status: ItemStatus) -> StreamConnection | None:
+        """Sends the unanswered calls of an RPC that has ended again, or fails them.
+
+        Returns:
+            The RPC to begin now; None if there are no calls to send, or another RPC sends them.
+        """
+        connection.outgoing.put(None)  # for gRPC's thread
+        failure = self._transport.failure(status, Deadline(_REFUSED_S))
+        renewed = self._transport.renew_token(failure, connection.shown, _REFUSED_S)
+        refused = failure.status is grpc.StatusCode.UNIMPLEMENTED or failure.reason in _REFUSALS
+        lost: list[StreamedCall] = []
+        wait_s = 0.0
+        with self._lock:
+            if connection in self._connections:
+                self._connections.remove(connection)
+            if self._current is connection:
+                self._current = None
+            if refused:
+                unserved = failure.status is grpc.StatusCode.UNIMPLEMENTED
+                self._refused_until = math.inf if unserved else time.monotonic() + _REFUSED_S
+            repeated: list[StreamedCall] = []
+            for call in connection.unanswered.values():
+                delay_s = 0.0 if renewed else self._retry_delay_s(failure, call, refused=refused)
+                if call.done:
+                    continue
+                if delay_s is None:
+                    call.refused = refused
+                    lost.append(call)
+                else:
+                    call.repeated += not renewed
+                    repeated.append(call)
+                    wait_s = max(wait_s, delay_s)
+            self._deletions += [handles for _, handles in connection.deletions]
+            following = self._repeat(repeated)
+            failed = _fail(lost, status)
+            self._wake()
+        connection.ended.set()
+        for call in failed:
+            call.notify()
+        if following is not None:
+            self._closing.wait(wait_s)
+        return following
+
+    def _retry_delay_s(self, error: ShardcallError, call: StreamedCall, *, refused: bool) -> float | None:
+        if refused or self._closing.is_set():
+            return None
+        delay_s = self._transport.retries.wait_s(error, call.repeated)
+        return None if delay_s is None or delay_s >= call.deadline.remaining_s() else delay_s
+
+    def _repeat(self, calls: list[StreamedCall]) -> StreamConnection | None:
+        """Sends calls again; returns the RPC to begin for them, if another one does not take them."""
+        if not calls:
+            return None
+        current, following = self._current, None
+        if current is None or current.draining:
+            current = following = StreamConnection(self._most_slots)
+            self._use(current)
+        for call in calls:
+            call.request.items[0].call.timeout_seconds = call.deadline.remaining_s()
+            current.add(call)
+        return following
+
+
+class _WaitingCall:
+    """A call that waits until fewer calls are unanswered."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def cancel(self) -> bool:
+        """Stops the wait."""
+        self.event.set()
+        return True
+
+
+def _fail(calls: Sequence[StreamedCall], failure: grpc.RpcError | CallCancelledError) -> list[StreamedCall]:
+    """Fails calls that are not done, and returns them; `StreamedCall.notify` must follow."""
+    failed = [call for call in calls if not call.done]
+    for call in failed:
+        call.failure, call.done = failure, True
+    return failed

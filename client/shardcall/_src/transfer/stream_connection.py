@@ -1,0 +1,146 @@
+"""One RPC of a call stream."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
+
+from shardcall._src.rpc.status import answer_status
+from shardcall._src.transfer.stream_items import CallKind, prepare
+from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall.v1 import call_stream_pb2, kernel_pb2
+
+_FRAME_BYTES = 2**18
+_MOST_FRAMES = 1024
+_MOST_HANDLES = 1024
+
+
+class StreamConnection:
+    """The items, calls and slots of one RPC of a call stream.
+
+    Not safe to use from several threads at once: the stream's lock protects all but `frames`.
+
+    Attributes:
+        outgoing: the serialized frames to send; None after the last one.
+        unanswered: the calls without an answer by number, in the order in which they were sent.
+        operand_bytes: the bytes of their operands.
+        deletions: the deletions that the server may not have received, each with the number of the next call.
+        draining: True if the server accepts no new calls here.
+        shown: the token of the RPC.
+        ended: set after the end of the RPC.
+
+    Args:
+        most_slots: the number of slots for prepared calls.
+    """
+
+    def __init__(self, most_slots: int) -> None:
+        self.outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        self.unanswered: dict[int, StreamedCall] = {}
+        self.operand_bytes = 0
+        self.deletions: deque[tuple[int, Sequence[bytes]]] = deque()
+        self.draining = False
+        self.shown = ""
+        self.ended = threading.Event()
+        self._most_slots = most_slots
+        self._used_slots = 0
+        self._slots: OrderedDict[CallKind, int] = OrderedDict()
+        self._plans: dict[int, bytes] = {}
+        self._next_number = 1
+
+    def add(self, call: StreamedCall) -> None:
+        """Sends a call."""
+        # In an order in which a KeyboardInterrupt at any point loses a slot at most.
+        item, prepared = call.request.items[0].call, b""
+        slot = self._slots.get(call.kind)
+        if slot is None:
+            slot = self._free_slot()
+            prepared = prepare(slot, call.kind)
+        else:
+            self._slots.move_to_end(call.kind)
+        call.number = item.number = number = self._next_number
+        item.slot = slot
+        self._next_number = number + 1
+        self.operand_bytes += call.operand_bytes
+        self.unanswered[number] = call
+        self.outgoing.put(prepared + call.request.SerializeToString())
+        if prepared:
+            self._slots[call.kind] = slot
+
+    def _free_slot(self) -> int:
+        if self._used_slots < self._most_slots:
+            self._used_slots += 1
+            return self._used_slots - 1
+        return self._slots.popitem(last=False)[1] if self._slots else 0
+
+    def remove(self, number: int) -> StreamedCall | None:
+        """Removes a call that was answered, or that the caller has given up; returns None for one removed before."""
+        call = self.unanswered.pop(number, None)
+        if call is not None:
+            self.operand_bytes -= call.operand_bytes
+        return call
+
+    def cancel(self, number: int) -> None:
+        """Sends the cancellation of a call."""
+        item = call_stream_pb2.CallStreamItem(cancel=call_stream_pb2.CancelCalls(numbers=[number]))
+        self._send(item)
+
+    def delete(self, handles: Sequence[bytes]) -> None:
+        """Sends a deletion."""
+        for begin in range(0, len(handles), _MOST_HANDLES):
+            part = handles[begin : begin + _MOST_HANDLES]
+            self.deletions.append((self._next_number, part))
+            deletion = call_stream_pb2.DeleteStreamedArrays(handles=part)
+            self._send(call_stream_pb2.CallStreamItem(delete=deletion))
+
+    def _send(self, item: call_stream_pb2.CallStreamItem) -> None:
+        self.outgoing.put(call_stream_pb2.CallStreamRequest(items=[item]).SerializeToString())
+
+    def receive(self, frame: call_stream_pb2.CallStreamResponse) -> list[StreamedCall]:
+        """Returns the calls that a frame has answered, `done` now."""
+        settled = []
+        for answer in frame.answers:
+            if answer.HasField("plan"):
+                self._plans[answer.plan_slot] = answer.plan.SerializeToString()
+            number = answer.number
+            while self.deletions and self.deletions[0][0] <= number:  # frames are read in order
+                self.deletions.popleft()
+            call = self.remove(number)
+            if call is None or call.done:
+                continue
+            if answer.status:
+                call.failure = answer_status(answer)
+            else:
+                call.response = answer.response
+                call.plan = self._plans.get(answer.plan_slot, b"")
+                if answer.transfers:  # which protobuf appends to those of the plan
+                    call.plan += kernel_pb2.Plan(transfers=answer.transfers).SerializeToString()
+            call.answered = call.done = True
+            settled.append(call)
+        if frame.draining or self.draining:
+            self.retire()
+        return settled
+
+    def retire(self) -> None:
+        """Takes no further calls, and ends the RPC after the last answer."""
+        self.draining = True
+        if not self.unanswered:
+            self.outgoing.put(None)
+
+    def frames(self) -> Iterator[bytes]:
+        """Yields the frames to send, several of them as one; blocks."""
+        outgoing = self.outgoing
+        while (frame := outgoing.get()) is not None:
+            # Concatenated messages are one message with the items of all.
+            if outgoing.qsize():
+                frames, size = [frame], len(frame)
+                while size < _FRAME_BYTES and len(frames) < _MOST_FRAMES and outgoing.qsize():
+                    following = outgoing.get()
+                    if following is None:
+                        yield b"".join(frames)
+                        return
+                    frames.append(following)
+                    size += len(following)
+                frame = b"".join(frames)
+            yield frame

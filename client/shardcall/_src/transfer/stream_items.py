@@ -1,0 +1,64 @@
+"""Encodes the items of call streams."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.functions.element_types import DType
+from shardcall._src.transfer.upload import Value
+from shardcall._src.types import arrays
+from shardcall._src.types.element_types import to_element_type
+from shardcall.v1 import array_pb2, call_stream_pb2, kernel_pb2
+
+OperandKind: TypeAlias = tuple[tuple[int, ...], DType] | bool | None
+"""Shape and element type of an operand; True for one on the mesh, None for one left out."""
+
+CallKind: TypeAlias = tuple[bytes, tuple[OperandKind, ...], bytes, bool]
+"""The parts of a call that a prepared call has: its serialized message, operands, lease, refusal of transfers."""
+
+_NATIVE = sys.byteorder == "little"
+
+
+def add_operands(item: call_stream_pb2.StreamedCall, operands: Sequence[Value]) -> tuple[tuple[OperandKind, ...], int]:
+    """Adds operands of any memory layout to a call; returns their kinds and the number of their bytes."""
+    kinds: list[OperandKind] = []
+    operand_bytes = 0
+    for operand in operands:
+        if operand is None:
+            item.operands.add()
+            kinds.append(None)
+        elif isinstance(operand, RemoteArray):
+            item.operands.add(handle=operand._handle)
+            kinds.append(True)
+        else:
+            # `tobytes` is row-major for every layout.
+            data = operand.tobytes() if _NATIVE and operand.dtype.isnative else arrays.row_major(operand).tobytes()
+            item.operands.add(inline=data)
+            kinds.append((operand.shape, operand.dtype))
+            operand_bytes += len(data)
+    return tuple(kinds), operand_bytes
+
+
+def prepare(slot: int, kind: CallKind) -> bytes:
+    """Returns a serialized frame that assigns a slot."""
+    call, operands, lease_id, refuse_transfers = kind
+    prepare = call_stream_pb2.PrepareCall(
+        slot=slot,
+        call=kernel_pb2.KernelCall.FromString(call),
+        operands=map(_operand_type, operands),
+        keep_results=bool(lease_id),
+        lease_id=lease_id,
+        refuse_transfers=refuse_transfers,
+    )
+    item = call_stream_pb2.CallStreamItem(prepare=prepare)
+    return call_stream_pb2.CallStreamRequest(items=[item]).SerializeToString()
+
+
+def _operand_type(kind: OperandKind) -> array_pb2.ArrayType:
+    if not isinstance(kind, tuple):
+        return array_pb2.ArrayType()
+    shape, dtype = kind
+    return array_pb2.ArrayType(element_type=to_element_type(dtype), shape=shape)

@@ -1,0 +1,161 @@
+"""A call of a call stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import grpc
+
+from shardcall._src.rpc import cancellation
+from shardcall._src.rpc.deadline import GRACE_S, Deadline
+from shardcall._src.rpc.status import ItemStatus
+from shardcall._src.transfer.download import Answer, broken, unary_answer
+from shardcall._src.transfer.stream_items import CallKind
+from shardcall._src.types.errors import CallCancelledError, ShardcallError
+from shardcall.v1 import call_stream_pb2, kernel_service_pb2
+
+# A signal that arrives just before a wait does not interrupt it.
+_MOST_WAIT_S = 0.5
+
+
+class StreamOfCall(Protocol):
+    """The stream of a call."""
+
+    def cancel(self, call: StreamedCall, failure: grpc.RpcError | CallCancelledError) -> None:
+        """Cancels a call that is not done, which then has this failure."""
+
+    def error(
+        self, call: StreamedCall, failure: grpc.RpcError | CallCancelledError, deadline: Deadline
+    ) -> ShardcallError:
+        """Returns the error of a failed call."""
+
+
+class StreamedCall:
+    """A call of a call stream; safe to use from several threads at once.
+
+    Attributes:
+        done: True once the call has been answered, has failed or was cancelled.
+        answered: True if the server answered the call itself, with results or an error.
+        refused: True if the server refused the stream, so that the call may be sent by another method.
+        failure: the status of a call that failed.
+
+    Args:
+        stream: the stream, which cancels the call.
+        request: a frame with this call only; its number and slot are set when it is sent.
+        kind: the parts of the call that its slot has.
+        operand_bytes: the bytes of the operands in the request.
+        kernel: the name of the kernel.
+        deadline: the deadline of the call.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_latch",
+        "_stream",
+        "answered",
+        "deadline",
+        "done",
+        "failure",
+        "kernel",
+        "kind",
+        "number",
+        "operand_bytes",
+        "plan",
+        "refused",
+        "repeated",
+        "request",
+        "response",
+    )
+
+    def __init__(
+        self,
+        stream: StreamOfCall,
+        request: call_stream_pb2.CallStreamRequest,
+        kind: CallKind,
+        operand_bytes: int,
+        kernel: str,
+        deadline: Deadline,
+    ) -> None:
+        self._stream = stream
+        self._latch = threading.Lock()
+        self._latch.acquire()
+        self._callbacks: list[Callable[[StreamedCall], object]] = []
+        self.request = request
+        self.kind = kind
+        self.operand_bytes = operand_bytes
+        self.kernel = kernel
+        self.deadline = deadline
+        self.number = self.repeated = 0
+        self.done = self.answered = self.refused = False
+        self.response = self.plan = b""
+        self.failure: grpc.RpcError | CallCancelledError | None = None
+
+    @property
+    def request_id(self) -> str:
+        """The request id."""
+        return self.request.items[0].call.request_id
+
+    @property
+    def has_named_results(self) -> bool:
+        """True if later calls may use the results before the answer."""
+        return bool(self.request.items[0].call.result_handles)
+
+    def result(self, deadline: Deadline) -> Answer:
+        """Waits for the answer and returns it.
+
+        Cancels the call at the deadline, on Ctrl-C, and with the `Cancellation` of the enclosing block.
+
+        Raises:
+            ShardcallError: of the class that fits.
+        """
+        if not self.done:
+            self._wait(deadline)
+        if self.failure is not None:
+            raise self._stream.error(self, self.failure, deadline) from None
+        if not self.response:
+            raise broken("an item has neither a response nor a status")
+        return unary_answer(kernel_service_pb2.ExecuteResponse.FromString(self.response), plan=self.plan)
+
+    def _wait(self, deadline: Deadline) -> None:
+        try:
+            cancellation.watch(self)
+            left_s = deadline.remaining_s() + GRACE_S
+            while not (settled := self._latch.acquire(timeout=min(left_s, _MOST_WAIT_S))) and left_s > _MOST_WAIT_S:
+                left_s -= _MOST_WAIT_S
+        except BaseException:
+            self.cancel()
+            raise
+        if settled:
+            self._latch.release()  # for other threads that wait
+        else:
+            self._stream.cancel(self, ItemStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+
+    def add_done_callback(self, callback: Callable[[StreamedCall], object]) -> None:
+        """Calls a function with this call once it is done, in any thread; at once if it is.
+
+        The function must neither wait nor raise.
+        """
+        self._callbacks.append(callback)
+        if self.done:
+            self._call_back()
+
+    def cancel(self) -> None:
+        """Cancels the call; does nothing if it is done."""
+        self._stream.cancel(self, CallCancelledError("the call was cancelled", status=grpc.StatusCode.CANCELLED))
+
+    def notify(self) -> None:
+        """Wakes the threads that wait, and calls back, once after `done` was set."""
+        self._latch.release()
+        if self._callbacks:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        callbacks = self._callbacks
+        while callbacks:
+            try:
+                callback = callbacks.pop(0)
+            except IndexError:  # another thread was faster
+                return
+            callback(self)

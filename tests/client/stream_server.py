@@ -1,0 +1,228 @@
+"""A server of call streams, as call_stream.proto says; each test sets the answers."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from shardcall.v1 import array_pb2, call_stream_pb2, kernel_pb2, kernel_service_pb2, timing_pb2
+
+TIMING = timing_pb2.Timing(receive_seconds=0.25, execute_seconds=0.5, total_seconds=1.0)
+HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
+PLAN_SLOTS = 256
+
+
+@dataclass
+class Call:
+    """A call that came, with what its slot held then."""
+
+    stream: Any
+    item: Any
+    prepared: Any
+
+    @property
+    def kernel(self) -> str:
+        return self.prepared.call.kernel
+
+    def answer(self, *, transfers: Any = (), results: Any = None, plan: Any = None) -> None:
+        """Answers with the operands."""
+        if results is None:
+            results = [
+                kernel_service_pb2.Result(type=kind, inline=kernel_service_pb2.InlineTensor(data=operand.inline))
+                for kind, operand in zip(self.prepared.operands, self.item.operands, strict=True)
+                if operand.WhichOneof("source") == "inline"
+            ]
+        response = kernel_service_pb2.ExecuteResponse(results=results, cache=HIT, timing=TIMING)
+        answer = call_stream_pb2.StreamedAnswer(
+            number=self.item.number, response=response.SerializeToString(), transfers=transfers
+        )
+        self.stream.add_plan(answer, plan or self.plan())
+        self.stream.send(answer)
+
+    def plan(self) -> Any:
+        return kernel_pb2.Plan(
+            kernel=self.kernel,
+            mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [0]},
+            operands=[kernel_pb2.ArrayPlacement(type=kind) for kind in self.prepared.operands],
+            strategy="plain",
+        )
+
+    def keep(self) -> None:
+        """Answers with one result that stays, under the client's handle if it has named one."""
+        handles = list(self.item.result_handles) or [bytes(15) + b"s"]
+        kind = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
+        resident = kernel_service_pb2.ResidentArray(handle=handles[0])
+        plan = self.plan()
+        plan.results.add(type=kind, padded_shape=[4], block_shape=[4]).spec.entries.add()
+        self.answer(results=[kernel_service_pb2.Result(type=kind, resident=resident)], plan=plan)
+
+    def fail(self, *status: Any, **details: Any) -> None:
+        self.stream.send(
+            call_stream_pb2.StreamedAnswer(
+                number=self.item.number, status=rich_status(*status, **details), timing=TIMING
+            )
+        )
+
+
+def rich_status(
+    code: grpc.StatusCode,
+    reason: str,
+    message: str = "told by the server",
+    *,
+    at: str = "",
+    retry_after_s: float = 0.0,
+    **metadata: str,
+) -> bytes:
+    """Returns a serialized status with the details that the server's have."""
+    details: list[Any] = []
+    if reason:
+        details.append(error_details_pb2.ErrorInfo(domain="shardcall", reason=reason, metadata=metadata))
+    if at:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=at, description=message)
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if retry_after_s:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(retry_after_s * 1000))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    packed = [any_pb2.Any() for _ in details]
+    for box, detail in zip(packed, details, strict=True):
+        box.Pack(detail)
+    return status_pb2.Status(code=code.value[0], message=message, details=packed).SerializeToString()
+
+
+class Stream:
+    """One stream; ``items`` are the items that came."""
+
+    def __init__(self, server: "StreamServer", context: grpc.ServicerContext) -> None:
+        self.server = server
+        self.context = context
+        self.metadata = dict(context.invocation_metadata())
+        self.items: list[Any] = []
+        self.frames = 0
+        self.prepared: dict[int, Any] = {}
+        self.cancelled: SimpleQueue[int] = SimpleQueue()
+        self.deleted: SimpleQueue[bytes] = SimpleQueue()
+        self.half_closed = threading.Event()
+        self.over = threading.Event()
+        self._plans: dict[int, bytes] = {}
+        self._next_plan = 0
+        self._lock = threading.Lock()
+        self._outgoing: SimpleQueue[Any] = SimpleQueue()
+
+    def add_plan(self, answer: Any, plan: Any) -> None:
+        packed = plan.SerializeToString()
+        with self._lock:
+            for slot, other in self._plans.items():
+                if other == packed:
+                    answer.plan_slot = slot
+                    return
+            answer.plan_slot = self._next_plan % PLAN_SLOTS
+            self._next_plan += 1
+            self._plans[answer.plan_slot] = packed
+            answer.plan.CopyFrom(plan)
+
+    def send(self, answer: Any) -> None:
+        self.send_frame(call_stream_pb2.CallStreamResponse(answers=[answer]))
+
+    def send_frame(self, frame: Any) -> None:
+        self._outgoing.put(frame)
+
+    def drain(self) -> None:
+        self.send_frame(call_stream_pb2.CallStreamResponse(draining=True))
+
+    def end(self, code: grpc.StatusCode = grpc.StatusCode.OK, reason: str = "", message: str = "told", **more) -> None:
+        """Ends the stream with a status."""
+        self._outgoing.put((code, message, rich_status(code, reason, message, **more) if reason else b""))
+
+    def read(self, requests: Iterator[Any]) -> None:
+        with contextlib.suppress(grpc.RpcError, Exception):
+            for frame in requests:
+                self.frames += 1
+                for item in frame.items:
+                    self._read(item)
+            self.half_closed.set()
+            self.end()
+
+    def _read(self, item: Any) -> None:
+        self.items.append(item)
+        kind = item.WhichOneof("item")
+        if kind == "prepare":
+            self.prepared[item.prepare.slot] = item.prepare
+        elif kind == "cancel":
+            for number in item.cancel.numbers:
+                self.cancelled.put(number)
+        elif kind == "delete":
+            for handle in item.delete.handles:
+                self.deleted.put(handle)
+        else:
+            call = Call(self, item.call, self.prepared[item.call.slot])
+            self.server.calls.append(call)
+            self.server.on_call(call)
+
+    def answers(self) -> Iterator[Any]:
+        while True:
+            frame = self._outgoing.get()
+            if not isinstance(frame, tuple):
+                yield frame
+                continue
+            code, message, details = frame
+            self.over.set()
+            if code is grpc.StatusCode.OK:
+                return
+            if details:
+                self.context.set_trailing_metadata((("grpc-status-details-bin", details),))
+            self.context.abort(code, message)
+
+
+@dataclass
+class StreamServer:
+    """The streams that came, and the answers to their calls.
+
+    ``on_opened`` is called with each stream, ``on_call`` with each call; the usual one answers with the operands.
+    """
+
+    on_call: Callable[[Call], None] = Call.answer
+    on_opened: Callable[[Stream], None] = lambda stream: None
+    calls: list[Call] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
+
+    def serve(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        stream = Stream(self, context)
+        context.add_callback(stream.end)
+        self.streams.append(stream)
+        self.on_opened(stream)
+        threading.Thread(target=stream.read, args=(requests,), daemon=True).start()
+        yield from stream.answers()
+
+
+def in_threads(count, work):
+    """Returns the results of a function of an index, called in so many threads at once."""
+    results = [None] * count
+
+    def run(i):
+        try:
+            results[i] = work(i)
+        except Exception as error:  # noqa: BLE001  # the test looks at it
+            results[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    return results
+
+
+def until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)

@@ -1,0 +1,279 @@
+"""Calls of the call stream."""
+
+import asyncio
+import signal
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+from client.stream_server import Call, in_threads, until
+
+import shardcall
+from shardcall import aio
+from shardcall._src.rpc.deadline import Deadline
+from shardcall.v1 import kernel_pb2
+
+
+@pytest.fixture
+def client(stream_client):
+    return stream_client
+
+
+def test_small_calls_share_one_stream_and_name_their_slots(client, server, streams):
+    for i in range(20):
+        np.testing.assert_array_equal(client.call("echo", np.arange(4.0) + i).array, np.arange(4.0) + i)
+    (stream,) = streams.streams
+    assert not server.requests
+    kinds = [item.WhichOneof("item") for item in stream.items]
+    assert kinds == ["prepare", *["call"] * 20]
+    assert len({call.item.number for call in streams.calls}) == 20
+    assert len({call.item.request_id for call in streams.calls}) == 20
+    assert "shardcall-timeout" not in stream.metadata
+
+
+def test_a_result_of_the_stream_equals_a_unary_one(client, server):
+    with shardcall.connect(server.address, call_stream=False) as other:
+        unary = other.call("echo", np.arange(4.0))
+    streamed = client.call("echo", np.arange(4.0))
+    again = client.call("echo", np.arange(4.0))
+    assert len(server.requests) == 1
+    for result in (streamed, again):
+        assert result.plan.kernel == unary.plan.kernel == "echo"
+        assert result.plan.strategy == unary.plan.strategy
+        assert result.timing.total == unary.timing.total == 1.0
+        assert result.timing.round_trip > 0
+        assert result.cache_hit
+        np.testing.assert_array_equal(result.array, unary.array)
+        assert result.array.flags.writeable
+        assert result.array.flags.owndata
+
+
+@pytest.mark.parametrize(
+    "operand",
+    [np.arange(6.0).reshape(2, 3).T, np.arange(4, dtype=">i4"), np.float32(3), True, [], np.zeros((3, 0), np.int8)],
+)
+def test_operands_of_every_layout_arrive(client, operand):
+    result = client.call("echo", operand).array
+    np.testing.assert_array_equal(result, operand)
+    assert result.dtype == np.asarray(operand).dtype.newbyteorder("=")
+
+
+def test_large_calls_do_not_take_the_stream(client, server, streams):
+    client.call("echo", np.zeros(2**13 + 1))
+    assert len(server.requests) == 1
+    assert not streams.streams
+
+
+def test_omitted_operands_and_keep_are_prepared(client, streams):
+    streams.on_call = lambda call: call.keep() if call.prepared.keep_results else call.answer()
+    client.call("echo", np.zeros(2), None, np.ones(3))
+    first = streams.calls[0]
+    assert [kind.element_type for kind in first.prepared.operands][1] == 0
+    assert first.item.operands[1].WhichOneof("source") is None
+    kept = client.call("echo", np.zeros(4), keep=True).array
+    assert streams.calls[1].prepared.lease_id
+    client.call("echo", kept)
+    operand = streams.calls[2].item.operands[0]
+    assert operand.handle == bytes.fromhex(kept.handle)
+
+
+def test_the_plan_of_a_call_has_its_transfers(client, streams):
+    moved = kernel_pb2.Transfer(
+        operand=0, mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [1]}, received_bytes=8
+    )
+    streams.on_call = lambda call: call.answer(transfers=[moved])
+    result = client.call("echo", 1.0)
+    assert [transfer.received_bytes for transfer in result.plan.transfers] == [8]
+    streams.on_call = Call.answer
+    assert not client.call("echo", 1.0).plan.transfers
+
+
+def test_answers_arrive_in_any_order(client, streams):
+    streams.on_call = lambda call: None
+    answering = threading.Thread(target=lambda: answer_in_reverse(streams, 8))
+    answering.start()
+    results = in_threads(8, lambda i: client.call("echo", float(i)).array)
+    answering.join()
+    assert [float(result) for result in results] == [*map(float, range(8))]
+
+
+def answer_in_reverse(streams, count):
+    until(lambda: len(streams.calls) == count)
+    for call in reversed(streams.calls):
+        call.answer()
+
+
+def test_600_kinds_use_the_slots_again(client, streams):
+    for _ in range(2):
+        for i in range(600):
+            result = client.call("echo", np.arange(i % 3), axis=i)
+            assert result.array.shape == (i % 3,)
+            assert streams.calls[-1].prepared.call.parameters["axis"].int_value == i
+    assert set(streams.streams[0].prepared) == set(range(8))
+
+
+def test_600_plans_use_the_plan_slots_again(client, streams):
+    for i in range(600):
+        assert client.call(f"echo{i % 300}", 1.0).plan.kernel == f"echo{i % 300}"
+
+
+def test_a_slot_used_recently_is_kept(client, streams):
+    for i in range(100):
+        client.call("echo", 1.0)
+        client.call("echo", 1.0, axis=i)
+    prepares = [item.prepare for item in streams.streams[0].items if item.WhichOneof("item") == "prepare"]
+    assert sum(not prepare.call.parameters for prepare in prepares) == 1
+
+
+def test_an_error_has_everything_that_a_unary_one_has(client, server, streams, abort):
+    status = (grpc.StatusCode.INVALID_ARGUMENT, "AXIS_OUT_OF_RANGE", "axis is 3")
+    streams.on_call = lambda call: call.fail(*status, at="operand 0", axis="3", ndim="1")
+    server.execute = lambda request, context: abort(context, *status, at="operand 0", axis="3", ndim="1")
+    caught = []
+    for call_stream in (True, False):
+        with shardcall.connect(server.address, call_stream=call_stream) as one:
+            with pytest.raises(shardcall.AxisError) as raised:
+                one.call("diff", np.arange(4.0), axis=0)
+            caught.append(raised.value)
+    streamed, unary = caught
+    assert len(streams.calls) == len(server.requests) == 1
+    assert vars(streamed) | {"timing": None, "request_id": ""} == vars(unary) | {"timing": None, "request_id": ""}
+    assert streamed.timing.execute == unary.timing.execute == 0.5
+    assert streamed.timing.round_trip > 0
+    assert streamed.request_id == streams.calls[0].item.request_id
+    assert streamed.field == "x"
+
+
+def test_calls_beyond_the_window_wait(client, info, streams):
+    streams.on_call = lambda call: None
+    calling = threading.Thread(target=in_threads, args=(100, lambda i: client.call("echo", float(i))))
+    calling.start()
+    until(lambda: len(streams.calls) == 64)
+    time.sleep(0.1)
+    assert len(streams.calls) == 64
+    streams.on_call = Call.answer
+    for call in list(streams.calls):
+        call.answer()
+    calling.join(20)
+    assert len(streams.calls) == 100
+
+
+def test_bytes_beyond_the_window_wait(server, info, streams):
+    info.limits.max_streamed_bytes = 20_000
+    streams.on_call = lambda call: None
+    with shardcall.connect(server.address) as client:
+        calling = threading.Thread(target=in_threads, args=(4, lambda i: client.call("echo", np.zeros(1000))))
+        calling.start()
+        until(lambda: len(streams.calls) == 2)
+        time.sleep(0.1)
+        assert len(streams.calls) == 2
+        streams.on_call = Call.answer
+        for call in list(streams.calls):
+            call.answer()
+        calling.join(20)
+        client.call("echo", np.zeros(2501))
+        assert len(server.requests) == 1
+    assert len(streams.calls) == 4
+
+
+def test_a_call_without_a_slot_in_the_window_ends_at_its_deadline(server, info, streams):
+    info.limits.max_streamed_calls = 1
+    streams.on_call = lambda call: None
+    with shardcall.connect(server.address) as client:
+        calling = threading.Thread(target=in_threads, args=(1, lambda i: client.call("echo", 1.0)))
+        calling.start()
+        until(lambda: streams.calls)
+        with pytest.raises(shardcall.DeadlineExceededError, match=r"0\.2 s passed while it waited: 1 calls"):
+            client.call("echo", 1.0, timeout=0.2)
+        streams.calls[0].answer()
+        calling.join()
+        streams.on_call = Call.answer
+        client.call("echo", 1.0)
+
+
+def test_a_call_that_is_not_answered_ends_at_its_deadline(client, server, streams):
+    streams.on_call = lambda call: None
+    began = time.monotonic()
+    with pytest.raises(shardcall.DeadlineExceededError) as streamed:
+        client.call("echo", 1.0, timeout=0.3)
+    assert 0.3 < time.monotonic() - began < 3
+    assert str(streamed.value) == f"no answer from {server.address} within 0.3 s; raise timeout="
+    assert streamed.value.status is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert streams.streams[0].cancelled.get(timeout=10) == streams.calls[0].item.number
+    assert 0.2 < streams.calls[0].item.timeout_seconds <= 0.3
+    streams.calls[0].answer()  # too late: ignored
+    streams.on_call = Call.answer
+    assert client.call("echo", 2.0).array == 2.0
+    assert len(streams.streams) == 1
+
+
+def test_a_cancelled_task_cancels_its_call(server, streams):
+    streams.on_call = lambda call: None
+
+    async def call():
+        async with aio.connect(server.address) as client:
+            task = asyncio.create_task(client.call("echo", 1.0))
+            await asyncio.to_thread(until, lambda: streams.calls)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            streams.on_call = Call.answer
+            assert (await client.call("echo", 2.0)).array == 2.0
+
+    asyncio.run(call())
+    (stream,) = streams.streams
+    assert stream.cancelled.get(timeout=10) == streams.calls[0].item.number
+
+
+def test_ctrl_c_cancels_its_call_only(client, streams):
+    def interrupt(call):
+        if call.kernel == "slow":
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        else:
+            call.answer()
+
+    streams.on_call = interrupt
+    for i in range(5):
+        with pytest.raises(KeyboardInterrupt):
+            client.call("slow", 1.0)
+        assert client.call("echo", float(i)).array == i
+    (stream,) = streams.streams
+    assert stream.cancelled.get(timeout=10) == streams.calls[0].item.number
+
+
+def test_deletions_go_in_order_with_calls_and_again_after_a_break(client, streams):
+    stream = client._call_stream
+    client.call("echo", 1.0)
+    stream.delete([b"a" * 16])
+    client.call("echo", 1.0)
+    assert [item.WhichOneof("item") for item in streams.streams[0].items] == ["prepare", "call", "delete", "call"]
+    stream.delete([b"b" * 16])
+    assert streams.streams[0].deleted.get(timeout=10) == b"a" * 16
+    assert streams.streams[0].deleted.get(timeout=10) == b"b" * 16
+    streams.streams[0].end(grpc.StatusCode.UNAVAILABLE)
+    until(lambda: not client._call_stream._connections)
+    client.call("echo", 1.0)
+    assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["delete", "prepare", "call"]
+    stream.delete([bytes([i % 256, i // 256] * 8) for i in range(2000)])
+    client.close()
+    assert streams.streams[1].deleted.qsize() == 2001
+
+
+def test_done_callbacks_run_once(client, streams):
+    held, done = [], []
+    streams.on_call = held.append
+    call = client._call_stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.arange(3.0)], Deadline(30))
+    call.add_done_callback(done.append)
+    assert not call.done
+    until(lambda: held)
+    held[0].answer()
+    np.testing.assert_array_equal(call.result(Deadline(30)).results[0], np.arange(3.0))
+    np.testing.assert_array_equal(call.result(Deadline(30)).results[0], np.arange(3.0))
+    until(lambda: done)
+    call.add_done_callback(done.append)
+    assert done == [call, call]
+    assert call.done
+    call.cancel()
+    call.result(Deadline(30))

@@ -1,0 +1,197 @@
+"""Call streams that break, are refused, drain and are closed."""
+
+import gc
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+from client.stream_server import Call, in_threads, until
+
+import shardcall
+from shardcall.v1 import kernel_pb2
+
+UNAVAILABLE, EXHAUSTED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.fixture
+def client(stream_client):
+    return stream_client
+
+
+def test_a_broken_stream_is_opened_again_and_its_calls_are_sent_in_order(client, streams):
+    def end_once(call):
+        if len(streams.streams) == 1:
+            if len(streams.calls) == 8:
+                call.stream.end(UNAVAILABLE)
+        else:
+            call.answer()
+
+    streams.on_call = end_once
+    results = in_threads(8, lambda i: float(client.call("echo", float(i)).array))
+    assert results == [*map(float, range(8))]
+    first, second = streams.calls[:8], streams.calls[8:]
+    assert [call.item.request_id for call in first] == [call.item.request_id for call in second]
+    assert len(streams.streams) == 2
+
+
+def test_a_broken_stream_fails_its_calls_without_retries(server, streams):
+    streams.on_call = lambda call: call.stream.end(UNAVAILABLE)
+    with shardcall.connect(server.address, retries=False) as client:
+        with pytest.raises(shardcall.ServerUnavailableError, match="went away or cannot be reached") as caught:
+            client.call("echo", 1.0)
+        assert caught.value.request_id == streams.calls[0].item.request_id
+        streams.on_call = Call.answer
+        assert client.call("echo", 1.0).array == 1.0
+    assert len(streams.streams) == 2
+
+
+def test_a_stream_that_breaks_again_and_again_is_given_up(client, streams):
+    streams.on_call = lambda call: call.stream.end(UNAVAILABLE)
+    with pytest.raises(shardcall.ServerUnavailableError):
+        client.call("echo", 1.0)
+    assert len(streams.streams) == 5
+
+
+def test_a_call_without_time_for_a_retry_fails_at_once(client, streams):
+    streams.on_call = lambda call: call.stream.end(UNAVAILABLE)
+    began = time.monotonic()
+    with pytest.raises(shardcall.ServerUnavailableError):
+        client.call("echo", 1.0, timeout=0.05)
+    assert time.monotonic() - began < 1
+
+
+def test_a_stream_that_ends_well_with_calls_unanswered_is_broken(client, streams):
+    def end_once(call):
+        call.stream.end() if len(streams.streams) == 1 else call.answer()
+
+    streams.on_call = end_once
+    assert client.call("echo", 1.0).array == 1.0
+
+
+def test_an_error_of_the_stream_is_the_error_of_its_calls(client, streams):
+    streams.on_call = lambda call: call.stream.end(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST", "a frame")
+    with pytest.raises(shardcall.InvalidRequestError, match="a frame"):
+        client.call("echo", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "after_s"),
+    [(EXHAUSTED, "SERVER_BUSY", 0.01), (EXHAUSTED, "QUOTA_EXCEEDED", 0.01), (UNAVAILABLE, "MESH_NOT_READY", 0.01)],
+)
+def test_an_answer_that_asks_for_a_retry_is_followed(client, streams, status, reason, after_s):
+    streams.on_call = lambda call: (
+        call.fail(status, reason, retry_after_s=after_s) if len(streams.calls) < 3 else call.answer()
+    )
+    assert client.call("echo", 1.0).array == 1.0
+    assert len(streams.calls) == 3
+    assert len({call.item.request_id for call in streams.calls}) == 1
+    assert len({call.item.number for call in streams.calls}) == 3
+
+
+def test_an_answer_is_asked_for_four_times_more_at_most(client, streams):
+    streams.on_call = lambda call: call.fail(EXHAUSTED, "SERVER_BUSY", retry_after_s=0.01)
+    with pytest.raises(shardcall.ResourceExhaustedError):
+        client.call("echo", 1.0)
+    assert len(streams.calls) == 5
+
+
+def test_a_call_that_the_mesh_restarted_under_is_sent_once_more(client, streams):
+    streams.on_call = lambda call: call.fail(UNAVAILABLE, "MESH_RESTARTED")
+    with pytest.raises(shardcall.MeshRestartedError):
+        client.call("echo", 1.0)
+    assert len(streams.calls) == 2
+
+
+def test_results_too_large_for_an_item_come_by_a_stream_of_their_own(client, server, streams):
+    streams.on_call = lambda call: call.fail(grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED")
+    np.testing.assert_array_equal(client.call("echo", np.arange(9.0)).array, np.arange(9.0))
+    assert server.requests == ["stream"]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (grpc.StatusCode.UNIMPLEMENTED, "")],
+)
+def test_a_refused_stream_is_replaced_by_unary_calls(client, server, streams, code, reason):
+    streams.on_opened = lambda stream: stream.end(code, reason, retry_after_s=0.01)
+    for i in range(3):
+        assert client.call("echo", float(i)).array == i
+    assert len(server.requests) == 3
+    assert len(streams.streams) == 1
+
+
+def test_a_refused_stream_is_tried_again_later(client, server, streams, monkeypatch):
+    monkeypatch.setattr("shardcall._src.transfer.call_stream._REFUSED_S", 0.05)
+    streams.on_opened = lambda stream: stream.end(EXHAUSTED, "SERVER_BUSY")
+    client.call("echo", 1.0)
+    streams.on_opened = lambda stream: None
+    time.sleep(0.1)
+    client.call("echo", 1.0)
+    assert len(server.requests) == 1
+    assert len(streams.streams) == 2
+
+
+def test_a_draining_stream_is_left_after_its_answers(client, streams):
+    held = []
+    streams.on_call = held.append
+    calling = threading.Thread(target=in_threads, args=(1, lambda i: client.call("echo", 1.0)))
+    calling.start()
+    until(lambda: held)
+    streams.on_call = Call.answer
+    streams.streams[0].drain()
+    until(lambda: client._call_stream._current.draining)
+    assert client.call("echo", 2.0).array == 2.0
+    assert len(streams.streams) == 2
+    assert not streams.streams[0].half_closed.is_set()
+    held[0].answer()
+    calling.join(10)
+    assert streams.streams[0].half_closed.wait(10)
+    assert client.call("echo", 3.0).array == 3.0
+    assert len(streams.streams) == 2
+
+
+def test_a_server_that_shuts_down_refuses_streams_until_another_serves(client, streams):
+    def refuse_twice(stream):
+        if len(streams.streams) < 3:
+            stream.end(UNAVAILABLE, "SERVER_DRAINING")
+
+    streams.on_opened = refuse_twice
+    assert client.call("echo", 2.0).array == 2.0
+    assert len(streams.streams) == 3
+
+
+def test_close_cancels_calls_and_refuses_others(server, streams):
+    streams.on_call = lambda call: None
+    client = shardcall.connect(server.address)
+    errors = []
+    calling = threading.Thread(target=lambda: errors.extend(in_threads(3, lambda i: client.call("echo", 1.0))))
+    calling.start()
+    until(lambda: len(streams.calls) == 3)
+    client.close()
+    calling.join(10)
+    assert [type(error) for error in errors] == [shardcall.CallCancelledError] * 3
+    with pytest.raises(shardcall.ClientClosedError):
+        client.call("echo", 1.0)
+    until(lambda: not [t for t in threading.enumerate() if t.name == "shardcall-call-stream"])
+
+
+def test_a_client_that_is_dropped_ends_its_stream(server, streams):
+    client = shardcall.connect(server.address)
+    client.call("echo", 1.0)
+    del client
+    gc.collect()
+    assert streams.streams[0].half_closed.wait(10)
+    until(lambda: not [t for t in threading.enumerate() if t.name == "shardcall-call-stream"])
+
+
+def test_a_garbled_frame_fails_the_calls(client, streams):
+    def garble(call):
+        call.stream.send_frame(kernel_pb2.KernelCall(kernel="no frame"))
+
+    streams.on_call = garble
+    with pytest.raises(shardcall.InternalServerError):
+        client.call("echo", 1.0)
+    streams.on_call = Call.answer
+    assert client.call("echo", 1.0).array == 1.0
