@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from server.fake_calls import FakeCall
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS, Admission, Slots
+from shardcall_server.frontend.rpc.coroutines import Task, Waiting
 
 
-@dataclass
-class Caller:
-    """The part of a call that slots read."""
+class Caller(FakeCall):
+    """A call that may leave when it has to wait.
 
-    owner: str
-    connection: str = "here"
-    waits: Future[Future[None]] = field(default_factory=Future)
-    leaves: bool = False
+    Attributes:
+        waits: done when it waits.
+    """
 
-    def wait(self, shared: Future[None], doing: str) -> None:
-        self.waits.set_result(shared)
-        if self.leaves:
-            raise CallError(Reason.CANCELLED, doing)
-        shared.result(60)
+    def __init__(self, owner: str, connection: str = "here", leaves: bool = False) -> None:
+        super().__init__(owner, connection)
+        self.waits: Future[Future[None]] = Future()
+        self._leaves = leaves
+
+    def block(self, waiting: Waiting) -> None:
+        self.waits.set_result(waiting.future)
+        if self._leaves:
+            raise CallError(Reason.CANCELLED, waiting.doing)
+        super().block(waiting)
 
 
 def slots(total: int = 4, per_client: int = 3, per_connection: int = 2) -> Slots:
@@ -71,7 +75,7 @@ def test_waiting_callers_get_slots_in_order_as_others_release_them():
     with ThreadPoolExecutor(2) as pool:
         waiting = []
         for caller in (first, second):
-            waiting.append(pool.submit(some.wait, caller))
+            waiting.append(pool.submit(caller.run, some.wait(caller)))
             caller.waits.result(60)
         some.release(a)
         waiting[0].result(60)
@@ -86,7 +90,7 @@ def test_a_call_that_leaves_while_it_waits_takes_nothing():
     (*_, b) = take(some, *"aaab")
     leaver: Any = Caller("b", leaves=True)
     with pytest.raises(CallError):
-        some.wait(leaver)
+        leaver.run(some.wait(leaver))
     some.release(b)
     assert some.taken == 3
 
@@ -107,3 +111,59 @@ def test_a_call_that_arrives_has_no_call_slot():
             with pytest.raises(CallError, match="works on 2 calls"):
                 three(False)
     assert admission.calls == 0
+
+
+def waiting_task(some: Slots, caller: Any, admitted: list[Any]) -> Task:
+    async def stage() -> None:
+        await some.wait(caller)
+        admitted.append(caller)
+
+    task = Task(stage(), lambda doing: CallError(Reason.CANCELLED, doing), lambda value, error: None)
+    task.start()
+    return task
+
+
+def test_waiting_calls_get_slots_one_connection_after_the_other():
+    some = slots(total=3, per_client=3, per_connection=3)
+    holders, admitted = take(some, *"aaa"), []
+    for name in "1112233":
+        waiting_task(some, Caller("a", name), admitted)
+    for holder in holders:
+        some.release(holder)
+    assert [caller.connection for caller in admitted] == ["1", "2", "3"]
+    while some.taken:
+        some.release(admitted[len(admitted) - some.taken])
+    assert [caller.connection for caller in admitted] == list("1231231")
+
+
+def test_a_waiting_call_that_is_interrupted_leaves_its_slot_to_those_behind_it():
+    some, admitted = slots(total=1, per_client=1), []
+    (holder,) = take(some, "a")
+    leaver = waiting_task(some, Caller("a", "1"), admitted)
+    behind: Any = Caller("a", "1")
+    waiting_task(some, behind, admitted)
+    leaver.interrupt()
+    some.release(holder)
+    assert admitted == [behind]
+    assert some.taken == 1
+
+
+def test_each_release_checks_a_number_of_waiting_calls_that_does_not_grow_with_their_number(monkeypatch):
+    checked = [0]
+    refusal = Slots._refusal
+
+    def counted(self: Slots, call: Any) -> CallError | None:
+        checked[0] += 1
+        return refusal(self, call)
+
+    monkeypatch.setattr(Slots, "_refusal", counted)
+    some, admitted, number = slots(total=1, per_client=1, per_connection=1), [], 1000
+    (holder,) = take(some, "a")
+    for i in range(number):
+        waiting_task(some, Caller("a", str(i % 2)), admitted)
+    some.release(holder)
+    for i in range(number):
+        some.release(admitted[i])
+    assert len(admitted) == number
+    assert some.taken == 0
+    assert checked[0] < 6 * number

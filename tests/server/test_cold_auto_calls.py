@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from server.fake_calls import FakeCall
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.errors import CallError, Reason
@@ -71,22 +71,21 @@ def test_a_cold_call_is_keyed_once_and_a_cached_one_never(counts, refused, sent)
     session.refused.update(refused)
     programs = ProgramCache(session, ProgramLimits(10, 1000, 1 << 20))  # type: ignore[arg-type]
     mesh = SimpleNamespace(programs=programs, kernels={}, ready=link_pb2.Ready(), session=session)
-    call = SimpleNamespace(
-        owner="",
-        phase=lambda name: nullcontext(),
-        wait=lambda future, doing: future.result(0),
-        check=lambda doing: None,
-        set_program=lambda *arguments: None,
-    )
+    call = FakeCall(set_program=lambda *arguments: None)
+
+    async def mesh_of(call):
+        return mesh
+
     execution = Execution(
-        SimpleNamespace(mesh=lambda call: mesh),  # type: ignore[arg-type]
+        SimpleNamespace(mesh=mesh_of),  # type: ignore[arg-type]
         SimpleNamespace(),  # type: ignore[arg-type]
         SimpleNamespace(check=lambda program: None),  # type: ignore[arg-type]
         Settings(),
     )
     operand = OperandSource(ArrayType((8,), np.dtype(np.float64)))
     for _ in range(2):
-        prepared = execution.prepare(call, kernel_pb2.KernelCall(kernel="diff"), [operand])  # type: ignore[arg-type]
+        stage = execution.prepare(call, kernel_pb2.KernelCall(kernel="diff"), [operand])  # type: ignore[arg-type]
+        prepared = call.run(stage)
         assert prepared.entry.program.key == sent[-1]
     assert counts == {"completed": 1, "keyed": 1}
     assert session.strategies == sent

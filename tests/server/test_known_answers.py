@@ -8,10 +8,9 @@ import stat
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
+from server.fake_calls import FakeCall
 from server.fake_workers import PATIENCE_S, READY, FakeWorker, Running, usual
 from structlog.testing import capture_logs
 
@@ -25,9 +24,7 @@ from shardcall_worker.v1 import known_answer_pb2, link_pb2
 DIGEST = "0123456789abcdef" * 4
 WRONG = known_answer_pb2.KnownAnswerFailure(kernel="arctan", detail="3584 of 4096 elements are wrong")
 NAMES = {"trig": ("sin", "arctan"), "halo": ("diff",)}
-CALL = SimpleNamespace(
-    phase=lambda name: nullcontext(), wait=lambda future, doing: future.result(PATIENCE_S)
-)  # a call without a deadline
+CALL = FakeCall()
 
 
 def host(
@@ -92,9 +89,13 @@ def program(kernel: str, *tests: str) -> CachedProgram:
     return CachedProgram("key", kernel, {}, (), 1, known_answers=tests)
 
 
+def require(runner: KnownAnswerRunner, program: CachedProgram) -> None:
+    CALL.run(runner.require(CALL, program))
+
+
 def refused(runner: KnownAnswerRunner, kernel: str, *tests: str) -> CallError:
     with pytest.raises(CallError) as caught:
-        runner.require(CALL, program(kernel, *tests))
+        require(runner, program(kernel, *tests))
     assert caught.value.reason is Reason.KERNEL_FAILED_KNOWN_ANSWERS
     return caught.value
 
@@ -102,10 +103,10 @@ def refused(runner: KnownAnswerRunner, kernel: str, *tests: str) -> CallError:
 def test_a_call_waits_for_the_tests_of_its_kernel_and_for_no_others(runner, start):
     worker = host()
     start(runner, worker)
-    runner.require(CALL, program("diff", "halo"))
+    require(runner, program("diff", "halo"))
     assert runs(worker) == ["halo"]
     assert (runner.state().passed, runner.state().pending) == (1, 1)
-    runner.require(CALL, program("transpose"))
+    require(runner, program("transpose"))
     assert runs(worker) == ["halo"]
 
 
@@ -114,7 +115,7 @@ def test_what_passed_is_asked_for_once(runner, start):
     start(runner, worker)
     sin = program("sin", "trig")
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: runner.require(CALL, sin), range(8)))
+        list(threads.map(lambda _: require(runner, sin), range(8)))
     assert sin.trusted
     assert runs(worker) == ["trig"]
 
@@ -137,7 +138,7 @@ def test_between_tests_the_mesh_rests_unless_a_call_waits(runner, start, monkeyp
     until(lambda: runner.state().pending == 1)
     first, second = NAMES
     assert runs(worker) == [first]
-    runner.require(CALL, program("sin", second))
+    require(runner, program("sin", second))
     assert runs(worker) == [first, second]
 
 
@@ -158,7 +159,7 @@ def test_a_kernel_that_fails_is_refused_and_those_beside_it_are_not(runner, star
     assert "install another version of jaxlib, or remove" in error.message
     assert error.metadata == {"known_answer": "trig", "detail": WRONG.detail, "jaxlib": "0.10.2"}
     assert [(line["kernel"], line["log_level"]) for line in logs] == [("arctan", "error")]
-    runner.require(CALL, program("sin", "trig"))
+    require(runner, program("sin", "trig"))
     with pytest.raises(CallError):
         runner.check(program("arctan", "trig"))
     (failure,) = runner.state().failures
@@ -172,10 +173,10 @@ def test_what_fails_on_one_host_is_refused_on_the_mesh(runner, start):
 
 def test_hosts_of_other_processors_have_a_verdict_of_their_own(runner, start):
     start(runner, host("a"), host("b"))
-    runner.require(CALL, program("diff", "halo"))
+    require(runner, program("diff", "halo"))
     worker = host("a")
     start(runner, worker, host("b", processor=2))
-    runner.require(CALL, program("diff", "halo"))
+    require(runner, program("diff", "halo"))
     assert runs(worker) == ["halo"]
 
 
@@ -227,7 +228,7 @@ def test_a_test_that_ends_the_worker_has_failed(runner, start, command):
     error = refused(runner, "sin", "trig")
     assert error.metadata["detail"] == "the test ended the mesh"
     start(runner, following := host())
-    runner.require(CALL, program("diff", "halo"))
+    require(runner, program("diff", "halo"))
     assert runs(following) == ["halo"]
 
 
@@ -237,7 +238,7 @@ def test_a_killed_worker_says_nothing_of_the_test_in_progress(runner, start):
     worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
     mesh = start(runner, worker)
     with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(runner.require, CALL, program("sin", "trig"))
+        waiting = thread.submit(require, runner, program("sin", "trig"))
         until(lambda: any(message.HasField("run_known_answer") for message in worker.got))
         mesh.close()
         start(runner, following := host())
@@ -252,7 +253,7 @@ def test_a_test_that_cannot_be_run_is_abandoned_after_some_attempts(runner, star
     worker.answer = lambda message: [failure] if message.HasField("run_known_answer") else usually(message)
     start(runner, worker)
     with capture_logs() as logs:
-        runner.require(CALL, program("sin", "trig"))
+        require(runner, program("sin", "trig"))
     assert len(runs(worker)) == 3
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["a known-answer test cannot be run"]
     assert (runner.state().passed, runner.state().pending) == (0, 2)
@@ -261,8 +262,8 @@ def test_a_test_that_cannot_be_run_is_abandoned_after_some_attempts(runner, star
 def test_a_test_that_left_out_a_kernel_has_not_passed_and_its_verdict_is_not_kept(runner, start, tmp_path):
     start(runner, host("a"), host("b", untested=("sin",)))
     with capture_logs() as logs:
-        runner.require(CALL, program("arctan", "trig"))
-        runner.require(CALL, program("diff", "halo"))
+        require(runner, program("arctan", "trig"))
+        require(runner, program("diff", "halo"))
     assert (runner.state().passed, runner.state().pending) == (1, 1)
     summary = next(line for line in logs if line["event"] == "known-answer tests done")
     assert (summary["passed"], summary["failed"], summary["pending"]) == (1, 0, 1)
@@ -290,7 +291,7 @@ def test_a_fault_after_a_verdict_does_not_end_the_tests(runner, start, monkeypat
     monkeypatch.setattr(module, "_MAX_ATTEMPTS", 1)
     start(runner, host())
     for kernel, test in (("sin", "trig"), ("diff", "halo")):
-        runner.require(CALL, program(kernel, test))
+        require(runner, program(kernel, test))
     assert calls == ["trig", "halo"]
 
 
@@ -300,7 +301,7 @@ def test_a_fault_before_a_verdict_is_an_attempt(runner, start, monkeypatch):
 
     monkeypatch.setattr(runner._verdicts, "get_shared", get_shared)
     start(runner, host())
-    runner.require(CALL, program("sin", "trig"))
+    require(runner, program("sin", "trig"))
     assert runner.state().pending == len(NAMES)
 
 
@@ -310,13 +311,13 @@ def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(runne
     worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
     start(runner, worker)
     with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
-        waiting = thread.submit(runner.require, CALL, program("sin", "trig"))
+        waiting = thread.submit(require, runner, program("sin", "trig"))
         until(lambda: worker.got[-1].HasField("run_known_answer"))
         monkeypatch.setattr(f"{__name__}.NAMES", {"halo": NAMES["halo"]})
         start(runner, host())
         waiting.result(PATIENCE_S)
         worker.say(worker.got[-1].call_id, known_answer_run={})  # the verdict comes too late
-        runner.require(CALL, program("diff", "halo"))
+        require(runner, program("diff", "halo"))
     assert (runner.state().passed, runner.state().pending) == (1, 0)
     assert [line for line in logs if line["log_level"] == "error"] == []
 

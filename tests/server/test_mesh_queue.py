@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from server.fake_calls import FakeCall
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
+from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.fair_queue import FairQueue
 
 
@@ -27,13 +29,11 @@ class Waiting:
     deadline: float = 0.0
 
 
-class Caller:
+class Caller(FakeCall):
     """A call in the queue: it waits until it is granted the mesh, or leaves."""
 
     def __init__(self, owner: str = "a", connection: str = "1", deadline: float = 0.0) -> None:
-        self.owner = owner
-        self.connection = connection
-        self.deadline = deadline
+        super().__init__(owner, connection, deadline=deadline)
         self.waits = threading.Event()
         self.granted: Future[None] = Future()
         self.left: Future[None] = Future()
@@ -43,21 +43,21 @@ class Caller:
         assert name == "queue"
         return nullcontext()
 
-    def wait(self, shared: Future[None], doing: str) -> None:
+    def block(self, waiting: coroutines.Waiting) -> None:
         either: Future[None] = Future()
-        for future in (shared, self.left):
+        for future in (waiting.future, self.left):
             future.add_done_callback(lambda _: either.done() or either.set_result(None))
         self.waits.set()
         either.result()  # for ever, where a test ends before: the thread goes with the process
-        if not shared.done():
-            raise CallError(Reason.CANCELLED, f"left while {doing}")
+        if not waiting.future.done():
+            raise CallError(Reason.CANCELLED, f"left while {waiting.doing}")
 
     def ask(self, queue: MeshQueue, device_bytes: int = 0, **options: bool) -> Caller:
         """Asks for a grant on a thread of its own; returns when it has one, was refused or waits."""
 
         def take() -> None:
             try:
-                self.grant.set_result(queue.acquire(self, device_bytes, **options))  # type: ignore[arg-type]
+                self.grant.set_result(self.run(queue.acquire(self, device_bytes, **options)))  # type: ignore[arg-type]
             except CallError as error:
                 self.grant.set_exception(error)
             self.waits.set()
@@ -163,7 +163,7 @@ def test_each_call_is_served_once_and_no_owner_waits_for_more_than_one_grant_of_
 
 def test_a_call_that_finds_capacity_goes_through_on_its_own_thread():
     queue = make(launched=2)
-    grants = [queue.acquire(Caller()), queue.acquire(Caller())]  # type: ignore[arg-type]
+    grants = [caller.run(queue.acquire(caller)) for caller in (Caller(), Caller())]  # type: ignore[arg-type]
     assert queue.launched == 2
     for grant in grants:
         grant.release()

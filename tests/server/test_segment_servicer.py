@@ -26,6 +26,7 @@ from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
@@ -82,6 +83,7 @@ def start() -> Iterator[Callable[[bool], Server]]:
                         CallThreads(4),
                         CallRecorder(Metrics()),
                         FloodGuard(),
+                        CountedThreads(2, 1, "stream"),
                     )
                 ],
             )

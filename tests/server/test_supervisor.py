@@ -7,15 +7,15 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from server.fake_calls import FakeCall
 from server.fake_workers import PATIENCE_S, FakeWorker, but
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
+from shardcall_server.frontend.rpc.coroutines import Waiting
 from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import WatchLimits
@@ -25,12 +25,15 @@ LIMITS = WatchLimits(silence_s=600, start_s=600, execute_s=600, compile_s=600, g
 WAITED_FOR: list[weakref.ref[Any]] = []
 
 
-def leave(shared: Any, doing: str) -> None:
-    WAITED_FOR.append(weakref.ref(shared))
-    raise CallError(Reason.DEADLINE_EXCEEDED, doing)
+class Leaver(FakeCall):
+    """A call that leaves when it has to wait."""
+
+    def block(self, waiting: Waiting) -> None:
+        WAITED_FOR.append(weakref.ref(waiting.future))
+        raise CallError(Reason.DEADLINE_EXCEEDED, waiting.doing)
 
 
-CALL: Any = SimpleNamespace(phase=lambda name: nullcontext(), wait=leave)
+CALL: Any = Leaver()
 
 
 class Source:
@@ -104,18 +107,18 @@ def supervisor(hosts) -> Iterator[MeshSupervisor]:
 def test_calls_wait_for_hosts_though_a_start_without_them_failed(supervisor, hosts):
     hosts.gone = "b (gone for 3 s)"
     with pytest.raises(CallError, match=r"^waiting for the mesh's hosts: b \(gone for 3 s\)$"):
-        supervisor.mesh(CALL)
+        CALL.run(supervisor.mesh(CALL))
 
 
 def test_of_a_call_that_leaves_nothing_stays(supervisor, hosts):
     hosts.gone = "b"
     with contextlib.suppress(CallError):
-        supervisor.mesh(CALL)
+        CALL.run(supervisor.mesh(CALL))
     gc.collect()
     assert WAITED_FOR.pop()() is None
 
 
 def test_calls_are_refused_where_all_hosts_are_there_and_the_mesh_does_not_start(supervisor):
     with pytest.raises(CallError) as caught:
-        supervisor.mesh(CALL)
+        CALL.run(supervisor.mesh(CALL))
     assert caught.value.reason is Reason.MESH_NOT_READY

@@ -163,6 +163,7 @@ def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
         threads=cast(Any, threads),
         call_recorder=cast(Any, call_recorder),
         floods=FloodGuard(),
+        stream_threads=unused,
     )
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
     refuse: Any = interceptor.intercept_service(lambda _: None, call)

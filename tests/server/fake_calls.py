@@ -1,0 +1,47 @@
+"""Calls whose stages run on the threads of the tests."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+from shardcall_server.frontend.rpc import coroutines
+from shardcall_server.frontend.rpc.coroutines import Stage, Waiting
+
+T = TypeVar("T")
+PATIENCE_S = 60.0
+
+
+class FakeCall:
+    """A call without a deadline, whose caller does not leave.
+
+    Args:
+        owner: the client.
+        connection: its connection.
+        **fields: other attributes of calls that the tested code reads.
+    """
+
+    def __init__(self, owner: str = "a", connection: str = "here", **fields: Any) -> None:
+        self.owner = self.principal_name = owner
+        self.connection = connection
+        self.deadline = 0.0
+        self.__dict__.update(fields)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def check(self, doing: str) -> None:
+        pass
+
+    async def wait(self, shared: Future[T], doing: str) -> T:
+        await coroutines.suspend(shared, doing)
+        return shared.result()
+
+    def run(self, stage: Stage[T]) -> T:
+        """Runs a stage on this thread."""
+        return coroutines.run(stage, self.block)
+
+    def block(self, waiting: Waiting) -> None:
+        """Blocks this thread until a future is done, or raises the error of a call that has ended."""
+        waiting.future.exception(PATIENCE_S)

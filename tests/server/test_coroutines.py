@@ -1,0 +1,260 @@
+"""Tasks: the threads that run them, their interruption and their end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from shardcall_server.frontend.rpc import coroutines
+from shardcall_server.frontend.rpc.coroutines import Stage, Task, Waiting, suspend
+
+
+async def result_of(future: Future[Any]) -> Any:
+    await suspend(future, "waiting")
+    return future.result()
+
+
+class Ending:
+    """The end of a task, and the error of its call, once that has ended.
+
+    Attributes:
+        outcomes: the result and the error with which it finished.
+        error: the error of the call; None while it may continue.
+        asked: what it waited for when its call was checked.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[Any, Exception | None]] = []
+        self.error: Exception | None = None
+        self.asked: list[str] = []
+
+    def check(self, doing: str) -> Exception | None:
+        self.asked.append(doing)
+        return self.error
+
+    def start(self, stage: Stage[Any]) -> Task:
+        task = Task(stage, self.check, lambda value, error: self.outcomes.append((value, error)))
+        task.start()
+        return task
+
+
+def on_thread(name: str, function: Callable[[], object]) -> None:
+    thread = threading.Thread(target=function, name=name)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_stage_runs_to_its_end_on_the_thread_that_waits():
+    future: Future[int] = Future()
+
+    def wait(waiting: Waiting) -> None:
+        assert waiting == (future, "waiting")
+        future.set_result(3)
+
+    assert coroutines.run(result_of(future), wait) == 3
+
+
+def test_what_the_wait_raises_is_raised_in_the_stage():
+    async def stage() -> str:
+        try:
+            await suspend(Future(), "waiting")
+        except RuntimeError as error:
+            return f"caught {error}"
+        return ""
+
+    def wait(waiting: Waiting) -> None:
+        raise RuntimeError("left")
+
+    assert coroutines.run(stage(), wait) == "caught left"
+    with pytest.raises(RuntimeError, match="left"):
+        coroutines.run(result_of(Future()), wait)
+
+
+def test_a_task_resumes_on_the_thread_that_completes_the_future():
+    future: Future[None] = Future()
+    names: list[str] = []
+
+    async def stage() -> None:
+        names.append(threading.current_thread().name)
+        await suspend(future, "waiting")
+        names.append(threading.current_thread().name)
+
+    ending = Ending()
+    on_thread("starter", lambda: ending.start(stage()))
+    assert ending.outcomes == []
+    on_thread("completer", lambda: future.set_result(None))
+    assert names == ["starter", "completer"]
+    assert ending.outcomes == [(None, None)]
+
+
+def test_a_task_does_not_suspend_for_a_future_that_is_done():
+    future: Future[int] = Future()
+    future.set_result(1)
+    ending = Ending()
+    ending.start(result_of(future))
+    assert ending.outcomes == [(1, None)]
+
+
+def test_the_error_of_a_task_is_passed_to_its_end():
+    future: Future[int] = Future()
+    ending = Ending()
+    ending.start(result_of(future))
+    error = RuntimeError("no")
+    future.set_exception(error)
+    assert ending.outcomes == [(None, error)]
+
+
+def test_tasks_are_never_nested_in_each_other():
+    future: Future[None] = Future()
+    order: list[str] = []
+
+    async def waiter() -> None:
+        await suspend(future, "waiting")
+        order.append("waiter")
+
+    async def completer() -> None:
+        order.append("before")
+        future.set_result(None)
+        order.append("after")
+
+    ending = Ending()
+    ending.start(waiter())
+    ending.start(completer())
+    assert order == ["before", "after", "waiter"]
+    assert len(ending.outcomes) == 2
+
+
+def test_tasks_that_wake_each_other_do_not_overflow_the_stack():
+    futures: list[Future[None]] = [Future() for _ in range(2001)]
+    ending = Ending()
+
+    async def link(i: int) -> None:
+        await suspend(futures[i], "waiting")
+        futures[i + 1].set_result(None)
+
+    for i in range(2000):
+        ending.start(link(i))
+    futures[0].set_result(None)
+    assert ending.outcomes == [(None, None)] * 2000
+
+
+def test_an_interruption_ends_the_present_wait_and_cleans_up():
+    future: Future[None] = Future()
+    steps: list[str] = []
+
+    async def stage() -> None:
+        try:
+            await suspend(future, "waiting for a slot")
+        finally:
+            steps.append("cleanup")
+
+    ending = Ending()
+    task = ending.start(stage())
+    ending.error = RuntimeError("cancelled")
+    task.interrupt()
+    assert (steps, ending.outcomes, ending.asked) == (["cleanup"], [(None, ending.error)], ["waiting for a slot"])
+    future.set_result(None)  # nothing waits any more
+    task.interrupt()
+    assert len(ending.outcomes) == 1
+
+
+def test_an_interruption_while_a_task_runs_ends_its_next_wait():
+    ending, interrupted = Ending(), threading.Event()
+
+    async def stage() -> None:
+        ending.error = RuntimeError("cancelled")
+        on_thread("other", task.interrupt)
+        interrupted.set()
+        await suspend(Future(), "waiting")
+
+    task = Task(stage(), ending.check, lambda value, error: ending.outcomes.append((value, error)))
+    task.start()
+    assert interrupted.is_set()
+    assert ending.outcomes == [(None, ending.error)]
+
+
+def test_an_interruption_without_a_cause_has_no_effect():
+    future: Future[int] = Future()
+    ending = Ending()
+    task = ending.start(result_of(future))
+    task.interrupt()
+    task.interrupt()
+    assert ending.outcomes == []
+    assert len(ending.asked) == 2
+    future.set_result(5)
+    assert ending.outcomes == [(5, None)]
+
+
+def test_an_interruption_during_one_without_a_cause_is_not_lost():
+    ending = Ending()
+
+    def check(doing: str) -> Exception | None:
+        error, ending.error = ending.error, RuntimeError("cancelled")
+        if error is None:  # the call is cancelled just after the check
+            on_thread("other", task.interrupt)
+        return error
+
+    task = Task(result_of(Future()), check, lambda value, error: ending.outcomes.append((value, error)))
+    task.start()
+    task.interrupt()
+    assert [str(error) for _, error in ending.outcomes] == ["cancelled"]
+
+
+def test_a_task_that_is_interrupted_and_woken_at_once_finishes_once():
+    for _ in range(200):
+        future: Future[int] = Future()
+        ending = Ending()
+        ending.error = RuntimeError("cancelled")
+        task = ending.start(result_of(future))
+        barrier = threading.Barrier(2)
+
+        def interrupt(task: Task = task, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait(60)
+            task.interrupt()
+
+        other = threading.Thread(target=interrupt)
+        other.start()
+        barrier.wait(60)
+        future.set_result(1)
+        other.join(60)
+        assert ending.outcomes in ([(1, None)], [(None, ending.error)])
+
+
+def test_a_task_keeps_the_log_context_of_its_start():
+    future: Future[None] = Future()
+    contexts: list[dict[str, Any]] = []
+
+    async def stage() -> None:
+        await suspend(future, "waiting")
+        contexts.append(structlog.contextvars.get_contextvars())
+
+    with structlog.contextvars.bound_contextvars(request_id="a"):
+        Ending().start(stage())
+    with structlog.contextvars.bound_contextvars(request_id="b"):
+        future.set_result(None)
+        assert structlog.contextvars.get_contextvars() == {"request_id": "b"}
+    assert contexts == [{"request_id": "a"}]
+
+
+def test_a_task_whose_end_fails_does_not_keep_others_from_their_end():
+    future: Future[None] = Future()
+    ending = Ending()
+
+    def fail(value: Any, error: Exception | None) -> None:
+        raise RuntimeError("no log")
+
+    async def completer() -> None:
+        future.set_result(None)
+
+    ending.start(result_of(future))
+    with capture_logs() as logs:
+        Task(completer(), ending.check, fail).start()
+    assert [line["event"] for line in logs] == ["the end of a call failed"]
+    assert ending.outcomes == [(None, None)]
