@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import structlog
+
 T = TypeVar("T")
 
 
@@ -103,11 +105,12 @@ class Task:
 
     def _interrupt(self) -> None:
         assert self._waiting is not None
+        self._interrupted = False  # before the check, so that a later interruption counts
         error = self._ended(self._waiting.doing)
         if error is None:
-            self._interrupted = False
             self._wait(self._waiting)
         else:
+            self._interrupted = True
             self._context.run(self._advance, error)
 
     def _advance(self, error: Exception | None) -> None:
@@ -161,6 +164,9 @@ def _run_next(step: Callable[[], None]) -> None:
     queue = _steps.queue = deque([step])
     try:
         while queue:
-            queue.popleft()()
+            try:
+                queue.popleft()()
+            except Exception:  # noqa: BLE001  # the steps of other tasks are in the queue
+                structlog.get_logger().exception("the end of a call failed")
     finally:
         _steps.queue = None

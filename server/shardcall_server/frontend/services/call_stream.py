@@ -55,15 +55,15 @@ class _Item:
         nbytes: the bytes of its operands.
         is_cancelled: whether the client has cancelled it, or the stream has ended.
         call: its state.
-        task: its coroutine.
+        task: its coroutine; None until it starts, and if it is refused before.
     """
 
     __slots__ = ("_peer", "call", "is_cancelled", "nbytes", "number", "task")
 
     call: ServerCall
-    task: Task
 
     def __init__(self, peer: str, number: int, nbytes: int) -> None:
+        self.task: Task | None = None
         self._peer = peer
         self.number = number
         self.nbytes = nbytes
@@ -81,7 +81,8 @@ class _Item:
     def cancel(self) -> None:
         """Cancels the call."""
         self.is_cancelled = True
-        self.task.interrupt()
+        if self.task is not None:
+            self.task.interrupt()
 
     def ended(self, doing: str) -> CallError | None:
         """Returns the error of a call that was cancelled or whose deadline has passed; None while it may continue."""
@@ -122,6 +123,7 @@ class ServerCallStream:
         self._answers = AnswerQueue()
         self._refused = 0
         self._is_read = False  # no items will come
+        self._is_closed = False
         self._next_deadline = math.inf
         self._cancel_timer: Callable[[], None] = _do_nothing
 
@@ -162,6 +164,7 @@ class ServerCallStream:
 
     def close(self) -> None:
         """Cancels the calls that are not answered."""
+        self._is_closed = True  # the other thread may be starting calls
         self._cancel_timer()
         for item in list(self._items.values()):
             item.cancel()
@@ -249,6 +252,8 @@ class ServerCallStream:
         )
         self._watch(call.deadline)
         item.task.start()
+        if self._is_closed:
+            item.cancel()
 
     def _admit(self, item: _Item) -> None:
         """Counts a call against the window.
@@ -316,7 +321,7 @@ class ServerCallStream:
         self._next_deadline = math.inf
         now = time.monotonic()
         for item in list(self._items.values()):
-            task = getattr(item, "task", None)
+            task = item.task
             if task is None:
                 continue
             if item.call.deadline <= now:
