@@ -84,12 +84,3 @@ def test_commands_of_a_batch_are_lost_with_the_worker(run):
         answer.result(PATIENCE_S)
 
 
-def test_the_end_of_a_batch_of_answers_is_reported_after_them(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
-    answers: list[object] = []
-    states: Queue[list[bool]] = Queue()
-    mesh.session.on_batch_end.append(lambda: states.put([answer.done() for answer in answers]))
-    with mesh.session.batch():
-        answers += [mesh.execute() for _ in range(3)]
-    while states.get(timeout=PATIENCE_S) != [True] * 3:
-        pass

@@ -223,6 +223,7 @@ class FrontEnd:
             self._idempotency,
             self._host_resources.array_table,
             DeadlineTimer(),
+            lambda: self._supervisor.session,
         )
         limits = StreamLimits(
             settings.max_streamed_calls, settings.max_streamed_bytes, MAX_PREPARED_CALLS, settings.max_call_s

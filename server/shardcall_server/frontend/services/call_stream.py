@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import grpc
@@ -192,18 +193,20 @@ class ServerCallStream:
                 Reason.MALFORMED_REQUEST, f"a frame has {len(frame.items)} items; send at most {_MAX_ITEMS}"
             )
         self._principal = self._services.gate.admit(PATH, self._metadata)
-        for item in frame.items:
-            match item.WhichOneof("item"):
-                case "call":
-                    self._start(item.call)
-                case "prepare":
-                    self._prepare(item.prepare)
-                case "cancel":
-                    for number in item.cancel.numbers:
-                        if (running := self._items.get(number)) is not None:
-                            running.cancel()
-                case "delete":
-                    self._arrays.delete(self._owner, item.delete.handles)
+        session = self._services.session()
+        with session.batch() if session is not None else nullcontext():
+            for item in frame.items:
+                match item.WhichOneof("item"):
+                    case "call":
+                        self._start(item.call)
+                    case "prepare":
+                        self._prepare(item.prepare)
+                    case "cancel":
+                        for number in item.cancel.numbers:
+                            if (running := self._items.get(number)) is not None:
+                                running.cancel()
+                    case "delete":
+                        self._arrays.delete(self._owner, item.delete.handles)
 
     @property
     def _owner(self) -> str:

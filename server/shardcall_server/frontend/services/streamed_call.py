@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
+from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.kernels.layout import ArrayType
 
 _SHORT_OF_MEMORY = {Reason.RESIDENT_LIMIT, Reason.OUT_OF_DEVICE_MEMORY}
@@ -29,7 +30,11 @@ _SHORT_OF_MEMORY = {Reason.RESIDENT_LIMIT, Reason.OUT_OF_DEVICE_MEMORY}
 
 @dataclass(frozen=True)
 class StreamServices:
-    """The parts of the server that call streams use; those of unary calls."""
+    """The parts of the server that call streams use; those of unary calls.
+
+    Attributes:
+        session: returns the current session of the mesh; None if there is none.
+    """
 
     gate: Gate
     admission: Admission
@@ -39,6 +44,7 @@ class StreamServices:
     idempotency: IdempotencyTable
     array_table: ResidentArrayTable
     timer: DeadlineTimer
+    session: Callable[[], MeshSession | None]
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,6 @@ class MeshSession:
         self._fault: BaseException | None = None
         self._stop: StopRequest | None = None
         self._batch = threading.local()
-        self.on_batch_end: list[Callable[[], None]] = []
-        """Called by the threads that read the links, each time they have processed the messages of one read."""
         self._oom_kills = oom_kills()
         self.newest_call_id = 0
         """The id of the last command sent that has an answer."""
@@ -244,10 +242,9 @@ class MeshSession:
         """Processes the messages of one worker until it or another is gone."""
         try:
             for messages in connection.batches():
-                for message in messages:
-                    self._dispatch(connection, message)
-                for callback in self.on_batch_end:
-                    callback()
+                with self.batch():  # an answer may let another call continue on this thread
+                    for message in messages:
+                        self._dispatch(connection, message)
         except Exception as error:  # noqa: BLE001  # `run` raises it
             self._fault = self._fault or error
         finally:
