@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from queue import Queue
 
 import pytest
 from server.fake_workers import PATIENCE_S, FakeWorker, Running

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class ArrayType:
         """The number of axes."""
         return len(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of all elements; a Python integer, so it cannot overflow."""
         return math.prod(self.shape) * self.dtype.itemsize

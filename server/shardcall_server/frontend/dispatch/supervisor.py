@@ -121,6 +121,8 @@ class MeshSupervisor:
         Raises:
             CallError: the last start failed, or the call's deadline passed first.
         """
+        if (last := self._last) is not None and not last.session.ended:
+            return last
         with self._lock:
             if self._mesh.done() and self._mesh.result().session.ended:
                 self._mesh = Future()

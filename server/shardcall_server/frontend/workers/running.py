@@ -104,6 +104,8 @@ class Running:
             phases = {"place": spent.place_seconds, "execute": spent.execute_seconds, "gather": spent.gather_seconds}
             phases["place"] += answer.array_put.place_seconds
             for phase, seconds in reversed(phases.items()):  # consecutive; the last phase ends with the answer
+                if not seconds:
+                    continue
                 self._call.add(phase, seconds, answered - worked_s)
                 worked_s += seconds
         waited_s = max(0.0, answered - self._began - worked_s)

@@ -71,6 +71,8 @@ class MeshSession:
         self._stop: StopRequest | None = None
         self._batch = threading.local()
         self._oom_kills = oom_kills()
+        self.device_bytes = 0
+        """The memory of all devices as reported by the platform; 0 if unknown."""
         self.newest_call_id = 0
         """The id of the last command sent that has an answer."""
         self.exit_reason: ExitReason | None = None
@@ -92,11 +94,6 @@ class MeshSession:
     def ended(self) -> bool:
         """True once a worker is gone."""
         return self._ended
-
-    @property
-    def device_bytes(self) -> int:
-        """The memory of all devices as reported by the platform; 0 if unknown."""
-        return self.ready.result().device_bytes if self.ready.done() and self.ready.exception() is None else 0
 
     @property
     def idle(self) -> bool:
@@ -287,6 +284,7 @@ class MeshSession:
         if merged is not None:
             if len(self.connections) > 1 or connection.worker.data_link is not None:
                 self._table = BlockTable(merged.devices)
+            self.device_bytes = merged.device_bytes
             self.ready.set_result(merged)
 
     def _answer(self, connection: WorkerConnection, message: link_pb2.WorkerMessage) -> None:
