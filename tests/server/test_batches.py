@@ -81,5 +81,3 @@ def test_commands_of_a_batch_are_lost_with_the_worker(run):
         mesh.exit_reason.result(PATIENCE_S)
     with pytest.raises(CallError, match="restarted"):
         answer.result(PATIENCE_S)
-
-
