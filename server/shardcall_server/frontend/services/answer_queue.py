@@ -57,7 +57,10 @@ class AnswerQueue:
             answer = self._queue.get(timeout=_POLL_S)
             while True:
                 if isinstance(answer, Exception):
-                    raise answer
+                    if not numbers:
+                        raise answer
+                    self._queue.put(answer)  # the answers before it are sent first
+                    break
                 if answer is not None:
                     message = answer()
                     frame.answers.append(message)
