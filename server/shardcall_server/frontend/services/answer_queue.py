@@ -52,7 +52,8 @@ class AnswerQueue:
         Raises:
             Exception: the error that ends the stream.
         """
-        numbers, nbytes = [], 0
+        numbers: list[int] = []
+        nbytes = 0
         try:
             answer = self._queue.get(timeout=_POLL_S)
             while True:
