@@ -239,6 +239,13 @@ class ServerCallStream:
                     f"slot {message.slot} has no call; send a PrepareCall for it first",
                     field="slot",
                 )
+            if message.result_handles and not prepared.message.keep_results:
+                raise CallError(
+                    Reason.MALFORMED_REQUEST,
+                    f"the results of slot {message.slot} do not stay on the mesh; set keep_results in its "
+                    "PrepareCall, or send no result_handles",
+                    field="result_handles",
+                )
             handles = [operand.handle for operand in message.operands]
             claim = self._arrays.claim(call.principal_name, handles, message.result_handles)
         except CallError as error:
