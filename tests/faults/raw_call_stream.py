@@ -1,0 +1,131 @@
+"""A call stream in the contract's own words, which a test may misuse."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Self
+
+import grpc
+import numpy as np
+from end_to_end.messages import call, tensor
+from end_to_end.processes import until
+from google.rpc import error_details_pb2, status_pb2
+
+from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2, kernel_service_pb2_grpc
+
+Item = call_stream_pb2.CallStreamItem
+
+
+def prepare(slot: int, kernel_call: kernel_pb2.KernelCall, *shapes: tuple[int, ...], **fields: object) -> Item:
+    """Assigns a slot to a call on arrays of float64."""
+    types = [tensor(*shape) for shape in shapes]
+    return Item(prepare=call_stream_pb2.PrepareCall(slot=slot, call=kernel_call, operands=types, **fields))
+
+
+def run(number: int, *operands: np.ndarray | bytes, slot: int = 0, **fields: object) -> Item:
+    """A call on arrays, or on handles of those that are on the mesh."""
+    sources = [
+        call_stream_pb2.StreamedOperand(**({"handle": x} if isinstance(x, bytes) else {"inline": x.tobytes()}))
+        for x in operands
+    ]
+    return Item(call=call_stream_pb2.StreamedCall(number=number, slot=slot, operands=sources, **fields))
+
+
+def cancel(*numbers: int) -> Item:
+    return Item(cancel=call_stream_pb2.CancelCalls(numbers=numbers))
+
+
+def delete(*handles: bytes) -> Item:
+    return Item(delete=call_stream_pb2.DeleteStreamedArrays(handles=handles))
+
+
+def diff_of(count: int, slot: int = 0) -> Item:
+    """Assigns a slot to the difference of so many numbers."""
+    return prepare(slot, call(), (count,))
+
+
+def reason(answer: call_stream_pb2.StreamedAnswer) -> str:
+    """The reason of a failed call; empty if it succeeded."""
+    return error_info(answer).reason if answer.status else ""
+
+
+def error_info(answer: call_stream_pb2.StreamedAnswer) -> error_details_pb2.ErrorInfo:
+    info = error_details_pb2.ErrorInfo()
+    status = status_pb2.Status.FromString(answer.status)
+    assert any(detail.Unpack(info) for detail in status.details), status
+    return info
+
+
+def result(answer: call_stream_pb2.StreamedAnswer) -> np.ndarray:
+    """The only result of a call, an array of float64."""
+    assert not answer.status, status_pb2.Status.FromString(answer.status)
+    (tensor_,) = kernel_service_pb2.ExecuteResponse.FromString(answer.response).results
+    return np.frombuffer(tensor_.inline.data).reshape(tensor_.type.shape)
+
+
+class RawCallStream:
+    """One stream; a thread of its own reads the answers.
+
+    Args:
+        channel: to the server.
+
+    Attributes:
+        answers: by the numbers of their calls.
+        draining: whether the server has said so.
+        rpc: gRPC's call.
+    """
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.answers: dict[int, call_stream_pb2.StreamedAnswer] = {}
+        self.draining = False
+        self.reads = threading.Event()
+        self.reads.set()
+        self._frames: SimpleQueue[call_stream_pb2.CallStreamRequest | None] = SimpleQueue()
+        self.rpc = kernel_service_pb2_grpc.KernelServiceStub(channel).CallStream(iter(self._frames.get, None))
+        self._thread = threading.Thread(target=self._read, name="raw call stream", daemon=True)
+        self._thread.start()
+
+    def send(self, *items: Item) -> None:
+        """Sends a frame."""
+        self._frames.put(call_stream_pb2.CallStreamRequest(items=items))
+
+    def answer(self, number: int) -> call_stream_pb2.StreamedAnswer:
+        """Waits for the answer to a call."""
+        until(lambda: number in self.answers or not self._thread.is_alive())
+        assert number in self.answers, self.rpc
+        return self.answers[number]
+
+    def half_close(self) -> None:
+        """Sends no more, and waits until the server has ended the stream."""
+        self._frames.put(None)
+        self.wait_ended()
+
+    def wait_ended(self) -> grpc.StatusCode:
+        """Waits until the stream has ended; returns its status."""
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+        return self.rpc.code()
+
+    def _read(self) -> None:
+        frames: Iterator[call_stream_pb2.CallStreamResponse] = self.rpc
+        try:
+            for frame in frames:
+                self.answers.update((answer.number, answer) for answer in frame.answers)
+                self.draining |= frame.draining
+                self.reads.wait()
+        except grpc.RpcError:
+            pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.reads.set()
+        self._frames.put(None)
+        self.rpc.cancel()
+        self._thread.join(60)

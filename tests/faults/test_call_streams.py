@@ -1,0 +1,317 @@
+"""Call streams whose clients send too much, read nothing, cancel or lose their token: other calls stay right."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.messages import call, open_channel, token_of
+from end_to_end.processes import holds_nothing, left_empty, until
+from faults import slow_kernel
+from faults.gauges import MIB, Allowed, Gauges, drift_report, growth
+from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
+
+import shardcall as sc
+from shardcall._src.wire import token_file
+
+X = np.arange(8.0) ** 2
+DIFFERENCE = np.diff(X).tolist()
+WINDOW = 1024
+"""The server's limit of unanswered calls of a stream."""
+
+
+@pytest.fixture(scope="module")
+def streaming_server() -> Iterator[ServerProcess]:
+    with running_server(devices=2) as running:
+        yield running
+
+
+@pytest.fixture
+def streaming(streaming_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that no test ends."""
+    with left_empty(streaming_server) as server:
+        yield server
+
+
+@pytest.fixture
+def channel(streaming: ServerProcess) -> Iterator[grpc.Channel]:
+    with open_channel(streaming.address) as opened:
+        yield opened
+
+
+def test_ten_thousand_calls_in_flight_are_answered_or_refused_by_the_limit(streaming, channel, full, figure):
+    calls = 10_000
+    before = Gauges.of(streaming.process.pid, 0.0).memory_bytes
+    with RawCallStream(channel) as stream:
+        stream.send(diff_of(8))
+        for first in range(0, calls, 100):
+            stream.send(*(run(number, X) for number in range(first, first + 100)))
+        until(lambda: len(stream.answers) == calls or stream.rpc.done())
+        refused = [answer for answer in stream.answers.values() if reason(answer)]
+        for answer in refused:
+            assert reason(answer) == "QUOTA_EXCEEDED"
+            assert error_info(answer).metadata["limit"] == "max_streamed_calls"
+        for answer in stream.answers.values():
+            assert reason(answer) or result(answer).tolist() == DIFFERENCE
+        if stream.rpc.done():
+            assert stream.rpc.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "max_streamed_calls" in stream.rpc.details()
+        else:
+            stream.send(run(calls, X))
+            assert result(stream.answer(calls)).tolist() == DIFFERENCE
+        grown = Gauges.of(streaming.process.pid, 0.0).memory_bytes - before
+        figure(f"{len(stream.answers)} answers, {len(refused)} refused; the front end grew by {grown / MIB:.0f} MiB")
+        assert grown < 256 * MIB
+
+
+def test_a_reader_that_stalls_uses_bounded_memory_and_blocks_no_other_stream(streaming, channel, figure):
+    """The answers are far larger than what gRPC buffers; they arrive when the client reads again."""
+    x = np.arange(64.0 * 1024)
+    before = Gauges.of(streaming.process.pid, 0.0).memory_bytes
+    with RawCallStream(channel) as stalled, RawCallStream(channel) as other:
+        stalled.reads.clear()
+        stalled.send(diff_of(x.size))
+        for number in range(100):
+            stalled.send(run(number, x))
+        other.send(diff_of(8))
+        for number in range(100):
+            other.send(run(number, X))
+            assert result(other.answer(number)).tolist() == DIFFERENCE
+        grown = Gauges.of(streaming.process.pid, 0.0).memory_bytes - before
+        stalled.reads.set()
+        for number in range(100):
+            assert np.array_equal(result(stalled.answer(number)), np.diff(x))
+    figure(f"the front end grew by {grown / MIB:.0f} MiB")
+    assert grown < 512 * MIB
+
+
+def test_operands_beyond_the_limit_of_bytes_are_refused_by_its_name(own_server):
+    server = own_server("--max-streamed-bytes", str(MIB), devices=1)
+    (worker,) = server.worker_pids()
+    x = np.arange(64.0 * 1024)
+    with open_channel(server.address) as channel, RawCallStream(channel) as stream:
+        stream.send(diff_of(x.size), run(0, x))
+        assert np.array_equal(result(stream.answer(0)), np.diff(x))
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            for number in range(1, 4):
+                stream.send(run(number, x))
+            refused = stream.answer(3)
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert reason(refused) == "QUOTA_EXCEEDED"
+        assert error_info(refused).metadata["limit"] == "max_streamed_bytes"
+        for number in (1, 2):
+            assert np.array_equal(result(stream.answer(number)), np.diff(x))
+
+
+def test_calls_cancelled_at_any_moment_are_answered_once_and_leave_nothing(streaming, channel, times, figure):
+    chance, met = random.Random(17), Counter[str]()
+    with RawCallStream(channel) as stream:
+        stream.send(diff_of(8))
+        for number in range(times(5000)):
+            stream.send(run(number, X))
+            if chance.random() < 0.5:
+                time.sleep(chance.random() ** 2 * 0.01)  # the moment is under test here
+            stream.send(cancel(number))
+        for number in range(times(5000)):
+            answer = stream.answer(number)
+            met[reason(answer) or "OK"] += 1
+            assert reason(answer) or result(answer).tolist() == DIFFERENCE
+    figure(f"{dict(met)}")
+    assert set(met) <= {"CANCELLED", "OK"}
+
+
+def test_streams_that_end_at_any_moment_leave_nothing(own_server, times):
+    """Their calls keep arrays under handles that the client chose."""
+    server, chance = own_server("--lease-s", "1", devices=1), random.Random(18)
+    with open_channel(server.address) as channel, sc.connect(server.address) as client:
+        _leave_streams(channel, chance, times(200))
+        until(lambda: holds_nothing(client) and not client.usage().calls)
+
+
+def _leave_streams(channel: grpc.Channel, chance: random.Random, count: int) -> None:
+    for number in range(count):
+        with RawCallStream(channel) as stream:
+            handles = [chance.randbytes(16) for _ in range(16)]
+            lease = chance.randbytes(16)
+            stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
+            stream.send(run(0, X, X, result_handles=handles[:1]))
+            stream.send(prepare(1, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
+            for i, (before, after) in enumerate(itertools.pairwise(handles), 1):
+                stream.send(run(i, before, X, slot=1, result_handles=[after]))
+            time.sleep(chance.random() ** 2 * 0.05 if number else 0.0)  # the moment is under test here
+            stream.send(delete(*handles))
+            if chance.random() < 0.5:
+                stream.half_close()
+
+
+def test_a_compilation_delays_no_other_call_of_its_stream(tmp_path, monkeypatch):
+    compile_now = slow_kernel.install(tmp_path, monkeypatch)
+    with (
+        running_server(devices=1) as server,
+        open_channel(server.address) as channel,
+        RawCallStream(channel) as stream,
+    ):
+        stream.send(diff_of(8), run(0, X))
+        stream.answer(0)
+        stream.send(prepare(1, call("slow_to_compile"), (8,)), run(1, X, slot=1))
+        try:
+            for number in range(2, 50):
+                stream.send(run(number, X))
+                assert result(stream.answer(number)).tolist() == DIFFERENCE
+            assert 1 not in stream.answers
+        finally:
+            compile_now.touch()
+        assert result(stream.answer(1)).tolist() == X.tolist()
+
+
+def test_slots_are_assigned_again_and_earlier_calls_keep_theirs(streaming, channel, times):
+    """600 kinds of calls in 256 slots; sent together, so that assignments overtake the calls before them."""
+    kinds, slots = times(600), times(2560)
+    sizes = [2 + kind % 50 for kind in range(kinds)]
+    with RawCallStream(channel) as stream:
+        for kind, size in enumerate(sizes):
+            axis = call("diff", {"axis": 0, "n": 1 + kind % 2})
+            stream.send(prepare(kind % slots, axis, (size,)), run(kind, np.arange(size) ** 2.0, slot=kind % slots))
+        for kind, size in enumerate(sizes):
+            expected = np.diff(np.arange(size) ** 2.0, n=1 + kind % 2)
+            assert result(stream.answer(kind)).tolist() == expected.tolist()
+        stream.send(run(kinds, X, slot=slots - 1, timeout_seconds=-1.0))
+        assert reason(stream.answer(kinds)) == "MALFORMED_REQUEST"
+
+
+def test_handles_for_results_that_do_not_stay_are_refused_and_nothing_waits_for_them(channel):
+    handle = bytes(range(16))
+    with RawCallStream(channel) as stream:
+        stream.send(diff_of(8), prepare(1, call("negative"), ()))
+        stream.send(run(0, X, result_handles=[handle]), run(1, handle, slot=1))
+        assert reason(stream.answer(0)) == "MALFORMED_REQUEST"
+        assert reason(stream.answer(1)) == "ARRAY_LOST"
+
+
+def test_a_removed_token_ends_its_streams_and_no_other(tmp_path, own_server, figure):
+    path = tmp_path / "state" / "token"
+    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
+    bob = token_file.Entry.make("bob", ["run"])
+    token_file.create(str(path), [own, bob])
+    server = own_server("--token-file", str(path), devices=1)
+    with (
+        open_channel(server.address, token=bob.token) as removed,
+        open_channel(server.address, token=own.token) as kept,
+        RawCallStream(removed) as busy,
+        RawCallStream(removed) as idle,
+        RawCallStream(kept) as other,
+    ):
+        for stream in (busy, idle, other):
+            stream.send(diff_of(8), run(0, X))
+            stream.answer(0)
+        token_file.replace(str(path), [own])
+        began = time.monotonic()
+        for number in itertools.count(1):
+            if busy.rpc.done():
+                break
+            busy.send(run(number, X))
+            until(lambda number=number: number in busy.answers or busy.rpc.done())
+        assert idle.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
+        figure(f"both streams ended within {time.monotonic() - began:.2f} s of the change of the file")
+        assert busy.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
+        other.send(run(1, X))
+        assert result(other.answer(1)).tolist() == DIFFERENCE
+
+
+def test_clients_share_no_numbers_slots_or_windows(streaming):
+    with (
+        open_channel(streaming.address, token=token_of("guest")) as first,
+        open_channel(streaming.address, token=token_of("owner")) as second,
+        RawCallStream(first) as one,
+        RawCallStream(second) as other,
+    ):
+        one.send(diff_of(8))
+        other.send(prepare(0, call("negative"), (8,)))
+        for number in range(200):
+            one.send(run(number, X), cancel(10_000 + number))
+            other.send(run(number, X), cancel(10_000 + number))
+        for number in range(200):
+            assert result(one.answer(number)).tolist() == DIFFERENCE
+            assert result(other.answer(number)).tolist() == (-X).tolist()
+        handle = bytes(range(16))
+        one.send(prepare(1, call("add"), (8,), (8,), keep_results=True, lease_id=b"one" * 6))
+        one.send(run(1000, X, X, slot=1, result_handles=[handle]))
+        assert not reason(one.answer(1000))
+        other.send(prepare(1, call("negative"), ()), delete(handle))
+        other.send(run(1000, handle, slot=1))
+        assert reason(other.answer(1000)) == "ARRAY_LOST"
+        one.send(prepare(2, call("negative"), (8,)), run(1001, handle, slot=2), delete(handle))
+        assert result(one.answer(1001)).tolist() == (-2 * X).tolist()
+
+
+def test_a_drain_does_not_wait_for_open_streams_and_answers_their_calls(own_server):
+    server = own_server(devices=1)
+    (worker,) = server.worker_pids()
+    with (
+        open_channel(server.address) as channel,
+        RawCallStream(channel) as idle,
+        RawCallStream(channel) as busy,
+    ):
+        for stream in (idle, busy):
+            stream.send(diff_of(8), run(0, X))
+            stream.answer(0)
+        os.kill(worker, signal.SIGSTOP)
+        busy.send(*(run(number, X) for number in range(1, 33)))
+        with sc.connect(server.address) as client:
+            until(lambda: client.usage().calls == 32)
+        server.process.send_signal(signal.SIGTERM)
+        assert idle.wait_ended() is grpc.StatusCode.OK
+        assert idle.draining
+        until(lambda: busy.draining)
+        os.kill(worker, signal.SIGCONT)
+        for number in range(1, 33):
+            assert result(busy.answer(number)).tolist() == DIFFERENCE
+        assert server.process.wait(120) == 0
+
+
+@pytest.mark.long
+def test_memory_stays_flat_over_two_hundred_thousand_calls(streaming, channel, times, figure):
+    calls, frame = times(200_000), 100
+    samples: dict[int, list[Gauges]] = {pid: [] for pid in (streaming.process.pid, *streaming.worker_pids())}
+    began = time.monotonic()
+    with RawCallStream(channel) as stream:
+        stream.send(diff_of(8))
+        for first in range(0, calls, frame):
+            stream.send(*(run(number, X, request_id=f"flat-{number}") for number in range(first, first + frame)))
+            until(lambda: len(stream.answers) == frame or stream.rpc.done())
+            assert all(result(answer).tolist() == DIFFERENCE for answer in stream.answers.values())
+            stream.answers.clear()
+            for pid, taken in samples.items():
+                taken.append(Gauges.of(pid, time.monotonic() - began))
+    figure(f"{calls / (time.monotonic() - began):.0f} calls per second by one stream")
+    for pid, taken in samples.items():
+        figure(f"{'front end' if pid == streaming.process.pid else 'worker'}: {drift_report(taken)}")
+        assert growth(taken, Allowed()) == []
+
+
+def test_calls_of_a_stream_wait_for_the_mesh(own_server):
+    server = own_server(devices=1)
+    (killed,) = server.worker_pids()
+    with open_channel(server.address) as channel, RawCallStream(channel) as stream:
+        stream.send(diff_of(8), run(0, X))
+        stream.answer(0)
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: killed not in server.worker_pids())
+        stream.send(*(run(number, X) for number in range(1, 20)))
+        met = Counter(reason(stream.answer(number)) for number in range(1, 20))
+        assert set(met) <= {"", "MESH_RESTARTED"}
+        stream.send(run(20, X))
+        assert reason(stream.answer(20)) in {"", "MESH_RESTARTED"}
+        stream.send(run(21, X))
+        assert result(stream.answer(21)).tolist() == DIFFERENCE

@@ -1,0 +1,129 @@
+"""Processes killed under 32 callers that share one client: no answer is wrong, and no call hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+from conftest import ServerProcess
+from end_to_end.messages import call, open_channel
+from end_to_end.processes import alive, holds_nothing, until
+from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
+from faults.restarting import RestartingServer
+
+import shardcall as sc
+
+CALLERS = 32
+TIMEOUT_S = 120.0
+
+
+class Callers:
+    """Threads that make small calls until they are stopped.
+
+    Attributes:
+        right: how many answers were right.
+        failed: the calls that failed, by class.
+        wrong: descriptions of wrong answers.
+    """
+
+    def __init__(self, client: sc.Client) -> None:
+        self.right = 0
+        self.failed: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self._client = client
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Calls during the body; afterwards every call has ended."""
+        with ThreadPoolExecutor(CALLERS) as pool:
+            calls = [pool.submit(self._call, number) for number in range(CALLERS)]
+            try:
+                yield
+            finally:
+                self._stopping.set()
+            for one in calls:
+                one.result(TIMEOUT_S + 60)
+
+    def _call(self, number: int) -> None:
+        x = np.random.default_rng(number).standard_normal(16)
+        expected = np.diff(x)
+        while not self._stopping.is_set():
+            try:
+                answer = self._client.diff(x, timeout=TIMEOUT_S).array
+            except sc.ShardcallError as error:
+                with self._lock:
+                    self.failed[type(error).__name__] += 1
+            else:
+                with self._lock:
+                    self.right += 1
+                    if not np.array_equal(answer, expected):
+                        self.wrong.append(f"{number}: {answer}")
+
+    def answer_again(self) -> None:
+        """Waits until calls that begin now are answered."""
+        before = self.right
+        until(lambda: self.right > before + 2 * CALLERS)
+
+
+def test_workers_killed_under_callers_of_one_client(own_server, call_stream, times, figure):
+    server, kills = own_server("--spare-worker", devices=1), times(20)
+    with sc.connect(server.address, call_stream=call_stream) as client:
+        callers = Callers(client)
+        with callers.calling():
+            callers.answer_again()
+            for _ in range(kills):
+                until(lambda: client.usage().mesh.spare_ready)
+                worker = max(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
+                os.kill(worker, signal.SIGKILL)
+                until(lambda worker=worker: not alive(worker))
+                callers.answer_again()
+        assert callers.wrong == []
+        assert set(callers.failed) <= {"MeshRestartedError"}
+        until(lambda: holds_nothing(client) and not client.usage().calls)
+    figure(f"{kills} kills: {callers.right} right, {dict(callers.failed)}")
+
+
+def test_front_ends_killed_under_callers_of_one_client(call_stream, times, figure):
+    kills = times(20)
+    with (
+        RestartingServer("--no-spare-worker", devices=1) as server,
+        sc.connect(server.address, call_stream=call_stream, connect_timeout=60) as client,
+    ):
+        callers = Callers(client)
+        with callers.calling():
+            callers.answer_again()
+            for _ in range(kills):
+                server.kill()
+                server.start()
+                callers.answer_again()
+        assert callers.wrong == []
+        assert set(callers.failed) <= {"ServerUnavailableError"}
+    figure(f"{kills} kills: {callers.right} right, {dict(callers.failed)}")
+
+
+def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(own_server):
+    server: ServerProcess = own_server(devices=1)
+    (worker,) = server.worker_pids()
+    x, lease, handles = np.ones(8), b"lease of the chain", [bytes([i]) * 16 for i in range(1, 34)]
+    with open_channel(server.address) as channel, RawCallStream(channel) as stream:
+        stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
+        stream.send(diff_of(8, slot=1), run(0, x, x, result_handles=handles[:1]), run(1000, x, slot=1))
+        assert not reason(stream.answer(0))
+        assert not reason(stream.answer(1000))
+        os.kill(worker, signal.SIGSTOP)
+        for i in range(1, 33):
+            stream.send(run(i, handles[i - 1], x, result_handles=[handles[i]]))
+        os.kill(worker, signal.SIGKILL)
+        reasons = [reason(stream.answer(i)) for i in range(1, 33)]
+        assert set(reasons) <= {"MESH_RESTARTED", "ARRAY_LOST"}, Counter(reasons)
+        assert "MESH_RESTARTED" in reasons or reasons[0] == "ARRAY_LOST"
+        stream.send(delete(*handles), run(1001, x, slot=1))
+        assert result(stream.answer(1001)).tolist() == [0.0] * 7
