@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from itertools import count
 from queue import Queue
 
 import numpy as np
 
+from shardcall.v1 import kernel_pb2
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.kernels.layout import ArrayType, MeshAxes
+from shardcall_server.link.framing import Link
 from shardcall_server.link.wire import encode_array_type, encode_mesh
 from shardcall_server.mesh.commands import Commands
+from shardcall_server.mesh.worker import load_kernels
 from shardcall_worker.v1 import link_pb2
 
 WAIT_S = 60.0
@@ -63,3 +67,51 @@ def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins():
     send(get_array=link_pb2.GetArray(array_id=7))
     assert link.answers.get(timeout=WAIT_S).failure.reason == "ARRAY_LOST"
     commands.close()
+
+
+def test_every_command_of_a_batch_is_answered_with_its_own_results():
+    ours, theirs = socket.socketpair()
+    ours.settimeout(WAIT_S)
+    links = Link(ours), Link(theirs)
+    received = links[0].frames()
+    commands = Commands(links[1], load_kernels(), Platform("cpu", "0", ""))
+    kind, ids = encode_array_type(ArrayType(VALUES.shape, VALUES.dtype)), count(1)
+
+    def handle(*batch: dict[str, object]) -> None:
+        messages = [link_pb2.FrontEndMessage(call_id=next(ids), **command) for command in batch]  # type: ignore[arg-type]
+        assert commands.handle_batch([(message.SerializeToString(), None) for message in messages])
+
+    def answer() -> link_pb2.WorkerMessage:
+        return link_pb2.WorkerMessage.FromString(next(received)[0])
+
+    def execution(values: np.ndarray) -> dict[str, object]:
+        operands, results = [link_pb2.TensorData(inline=values.tobytes())], [link_pb2.ResultDestination()]
+        return {"execute": link_pb2.Execute(key_digest=digest, operands=operands, results=results)}
+
+    call = kernel_pb2.KernelCall(kernel="diff", strategy="gspmd", mesh=encode_mesh(MeshAxes((("x", 1),))))
+    handle({"prepare": link_pb2.Prepare(call=call, operands=[kind], max_call_bytes=1 << 20)})
+    assert answer().HasField("compiling")
+    digest = answer().prepared.plan.key_digest
+    operands = {call_id: VALUES**2 * call_id for call_id in range(2, 42)}
+    handle(*map(execution, operands.values()))
+    answers = {message.call_id: message for message in (answer() for _ in operands)}
+    for call_id, values in operands.items():
+        assert answers[call_id].executed.inline_results[0] == np.diff(values).tobytes()
+    put = link_pb2.PutArray(array_id=7, type=kind, mesh=call.mesh, data=link_pb2.TensorData(inline=VALUES.tobytes()))
+    get = link_pb2.GetArray(array_id=7)
+    handle({"put_array": put})
+    assert answer().HasField("array_put")
+    handle(
+        execution(VALUES),
+        {"get_array": get},
+        {"delete_arrays": link_pb2.DeleteArrays(array_ids=[7])},
+        {"get_array": get},
+    )
+    last = {message.call_id: message for message in (answer() for _ in range(3))}
+    assert [last[call_id].WhichOneof("answer") for call_id in (43, 44, 46)] == ["executed", "executed", "failure"]
+    assert last[44].executed.inline_results[0] == VALUES.tobytes()
+    shutdown = link_pb2.FrontEndMessage(shutdown=link_pb2.Shutdown()).SerializeToString()
+    assert not commands.handle_batch([(shutdown, None)])
+    commands.close()
+    for link in links:
+        link.close()

@@ -103,12 +103,26 @@ class Program:
     fingerprint: bytes = b""
 
     @cached_property
+    def is_on_one_device(self) -> bool:
+        """True if the mesh of the program has one device."""
+        return self.resolved.problem.mesh.device_count == 1
+
+    @cached_property
+    def has_single_blocks(self) -> bool:
+        """True if every result is one block without padding."""
+        results = zip(self.results, self.resolved.problem.results, strict=True)
+        return self.is_on_one_device and all(placed.padded == result.shape for placed, result in results)
+
+    @cached_property
+    def result_bytes(self) -> int:
+        """The bytes of the results."""
+        return sum(result.nbytes for result in self.resolved.problem.results)
+
+    @cached_property
     def is_small(self) -> bool:
         """True if the program runs on one device, on small arrays only."""
-        problem = self.resolved.problem
-        arrays = [*problem.operands, *problem.results]
-        small = sum(array.nbytes for array in arrays if array is not None) <= SMALL_BYTES
-        return small and problem.mesh.device_count == 1
+        operands = (operand.nbytes for operand in self.resolved.problem.operands if operand is not None)
+        return self.is_on_one_device and sum(operands) + self.result_bytes <= SMALL_BYTES
 
     def launch(self, *arguments: jax.Array | np.ndarray) -> Launched:
         """Runs the program, which must have something to compute, on the devices."""

@@ -94,13 +94,9 @@ class Link:
                 self._write(fd)
 
     def flush(self) -> None:
-        """Sends the messages that wait for others.
-
-        Raises:
-            LinkClosedError: the peer is gone.
-        """
+        """Sends the messages that wait for others; does nothing if the peer is gone."""
         if self._gathered:
-            with self._lock:
+            with self._lock, contextlib.suppress(LinkClosedError):
                 self._write()
 
     def _write(self, fd: int | None = None) -> None:

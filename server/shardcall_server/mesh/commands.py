@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
 import jax
@@ -26,7 +26,7 @@ from shardcall_server.compilation.resolve import Resolved
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.kernels.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
-from shardcall_server.link.framing import Frame, Link, LinkClosedError
+from shardcall_server.link.framing import Frame, Link
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.executor import Executor, Launch
@@ -46,6 +46,7 @@ from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 _COMPILE_THREADS = 2
 _FINISH_THREADS = 8  # executions that are awaited and gathered concurrently
 _EVICTIONS_BETWEEN_CLEARS = 64
+_COMMANDS_PER_WRITE = 16  # answers wait for the commands behind them
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,9 @@ class Commands:
         self._profiler = Profiler()
         self._profile_thread = ThreadPoolExecutor(1, thread_name_prefix="profile")  # writing files takes long
         self._programs: dict[str, Future[_Compiled]] = {}
+        self._launched_programs: dict[str, Program] = {}
+        self._unfinished: list[tuple[CommandAnswer, Launch, OnGathered]] = []
+        self._has_deleted = False
         self._evictions = 0
 
     def handle_batch(self, batch: Sequence[Frame]) -> bool:
@@ -101,9 +105,27 @@ class Commands:
 
         Answers that are ready at once share writes to the link. They wait for no command that may take long.
         """
-        reads_on = all(self.handle(link_pb2.FrontEndMessage.FromString(body), fd) for body, fd in batch)
-        self._flush()
+        reads_on = True
+        for count, (body, fd) in enumerate(batch, 1):
+            reads_on = reads_on and self.handle(link_pb2.FrontEndMessage.FromString(body), fd)
+            if count % _COMMANDS_PER_WRITE == 0:
+                self._settle()
+        self._settle()
         return reads_on
+
+    def _settle(self) -> None:
+        """Finishes the launches of the batch so far, here if they are ready soon, and sends the answers that wait."""
+        for answer, launch, on_gathered in self._unfinished:
+            answer.more = launch.is_ready_soon()
+            if answer.more:  # a switch of threads would take longer than the rest
+                self._finish(answer, launch, on_gathered)
+            else:
+                self._finishers.submit(self._finish, answer, launch, on_gathered)
+        self._unfinished.clear()
+        self._link.flush()
+        if self._has_deleted:
+            self._has_deleted = False
+            release_aliased()
 
     def handle(self, message: link_pb2.FrontEndMessage, fd: int | None) -> bool:
         """Executes a command or begins to; returns whether to read more. Its answer may wait for `handle_batch`."""
@@ -120,9 +142,9 @@ class Commands:
                 return
             case "delete_arrays":
                 self._resident_arrays.delete(message.delete_arrays.array_ids)
-                release_aliased()
+                self._has_deleted = True
                 return
-        self._flush()
+        self._settle()
         match kind:
             case "prepare":
                 self._planner.submit(self._prepare, message.call_id, message.prepare)
@@ -144,10 +166,6 @@ class Commands:
                 self._profile_thread.submit(self._profile, message)
             case "trim":
                 self._planner.submit(_trim)
-
-    def _flush(self) -> None:
-        with suppress(LinkClosedError):
-            self._link.flush()
 
     def _map(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         if fd is not None:
@@ -175,17 +193,17 @@ class Commands:
     def _execute(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.execute
         with CommandAnswer(self._link, message.call_id) as answer:
-            program = self._programs[command.key_digest].result(timeout=0).program
+            program = self._launched_programs.get(command.key_digest)
+            if program is None:
+                program = self._programs[command.key_digest].result(timeout=0).program
+                self._launched_programs[command.key_digest] = program
             if not program.is_small:
-                self._flush()
+                self._settle()
             launch = self._executor.launch(program, command, message.request_id)
             on_gathered = answer.report_gathered if command.report_gathered else _ignore_progress
-            answer.more = launch.is_ready
-            if answer.more:  # a switch of threads would take longer than the rest
-                self._finish(answer, launch, on_gathered)
-            else:
-                self._finishers.submit(self._finish, answer, launch, on_gathered)
-                self._flush()
+            self._unfinished.append((answer, launch, on_gathered))
+            if not program.is_small:
+                self._settle()
 
     def _finish(self, answer: CommandAnswer, launch: Launch, on_gathered: OnGathered) -> None:
         with answer:
@@ -284,6 +302,7 @@ class Commands:
 
     def _evict(self, digest: str) -> None:
         self._programs.pop(digest, None)
+        self._launched_programs.pop(digest, None)
         self._evictions += 1
         if self._evictions % _EVICTIONS_BETWEEN_CLEARS == 0:
             # JAX's caches keep the traces of evicted programs; compiled programs need none.

@@ -21,6 +21,8 @@ from shardcall_server.mesh.profiling import phase
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
+_MOMENT_S = 100e-6  # about a switch of threads
+
 
 @dataclass
 class Launch:
@@ -44,11 +46,16 @@ class Launch:
     placement_s: float
     request_id: str = ""
 
-    @property
-    def is_ready(self) -> bool:
-        """True if all results are computed already and small, as with small programs of one device."""
-        small = sum(result.nbytes for result in self.launched.results) <= SMALL_BYTES
-        return small and self.launched.is_ready
+    def is_ready_soon(self) -> bool:
+        """Returns whether all results are small and computed; waits for a moment if the program is small."""
+        if self.program.result_bytes > SMALL_BYTES or self.launched.is_ready:
+            return self.program.result_bytes <= SMALL_BYTES
+        until = time.monotonic() + (_MOMENT_S if self.program.is_small else 0.0)
+        while not self.launched.is_ready:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0)  # lets other threads run
+        return True
 
     def release(self) -> None:
         """Releases results and memory, before the answer is sent."""
@@ -79,7 +86,7 @@ class Executor:
         """
         started = time.monotonic()
         problem = program.resolved.problem
-        direct = problem.mesh.device_count == 1 and self._is_one_process
+        direct = program.is_on_one_device and self._is_one_process
         with phase("place", request_id, program):
             arguments = [
                 self._argument(operand, placement, data, direct=direct)
@@ -88,16 +95,20 @@ class Executor:
                 if operand is not None and placement is not None
             ]
         placed = time.monotonic()
-        targets = [self.target(result, to) for result, to in zip(problem.results, command.results, strict=True)]
-        kept = [to.array_id for to in command.results if to.HasField("array_id")]
+        targets, kept = [], []
+        for kind, to in zip(problem.results, command.results, strict=True):
+            targets.append(self.target(kind, to))
+            if to.HasField("array_id"):
+                kept.append(to.array_id)
         launched = Launched()
         if program.compiled:
             with phase("launch", request_id, program):
                 launched = program.launch(*arguments)
         elif kept:
             launched = Launched(_nothing(program, self._copier))
-        for array_id, result, kind in zip(kept, launched.results if kept else (), problem.results, strict=False):
-            self._resident_arrays.keep(array_id, kind, result)
+        if kept:
+            for array_id, result, kind in zip(kept, launched.results, problem.results, strict=False):
+                self._resident_arrays.keep(array_id, kind, result)
         return Launch(program, launched, targets, kept, placed, placed - started, request_id)
 
     def finish(self, launch: Launch, on_gathered: OnGathered) -> link_pb2.Executed:
@@ -112,7 +123,8 @@ class Executor:
         """
         try:
             with phase("execute", launch.request_id, launch.program):
-                jax.block_until_ready(launch.launched.results)
+                for result in launch.launched.results:
+                    result.block_until_ready()
                 launch.launched.check()
         except BaseException:
             self._resident_arrays.delete(launch.kept)
@@ -160,24 +172,30 @@ class Executor:
     def _argument(
         self, kind: ArrayType, placement: Placement, data: link_pb2.TensorData, *, direct: bool
     ) -> jax.Array | np.ndarray:
-        if data.WhichOneof("source") == "array_id":
+        origin = data.WhichOneof("source")
+        if origin == "array_id":
             return self._resident_arrays.as_operand(data.array_id, placement)
+        if origin == "inline" and self._is_one_process and kind.shape == placement.padded:
+            # JAX aliases it, and shards a small array sooner than `put_padded` does.
+            return np.ndarray(kind.shape, held_type(kind.dtype), data.inline)
         source = self.source(kind, data)
         small = self._is_one_process and kind.nbytes <= SMALL_BYTES and kind.shape == placement.padded
         if source.is_complete and (direct or small):
-            # JAX aliases it, and shards a small array sooner than `put_padded` does.
             return source.memory.view(held_type(kind.dtype))
         return source.put(placement, self._copier, may_alias=True)
 
     def _gather_all(self, launch: Launch, on_gathered: OnGathered) -> list[bytes]:
         """Copies the results to their destinations; returns those for the answer."""
         inline, before = [], 0
+        direct = launch.program.has_single_blocks and self._is_one_process
         kinds = launch.program.resolved.problem.results
         if not launch.launched.results:  # results without elements
             return [b"" for _ in kinds]
         for result, kind, target in zip(launch.launched.results, kinds, launch.targets, strict=True):
             if target is not None:
                 target.gather(result, self._copier, partial(_report_offset, on_gathered, before))
+            elif direct:
+                inline.append(np.asarray(result).tobytes())
             else:
                 inline.append(self._in_answer(result, kind))
             before += kind.nbytes

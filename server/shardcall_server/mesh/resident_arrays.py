@@ -40,6 +40,7 @@ class ResidentArrays:
         self._copier = copier
         self._arrays: dict[int, DeviceArray] = {}
         self._lock = threading.Lock()
+        self._is_one_process = jax.process_count() == 1
 
     def keep(self, array_id: int, kind: ArrayType, array: jax.Array) -> None:
         """Adds an array."""
@@ -68,10 +69,9 @@ class ResidentArrays:
         """Returns an array in the placement that a program takes; transfers it between devices if necessary."""
         resident = self.get(array_id)
         array = resident.array
-        if array.shape == placement.padded and (
-            jax.process_count() == 1 or array.sharding.device_set == placement.sharding.device_set
-        ):
-            if array.sharding.is_equivalent_to(placement.sharding, array.ndim):
+        sharding, wanted = array.sharding, placement.sharding
+        if array.shape == placement.padded and (self._is_one_process or sharding.device_set == wanted.device_set):
+            if sharding == wanted or sharding.is_equivalent_to(wanted, array.ndim):  # the first is quicker
                 return array
             moved: jax.Array = jax.device_put(array, placement.sharding)
             return moved
@@ -81,7 +81,7 @@ class ResidentArrays:
     def _gather_unsharded(self, resident: DeviceArray) -> np.ndarray:
         """Returns the unsharded array in host memory; every process of the mesh calls this at the same command."""
         kind = resident.type
-        if jax.process_count() == 1:
+        if self._is_one_process:
             unsharded = np.empty(kind.shape, kind.dtype)
             gather(resident.array, unsharded, self._copier, lambda _: None)
             return unsharded

@@ -60,7 +60,7 @@ class AnswerQueue:
                 if isinstance(answer, Exception):
                     if not numbers:
                         raise answer
-                    self._queue.put(answer)  # after the answers before it
+                    self._queue.put(answer)  # the answers before it are sent first
                     break
                 if answer is not None:
                     message = answer()

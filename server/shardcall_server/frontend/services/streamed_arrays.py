@@ -72,6 +72,8 @@ class StreamedArrays:
     ) -> ResidentArray | Future[ResidentArray] | CallError | None:
         if not handle:
             return None
+        if handle in self._deleted:  # by an earlier item, though still in use
+            return array_lost(handle, field)
         if (promised := self._promised.get(handle)) is not None:
             return promised
         if (error := self._failed.get(handle)) is not None:

@@ -128,7 +128,7 @@ class MeshSession:
             self._batch.more = is_nested
             if not is_nested:
                 for connection in self.connections:
-                    connection.flush()
+                    connection.worker.link.flush()
 
     def command(
         self,

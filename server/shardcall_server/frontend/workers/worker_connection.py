@@ -92,11 +92,6 @@ class WorkerConnection:
             self._attach(file)
         self.worker.link.send(body, more=more)
 
-    def flush(self) -> None:
-        """Sends the commands that wait for more; errors are left to the thread that reads the link."""
-        with contextlib.suppress(LinkClosedError):
-            self.worker.link.flush()
-
     def _attach(self, file: MemoryFile) -> None:
         if file.memory_id not in self._attached:
             attach = link_pb2.AttachMemory(memory_id=file.memory_id, size_bytes=file.nbytes)

@@ -1,0 +1,132 @@
+"""A client of CallStream that sends frames as a test writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from conftest import ServerProcess
+from end_to_end.messages import call, open_channel, tensor
+from google.rpc import error_details_pb2, status_pb2
+
+from shardcall.v1 import call_stream_pb2, kernel_service_pb2
+
+PATIENCE_S = 120.0
+TYPES = [tensor(8)]
+
+
+class Stream:
+    """A call stream.
+
+    Attributes:
+        rpc: the RPC.
+        got: the answers so far, by number; those that were not claimed with `answer`.
+        order: the numbers of all answers in the order of arrival.
+        draining: whether the server drains.
+    """
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._frames: SimpleQueue[bytes | None] = SimpleQueue()
+        method = channel.stream_stream("/shardcall.v1.KernelService/CallStream")
+        self.rpc = method(iter(self._frames.get, None), timeout=PATIENCE_S)
+        self.got: dict[int, call_stream_pb2.StreamedAnswer] = {}
+        self.order: list[int] = []
+        self.draining = False
+
+    def send(self, *items: call_stream_pb2.CallStreamItem) -> None:
+        self.send_bytes(call_stream_pb2.CallStreamRequest(items=items).SerializeToString())
+
+    def send_bytes(self, frame: bytes) -> None:
+        self._frames.put(frame)
+
+    def half_close(self) -> None:
+        self._frames.put(None)
+
+    def read(self) -> None:
+        """Reads a frame."""
+        frame = call_stream_pb2.CallStreamResponse.FromString(next(self.rpc))
+        self.draining |= frame.draining
+        for answer in frame.answers:
+            assert answer.number not in self.got
+            self.got[answer.number] = answer
+            self.order.append(answer.number)
+
+    def answer(self, number: int) -> call_stream_pb2.StreamedAnswer:
+        """Returns the answer to a call."""
+        while number not in self.got:
+            self.read()
+        return self.got.pop(number)
+
+    def response(self, number: int) -> kernel_service_pb2.ExecuteResponse:
+        answer = self.answer(number)
+        assert not answer.status, status_pb2.Status.FromString(answer.status)
+        return kernel_service_pb2.ExecuteResponse.FromString(answer.response)
+
+    def result(self, number: int) -> np.ndarray:
+        return np.frombuffer(self.response(number).results[0].inline.data)
+
+    def refusal(self, number: int) -> str:
+        """Returns the reason and the message of a failed call."""
+        status = status_pb2.Status.FromString(self.answer(number).status)
+        info = error_details_pb2.ErrorInfo()
+        assert status.details[0].Unpack(info)
+        return f"{info.reason}: {status.message}"
+
+    def error(self) -> grpc.RpcError:
+        """Returns the error that ends the stream."""
+        with pytest.raises(grpc.RpcError) as caught:
+            self._read_all()
+        return caught.value
+
+    def end(self) -> grpc.StatusCode:
+        """Reads to the end; returns the code."""
+        with pytest.raises(StopIteration):
+            self._read_all()
+        return self.rpc.code()
+
+    def _read_all(self) -> None:
+        while True:
+            self.read()
+
+
+def prepare(slot: int = 0, of: Any = None, types: Any = TYPES, **fields: Any) -> call_stream_pb2.CallStreamItem:
+    return call_stream_pb2.CallStreamItem(
+        prepare=call_stream_pb2.PrepareCall(slot=slot, call=of or call(), operands=types, **fields)
+    )
+
+
+def item(number: int, *operands: np.ndarray | bytes, slot: int = 0, **fields: Any) -> call_stream_pb2.CallStreamItem:
+    """A call with arrays in the message, or handles of arrays on the mesh."""
+    sources = [
+        call_stream_pb2.StreamedOperand(handle=operand)
+        if isinstance(operand, bytes)
+        else call_stream_pb2.StreamedOperand(inline=operand.tobytes())
+        for operand in operands
+    ]
+    return call_stream_pb2.CallStreamItem(
+        call=call_stream_pb2.StreamedCall(number=number, slot=slot, operands=sources, **fields)
+    )
+
+
+def cancel(*numbers: int) -> call_stream_pb2.CallStreamItem:
+    return call_stream_pb2.CallStreamItem(cancel=call_stream_pb2.CancelCalls(numbers=numbers))
+
+
+def delete(*handles: bytes) -> call_stream_pb2.CallStreamItem:
+    return call_stream_pb2.CallStreamItem(delete=call_stream_pb2.DeleteStreamedArrays(handles=handles))
+
+
+@contextmanager
+def opened(server: ServerProcess) -> Iterator[Stream]:
+    with open_channel(server.address) as channel:
+        stream = Stream(channel)
+        try:
+            yield stream
+        finally:
+            stream.rpc.cancel()
+            stream.half_close()

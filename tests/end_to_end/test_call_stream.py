@@ -1,0 +1,357 @@
+"""CallStream by a client of the contract: frames that a test writes, and what the server makes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.messages import call, details, open_channel, tensor, token_of
+from end_to_end.processes import until
+from end_to_end.raw_stream import Stream, cancel, delete, item, opened, prepare
+
+import shardcall as sc
+from shardcall.v1 import call_stream_pb2, kernel_service_pb2
+
+INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
+X = np.arange(8.0) ** 2
+
+
+@contextmanager
+def stopped(server: ServerProcess) -> Iterator[None]:
+    """Stops the workers during the body: calls are neither run nor refused by them."""
+    pids = server.worker_pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def stream(server) -> Iterator[Stream]:
+    with opened(server) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def narrow_server() -> Iterator[ServerProcess]:
+    flags = ("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), "--max-call-streams", "4")
+    with running_server(*flags, devices=1, log=Path(os.devnull)) as running:
+        yield running
+
+
+@pytest.fixture
+def narrow(narrow_server) -> Iterator[Stream]:
+    """A stream of 4 calls and 1 MiB, which has run one call."""
+    with opened(narrow_server) as made:
+        made.send(prepare(), item(1000, X))
+        made.answer(1000)
+        yield made
+
+
+def test_calls_of_a_slot_and_their_answers(stream):
+    stream.send(prepare(), *(item(number, X + number) for number in range(10)))
+    stream.send(prepare(), item(10, X * 2))
+    for number in range(10):
+        np.testing.assert_array_equal(stream.result(number), np.diff(X))
+    np.testing.assert_array_equal(stream.result(10), np.diff(X * 2))
+
+
+def test_a_call_keeps_the_slot_as_it_was_before_it(stream):
+    stream.send(prepare(), item(1, X), prepare(of=call("sin")), item(2, X))
+    np.testing.assert_array_equal(stream.result(1), np.diff(X))
+    np.testing.assert_allclose(stream.result(2), np.sin(X))
+
+
+def test_answers_come_as_calls_finish(stream):
+    stream.send(prepare(), item(1, X))
+    stream.answer(1)
+    new = int(time.time() * 1e6) % 10_000 + 500  # a shape whose program is not compiled yet
+    stream.send(prepare(1, types=[tensor(new)]), item(2, np.zeros(new), slot=1), item(3, X))
+    stream.answer(2)
+    stream.answer(3)
+    assert stream.order == [1, 3, 2]
+
+
+def test_a_plan_comes_once(stream):
+    stream.send(prepare(), item(1, X))
+    first = stream.answer(1)
+    assert first.plan.kernel == "diff"
+    stream.send(item(2, X))
+    second = stream.answer(2)
+    assert (second.plan_slot, second.HasField("plan")) == (first.plan_slot, False)
+    assert not kernel_service_pb2.ExecuteResponse.FromString(second.response).HasField("plan")
+
+
+WRONG = {
+    "kernel": (call("dif"), (8,)),
+    "parameter": (call(parameters={"nn": 1}), (8,)),
+    "axis": (call(parameters={"axis": 3}), (8,)),
+    "shape": (call(), ()),
+    "size": (call(), (9,)),
+    "strategy": (call(strategy="other"), (8,)),
+}
+
+
+@pytest.mark.parametrize(("wrong", "shape"), WRONG.values(), ids=WRONG)
+def test_an_error_is_that_of_execute(stream, stub, wrong, shape):
+    data = X[0] if shape == () else X
+    stream.send(prepare(of=wrong, types=[tensor(*shape)]), item(1, data))
+    answer = stream.answer(1)
+    operand = kernel_service_pb2.Operand(type=tensor(*shape), inline={"data": data.tobytes()})
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Execute(kernel_service_pb2.ExecuteRequest(call=wrong, operands=[operand]), timeout=60)
+    unary = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
+    assert answer.status == unary
+    assert details(caught.value)["ErrorInfo"].reason
+    assert answer.timing.total_seconds > 0
+    assert not answer.response
+
+
+def test_calls_that_do_not_fit_their_slot_are_refused_alone(stream):
+    stream.send(prepare(), prepare(1, types=[tensor()]), item(1, X, slot=7))
+    stream.send(item(2, X, X), item(3), item(4, X[:7]), item(5, X, timeout_seconds=-1.0))
+    stream.send(item(6, X, request_id="ä"), item(7, X))
+    assert stream.refusal(1).startswith("MALFORMED_REQUEST: slot 7 has no call; send a PrepareCall")
+    assert "2 operands came for slot 0, whose call has 1" in stream.refusal(2)
+    assert "0 operands came for slot 0" in stream.refusal(3)
+    assert stream.refusal(4).startswith("SIZE_MISMATCH")
+    assert "timeout_seconds is -1.0" in stream.refusal(5)
+    assert "shardcall-request-id" in stream.refusal(6)
+    np.testing.assert_array_equal(stream.result(7), np.diff(X))
+
+
+def test_refused_calls_can_be_cancelled(stream):
+    stream.send(item(1, X), cancel(1, 2))
+    assert stream.refusal(1).startswith("MALFORMED_REQUEST: slot 0")
+    stream.send(prepare(), item(2, X))
+    np.testing.assert_array_equal(stream.result(2), np.diff(X))
+
+
+@pytest.mark.parametrize(
+    ("frame", "field", "says"),
+    [
+        ([prepare(256)], "slot", "slot 256 is not below 256"),
+        ([prepare(), item(1, X), item(1, X)], "number", "number 1 is that of a call that is not answered"),
+        ([delete(b"short")], "handles", "handle"),
+        ([cancel()] * 4097, "", "4097 items; send at most 4096"),
+    ],
+    ids=["slot", "number", "handle", "items"],
+)
+def test_a_frame_that_breaks_the_contract_ends_the_stream(stream, frame, field, says):
+    stream.send(*frame)
+    error = stream.error()
+    assert error.code() is INVALID
+    assert details(error)["ErrorInfo"].reason == "MALFORMED_REQUEST"
+    assert says in error.details()
+
+
+def test_bytes_that_are_no_frame_end_the_stream(stream):
+    stream.send_bytes(b"\xff\xff\xff")
+    error = stream.error()
+    assert details(error)["ErrorInfo"].reason == "MALFORMED_REQUEST"
+    assert "a frame is no message of this method" in error.details()
+
+
+def test_a_half_closed_stream_ends_after_its_answers(stream):
+    stream.send(prepare(), *(item(number, X) for number in range(20)))
+    stream.half_close()
+    assert stream.end() is grpc.StatusCode.OK
+    assert sorted(stream.order) == list(range(20))
+
+
+def test_calls_beyond_the_window_are_refused(narrow, narrow_server):
+    with stopped(narrow_server):
+        narrow.send(*(item(number, X) for number in range(5)))
+        assert narrow.refusal(4).startswith("QUOTA_EXCEEDED: 5 calls of this stream would be unanswered, and 4 may be")
+    for number in range(4):
+        np.testing.assert_array_equal(narrow.result(number), np.diff(X))
+    narrow.send(item(5, X))
+    narrow.result(5)
+
+
+def test_bytes_beyond_the_window_are_refused(narrow, narrow_server):
+    large = np.zeros(100_000)
+    narrow.send(prepare(1, types=[tensor(100_000)]))
+    with stopped(narrow_server):
+        narrow.send(item(1, large, slot=1), item(2, large, slot=1))
+        says = narrow.refusal(2)
+        assert says.startswith("QUOTA_EXCEEDED: 1600000 bytes of operands of this stream would be unanswered")
+        assert "max_streamed_bytes" in says
+    assert narrow.result(1).shape == (99_999,)
+
+
+def test_too_many_refused_calls_end_the_stream(narrow, narrow_server):
+    with stopped(narrow_server):
+        narrow.send(*(item(number, X) for number in range(4 + 5)))
+        error = narrow.error()
+    assert error.code() is EXHAUSTED
+    assert details(error)["ErrorInfo"].metadata["limit"] == "max_streamed_calls"
+
+
+def test_a_cancelled_call_is_answered_at_once_and_the_others_go_on(narrow, narrow_server):
+    with stopped(narrow_server):
+        narrow.send(item(1, X), item(2, X), cancel(1, 99))
+        assert narrow.refusal(1).startswith("CANCELLED")
+    np.testing.assert_array_equal(narrow.result(2), np.diff(X))
+
+
+def test_each_call_has_its_own_deadline(narrow, narrow_server):
+    with stopped(narrow_server):
+        narrow.send(item(1, X), item(2, X, timeout_seconds=0.6), item(3, X, timeout_seconds=0.2))
+        for number, limit in ((3, 0.2), (2, 0.6)):
+            assert narrow.refusal(number).startswith(f"DEADLINE_EXCEEDED: the call's {limit} s passed")
+    np.testing.assert_array_equal(narrow.result(1), np.diff(X))
+    assert narrow.order[-3:] == [3, 2, 1]
+
+
+def test_there_is_a_limit_of_open_streams(narrow_server):
+    with ExitStack() as stack:
+        channel = stack.enter_context(open_channel(narrow_server.address))
+        guest = stack.enter_context(open_channel(narrow_server.address, token=token_of("guest")))
+
+        def working(on: grpc.Channel) -> Stream:
+            made = Stream(on)
+            stack.callback(made.half_close)
+            made.send(prepare(), item(1, X))
+            made.result(1)
+            return made
+
+        def opens() -> bool:  # earlier tests' streams may still be ending
+            try:
+                working(channel)
+            except grpc.RpcError as error:
+                refused.append(error)
+                return False
+            return True
+
+        refused: list[grpc.RpcError] = []
+        for _ in range(3):
+            until(opens)
+        refused.clear()
+        assert not opens()
+        assert details(refused[0])["ErrorInfo"].reason == "QUOTA_EXCEEDED"
+        assert details(refused[0])["ErrorInfo"].metadata["limit"] == "max_call_streams"
+        working(guest)
+        with pytest.raises(grpc.RpcError) as caught:
+            working(guest)
+        assert caught.value.code() is EXHAUSTED
+        assert details(caught.value)["ErrorInfo"].reason == "SERVER_BUSY"
+
+
+ADD = call("add")
+
+
+@pytest.fixture
+def chain(stream, client) -> Iterator[bytes]:
+    """A handle of an array of 4; slot 1 of the stream adds a number and keeps the result."""
+    lease = os.urandom(32)
+    stream.send(prepare(1, of=ADD, types=[tensor(4), tensor()], keep_results=True, lease_id=lease))
+    before = client.usage().arrays
+    with client.put(np.zeros(4), mesh=sc.Mesh(x=1)) as kept:
+        yield bytes.fromhex(kept.handle)
+    until(lambda: client.usage().arrays <= before)
+
+
+def added(number: int, handle: bytes, *results: bytes, slot: int = 1, **fields: Any) -> call_stream_pb2.CallStreamItem:
+    fields = {"request_id": os.urandom(16).hex(), **fields}
+    return item(number, handle, np.float64(1), slot=slot, result_handles=results, **fields)
+
+
+def test_calls_use_the_results_of_calls_in_the_same_frame(stream, chain, client):
+    handles = [os.urandom(16) for _ in range(50)]
+    items, last = [], chain
+    for number, handle in enumerate(handles):
+        items += [added(number, last, handle), *([delete(last)] if number else [])]
+        last = handle
+    stream.send(*items)
+    for number, handle in enumerate(handles):
+        (result,) = stream.response(number).results
+        assert result.resident.handle == handle
+    np.testing.assert_array_equal(client.get(last.hex()), np.full(4, 50.0))
+    stream.send(delete(last))
+
+
+def test_a_deletion_affects_the_calls_behind_it_only(stream, chain):
+    first, second = os.urandom(16), os.urandom(16)
+    stream.send(added(1, chain, first), added(2, first, second), delete(first), added(3, first, os.urandom(16)))
+    stream.send(delete(second))
+    stream.response(1)
+    stream.response(2)
+    assert stream.refusal(3).startswith("ARRAY_LOST")
+
+
+def test_the_failure_of_a_call_is_that_of_the_calls_that_need_its_results(stream, chain):
+    stream.send(
+        prepare(2, of=call("add", {"nn": 1}), types=[tensor(4), tensor()], keep_results=True, lease_id=b"l" * 32)
+    )
+    first, second = os.urandom(16), os.urandom(16)
+    stream.send(added(1, chain, first, slot=2), added(2, first, second), added(3, second, os.urandom(16)))
+    assert {stream.refusal(number).partition(":")[0] for number in (1, 2, 3)} == {"UNKNOWN_PARAMETER"}
+
+
+def test_result_handles_are_one_for_each_result_and_used_once(stream, chain):
+    once = os.urandom(16)
+    stream.send(added(1, chain, os.urandom(16), os.urandom(16)), added(2, chain, once), added(3, chain, once))
+    assert "2 result handles came" in stream.refusal(1)
+    stream.response(2)
+    assert stream.refusal(3).startswith("MALFORMED_REQUEST: ")
+    stream.send(added(4, chain, once))
+    assert stream.refusal(4).startswith("MALFORMED_REQUEST: ")
+    stream.send(delete(once))
+
+
+def test_an_operand_of_another_type_than_the_slot_says_is_refused(stream, chain):
+    stream.send(prepare(2, of=ADD, types=[tensor(5), tensor()]), item(1, chain, np.float64(1), slot=2))
+    assert stream.refusal(1).startswith("INVALID_OPERAND: operand 0 is declared as")
+
+
+def test_a_repeated_request_gets_the_same_answer(stream, chain):
+    handle, request_id = os.urandom(16), os.urandom(16).hex()
+    stream.send(added(1, chain, handle, request_id=request_id))
+    first = stream.response(1)
+    stream.send(added(2, chain, handle, request_id=request_id))
+    assert stream.response(2).results == first.results
+    stream.send(item(3, chain, np.float64(2), slot=1, result_handles=[os.urandom(16)], request_id=request_id))
+    assert stream.refusal(3).startswith("REQUEST_ID_REUSED")
+    stream.send(delete(handle))
+
+
+def test_neither_the_idle_limit_nor_the_call_limit_ends_a_stream(own_server):
+    server = own_server("--stream-idle-s", "1", "--max-call-s", "4", devices=1)
+    with opened(server) as stream:
+        stream.send(prepare(), item(1, X))
+        stream.answer(1)  # late, perhaps
+        time.sleep(5)
+        stream.send(item(2, X))
+        np.testing.assert_array_equal(stream.result(2), np.diff(X))
+
+
+def test_a_draining_server_answers_the_calls_in_progress_and_ends_the_stream(own_server):
+    server = own_server(devices=1)
+    with opened(server) as stream:
+        stream.send(prepare(), item(1, X))
+        stream.answer(1)
+        with stopped(server):
+            stream.send(item(2, X), item(3, X))
+            stream.send(item(4, X, slot=9))
+            stream.answer(4)  # the calls before it have begun
+            server.process.send_signal(signal.SIGTERM)
+            while not stream.draining:
+                stream.read()
+            stream.send(item(5, X))
+            assert stream.refusal(5).startswith("SERVER_DRAINING")
+        for number in (2, 3):
+            np.testing.assert_array_equal(stream.result(number), np.diff(X))
+        assert stream.end() is grpc.StatusCode.OK

@@ -1,0 +1,57 @@
+"""The frames of answers of a call stream: their errors, and the slots of their plans."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
+from shardcall_server.frontend.services.answer_queue import AnswerQueue
+from shardcall_server.frontend.services.streamed_call import Ran
+
+RESPONSE, NO_TRANSFERS = kernel_service_pb2.ExecuteResponse(), kernel_pb2.Plan()
+
+
+def answers(queue: AnswerQueue, *plans: kernel_pb2.Plan) -> list[call_stream_pb2.StreamedAnswer]:
+    for number, plan in enumerate(plans):
+        queue.add(number, Ran(RESPONSE, plan, NO_TRANSFERS))
+    frame = call_stream_pb2.CallStreamResponse()
+    assert queue.gather(frame) == list(range(len(plans)))
+    assert queue.is_empty
+    return list(frame.answers)
+
+
+def test_a_plan_is_sent_with_the_first_answer_that_has_it():
+    plans = [kernel_pb2.Plan(kernel=name) for name in ("sin", "diff")]
+    got = answers(AnswerQueue(), plans[0], plans[1], plans[0], plans[1])
+    assert [answer.plan_slot for answer in got] == [0, 1, 0, 1]
+    assert [answer.plan.kernel for answer in got] == ["sin", "diff", "", ""]
+
+
+def test_of_more_plans_than_slots_the_one_that_was_unused_for_longest_loses_its_slot():
+    queue = AnswerQueue()
+    plans = [kernel_pb2.Plan(kernel=str(i)) for i in range(257)]
+    assert [answer.plan_slot for answer in answers(queue, *plans[:256])] == list(range(256))
+    kept, new, lost = answers(queue, plans[0], plans[256], plans[1])
+    assert (kept.plan_slot, kept.HasField("plan")) == (0, False)
+    assert (new.plan_slot, new.plan.kernel) == (1, "256")
+    assert (lost.plan_slot, lost.plan.kernel) == (2, "1")
+
+
+def test_transfers_are_those_of_each_call():
+    queue, plan = AnswerQueue(), kernel_pb2.Plan(kernel="diff")
+    queue.add(7, Ran(RESPONSE, plan, kernel_pb2.Plan(transfers=[kernel_pb2.Transfer()])))
+    frame = call_stream_pb2.CallStreamResponse()
+    queue.gather(frame)
+    (answer,) = frame.answers
+    assert len(answer.transfers) == 1
+    assert not answer.plan.transfers
+
+
+def test_an_error_comes_after_the_answers_before_it():
+    queue = AnswerQueue()
+    queue.add(1, Ran(RESPONSE, kernel_pb2.Plan(), NO_TRANSFERS))
+    queue.add_error(RuntimeError("the end"))
+    frame = call_stream_pb2.CallStreamResponse()
+    assert queue.gather(frame) == [1]
+    with pytest.raises(RuntimeError, match="the end"):
+        queue.gather(frame)

@@ -1,0 +1,219 @@
+"""Arrays of a call stream: results that later calls name before they exist, and deletions in the order of items."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from server.fake_calls import FakeCall
+from server.test_resident_array_table import EPOCH, MESH, OURS, PLACEMENT, TYPE, Table
+
+from shardcall_server.errors import CallError, Reason
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray
+from shardcall_server.frontend.rpc.coroutines import Task
+from shardcall_server.frontend.services import streamed_arrays
+from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
+
+A, B, C = (letter * 16 for letter in (b"a", b"b", b"c"))
+BROKEN = CallError(Reason.INVALID_SHAPE, "no such shape")
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+@pytest.fixture
+def arrays(table):
+    made = StreamedArrays(table.array_table)
+    yield made
+    assert not made._promised
+    assert not +made._uses
+    assert not made._deleted
+    assert made.next_deletion() is None
+
+
+def resolving(claim: ArrayClaim) -> Future[list[ResidentArray | None]]:
+    """Starts a call that needs its operands; returns them once they are there."""
+    outcome: Future[Any] = Future()
+
+    def finish(value: Any, error: Exception | None) -> None:
+        outcome.set_result(value) if error is None else outcome.set_exception(error)
+
+    Task(claim.resolve(FakeCall()), lambda doing: None, finish).start()  # type: ignore[arg-type]
+    return outcome
+
+
+def error_of(claim: ArrayClaim) -> CallError:
+    error = resolving(claim).exception(0)
+    assert isinstance(error, CallError)
+    return error
+
+
+def launch(table: Table, claim: ArrayClaim) -> list[ResidentArray]:
+    """Launches a call; its results get the handles that it claimed."""
+    made = [named(table, handle) for handle in claim.results]
+    claim.launched(made)
+    return made
+
+
+def named(table: Table, handle: bytes) -> ResidentArray:
+    reservation = table.array_table.reserve(OURS, 16)
+    return reservation.commit(EPOCH, TYPE, MESH, PLACEMENT, 16, handle=handle)
+
+
+def test_an_array_on_the_mesh_is_an_operand_at_once(arrays, table):
+    resident = table.put()
+    claim = arrays.claim("", [b"", resident.handle], [])
+    assert resolving(claim).result(0) == [None, resident]
+    claim.launched([])
+
+
+def test_a_promised_result_is_an_operand_once_its_call_is_launched(arrays, table):
+    first = arrays.claim("", [], [A])
+    second = arrays.claim("", [A, A], [B])
+    third = arrays.claim("", [B, A], [])
+    operands = [resolving(second), resolving(third)]
+    assert not any(one.done() for one in operands)
+    (a,) = launch(table, first)
+    assert operands[0].result(0) == [a, a]
+    assert not operands[1].done()
+    (b,) = launch(table, second)
+    assert operands[1].result(0) == [b, a]
+    third.launched([])
+
+
+def test_a_missing_array_is_the_error_of_the_call_that_needs_it(arrays):
+    claim = arrays.claim("", [A], [])
+    error = error_of(claim)
+    assert error.reason is Reason.ARRAY_LOST
+    claim.failed(error)
+
+
+def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those_behind(arrays, table):
+    resident = table.put()
+    users = [arrays.claim("", [resident.handle], []) for _ in range(2)]
+    arrays.delete("", [resident.handle])
+    deletion = arrays.next_deletion()
+    late = arrays.claim("", [resident.handle], [])
+    error = error_of(late)
+    assert error.reason is Reason.ARRAY_LOST
+    late.failed(error)
+    users[0].launched([])
+    assert table.gauges()[0] == 1
+    assert not deletion.done()
+    assert resolving(users[1]).result(0) == [resident]
+    users[1].failed(BROKEN)  # a call that failed needs nothing either
+    assert table.deleted == [resident]
+    assert deletion.done()
+
+
+def test_a_result_may_be_deleted_before_it_exists(arrays, table):
+    first = arrays.claim("", [], [A])
+    second = arrays.claim("", [A], [])
+    arrays.delete("", [A])
+    (a,) = launch(table, first)
+    assert table.deleted == []
+    second.launched([])
+    assert table.deleted == [a]
+    unused = arrays.claim("", [], [B])
+    arrays.delete("", [B])
+    (b,) = launch(table, unused)
+    assert table.deleted == [a, b]
+
+
+def test_an_array_that_nothing_uses_is_deleted_at_once(arrays, table):
+    resident = table.put()
+    arrays.delete("", [resident.handle, A])
+    assert table.deleted == [resident]
+
+
+def test_arrays_of_others_are_neither_operands_nor_deleted(arrays, table):
+    resident = table.put()
+    claim = arrays.claim("other", [resident.handle], [])
+    assert error_of(claim).reason is Reason.ARRAY_LOST
+    arrays.delete("other", [resident.handle])
+    claim.failed(BROKEN)
+    assert table.deleted == []
+
+
+def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays):
+    first = arrays.claim("", [], [A])
+    early = arrays.claim("", [A], [B])
+    waiting = resolving(early)
+    first.failed(BROKEN)
+    assert waiting.exception(0) is BROKEN
+    early.failed(BROKEN)
+    for handle in (A, B):
+        late = arrays.claim("", [handle], [])
+        assert error_of(late) is BROKEN
+        late.failed(BROKEN)
+
+
+def test_a_failure_after_the_launch_reaches_later_calls(arrays, table):
+    first = arrays.claim("", [], [A])
+    launch(table, first)
+    first.failed(BROKEN)
+    late = arrays.claim("", [A], [])
+    assert error_of(late) is BROKEN
+    late.failed(BROKEN)
+
+
+def test_the_end_of_a_mesh_is_a_lost_array_for_the_calls_that_need_it(arrays):
+    first = arrays.claim("", [], [A])
+    early = arrays.claim("", [A], [])
+    waiting = resolving(early)
+    first.failed(CallError(Reason.MESH_RESTARTED, "the mesh ended"))
+    assert waiting.exception(0).reason is Reason.ARRAY_LOST
+    late = arrays.claim("", [A], [])
+    assert error_of(late).reason is Reason.ARRAY_LOST
+    for claim in (early, late):
+        claim.failed(BROKEN)
+
+
+@pytest.mark.parametrize("results", [[A, A], [B]], ids=["in one call", "of another call"])
+def test_a_result_handle_is_used_once(arrays, table, results):
+    first = arrays.claim("", [], [B])
+    with pytest.raises(CallError, match="two results have the same handle") as caught:
+        arrays.claim("", [], results)
+    assert caught.value.reason is Reason.MALFORMED_REQUEST
+    launch(table, first)
+
+
+@pytest.mark.parametrize(("operands", "results"), [([b"short"], []), ([], [b"short"])])
+def test_handles_of_another_length_are_refused(arrays, operands, results):
+    with pytest.raises(CallError) as caught:
+        arrays.claim("", operands, results)
+    assert caught.value.reason is Reason.MALFORMED_REQUEST
+
+
+def test_the_oldest_of_many_failures_are_forgotten(arrays, monkeypatch):
+    monkeypatch.setattr(streamed_arrays, "_MAX_FAILED", 2)
+    for handle in (A, B, C):
+        arrays.claim("", [], [handle]).failed(BROKEN)
+    for handle, reason in ((A, Reason.ARRAY_LOST), (B, BROKEN.reason), (C, BROKEN.reason)):
+        late = arrays.claim("", [handle], [])
+        error = error_of(late)
+        assert error.reason is reason
+        late.failed(error)
+    arrays.delete("", [B])  # forgets the failure too
+    late = arrays.claim("", [B], [])
+    assert error_of(late).reason is Reason.ARRAY_LOST
+    late.failed(BROKEN)
+
+
+def test_an_answer_from_before_releases_its_arrays(arrays, table):
+    launch(table, arrays.claim("", [], [A]))
+    repeated = arrays.claim("", [], [A])
+    user = arrays.claim("", [A], [])
+    waiting = resolving(user)
+    repeated.finish()
+    assert [one.handle for one in waiting.result(0)] == [A]
+    user.launched([])
+    table.array_table.delete([A])
+    again = arrays.claim("", [], [A])
+    with pytest.raises(CallError) as caught:
+        again.finish()
+    assert caught.value.reason is Reason.ARRAY_LOST
+    again.failed(caught.value)
