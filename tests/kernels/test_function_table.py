@@ -1,11 +1,14 @@
 """The table of functions and the server's kernels agree."""
 
 import itertools
+import math
+import random
 
 import pytest
 
 from shardcall._src.functions.element_types import NAMED
 from shardcall._src.functions.table import BINARY, FUNCTIONS, REDUCTIONS, UNARY, WITH_INITIAL, WITH_WHERE
+from shardcall_server.compilation.resolve import _check_operands, _check_parameters, without_trailing
 from shardcall_server.errors import CallError
 from shardcall_server.kernels.layout import ArrayType
 from shardcall_server.kernels.library import kernels
@@ -128,3 +131,46 @@ def test_types_and_shapes_of_results_are_those_of_the_kernel(run, name):
 def test_shapes_that_do_not_broadcast_are_refused():
     with pytest.raises(ValueError, match=r"shapes \(2,\), \(3,\) do not broadcast"):
         FUNCTIONS["add"].shapes([(2,), (3,)], {})
+
+
+WRONG = [
+    *(None, 0, 1, 2, -1, -3, 7, True, 1.5, math.nan, "full", "x", "zero", "same", "float32", "int64", "complex64"),
+    *((0,), (0, 1), (-1, 5), (0, 0), (1, 2), ()),
+]
+SHAPES = [(), (1,), (2,), (3,), (5,), (0,), (2, 3), (3, 3), (3, 1), (4, 3), CUBE, (2, 1, 5), (6, 3, 3), (0, 2), (3, 0)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_table_accepts_the_calls_that_the_kernel_accepts(name):
+    """Of calls with a random fault: another type or shape of an operand, or another value of a parameter."""
+    function, kernel, chance = FUNCTIONS[name], KERNELS[name], random.Random(name)
+    refused = 0
+    for _ in range(150):
+        case = chance.choice(CASES[name])
+        *shapes, parameters = case if isinstance(case[-1], dict) else (*case, {})
+        types = [chance.choice(SOME)] * len(shapes)
+        match chance.choice(("type", "shape", "count", "value", "name")):
+            case "type":
+                types[chance.randrange(len(types))] = chance.choice(SOME)
+            case "shape":
+                shapes[chance.randrange(len(shapes))] = chance.choice([*SHAPES, None])
+            case "count":
+                shapes, types = [*shapes, chance.choice(SHAPES)], [*types, types[0]]
+            case "value" if function.parameters:
+                parameters = {**parameters, chance.choice(list(function.parameters)): chance.choice(WRONG)}
+            case "name":
+                parameters = {**parameters, "unknown": 1}
+        present = [None if s is None else ArrayType(s, NAMED[t]) for s, t in zip(shapes, types, strict=True)]
+        operands = without_trailing(present)
+        try:
+            checked = _check_operands(kernel, operands), _check_parameters(kernel, parameters)
+            expected = [(result.shape, result.dtype) for result in kernel.validate(*checked).results]
+        except CallError:
+            expected = None
+            refused += 1
+        try:
+            made = function.results([None if o is None else (o.shape, o.dtype) for o in operands], parameters)
+        except Exception:  # noqa: BLE001  # of any class
+            made = None
+        assert made == expected, (operands, parameters)
+    assert 0 < refused < 150

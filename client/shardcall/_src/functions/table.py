@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from shardcall._src.functions import shape_rules, type_rules
-from shardcall._src.functions.shape_rules import ShapeRule
+from shardcall._src.functions.argument_rules import ARGUMENT_RULES
+from shardcall._src.functions.element_types import DType
+from shardcall._src.functions.shape_rules import Shape, ShapeRule
 from shardcall._src.functions.type_rules import TypeRule
 
 REQUIRED = object()
@@ -75,6 +77,36 @@ class Function(NamedTuple):
             return names[index]
         repeated = self.operands[-1].name if len(self.operands) > len(names) else ""
         return f"{repeated}[{index - len(names)}]" if repeated else f"operand {index}"
+
+    def results(
+        self, operands: Sequence[tuple[Shape, DType] | None], parameters: Mapping[str, Any]
+    ) -> list[tuple[Shape, DType]]:
+        """Returns the shape and the element type of each result of a call.
+
+        Args:
+            operands: the shape and the element type of each operand; None for one left out.
+            parameters: the parameters that the call sets.
+
+        Raises:
+            Exception: of any class, if the server refuses the call.
+        """
+        if self.types is None or self.shapes is None:
+            raise NotImplementedError(f"{self.name} has no rules")
+        once = self.named_operands
+        present = [*operands, *[None] * (len(once) - len(operands))]
+        if len(present) > len(once) and len(once) == len(self.operands):
+            raise TypeError(f"{self.name} takes {len(once)} operands")
+        for i, operand in enumerate(present):
+            if operand is None and (i >= len(once) or not self.operands[i].optional):
+                raise TypeError(f"{self.name} needs {self.operand_name(i)}")
+        values = {**self.parameters, **parameters}
+        if len(values) > len(self.parameters) or REQUIRED in values.values():
+            raise TypeError(f"{self.name} takes the parameters {', '.join(self.parameters)}")
+        if (rule := ARGUMENT_RULES.get(self.name)) is not None and not rule(present, values):
+            raise ValueError(f"{self.name} does not accept these arguments")
+        dtype = self.types([None if operand is None else operand[1] for operand in present], values)
+        shapes = self.shapes([None if operand is None else operand[0] for operand in present], values)
+        return [(shape, dtype) for shape in shapes]
 
     def __str__(self) -> str:
         operands = [f"{'*' * o.repeated}{o.name}{'?' * o.optional}" for o in self.operands]
