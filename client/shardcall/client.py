@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.calls import result
-from shardcall._src.calls.array_methods import ArrayMethods
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
 from shardcall._src.calls.profile import Profile
 from shardcall._src.calls.remote_arrays import RemoteArrays
 from shardcall._src.calls.result import Result
+from shardcall._src.calls.result_types import ResultTypes
+from shardcall._src.calls.submission import Submission
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.plan import Plan
@@ -48,7 +49,7 @@ _HINT_TIMEOUT_S = 1.0
 Specs = Sequence[SpecLike | None] | None
 
 
-class Client(KernelMethods[Result], ArrayMethods):
+class Client(KernelMethods[Result], Submission):
     """A connection to a server; made by `connect` or `local`, safe to use from several threads at once.
 
     Every method raises a `shardcall.ShardcallError` of the class that fits.
@@ -61,6 +62,7 @@ class Client(KernelMethods[Result], ArrayMethods):
         shared_memory: SharedMemory | None = None,
         *,
         call_stream: bool = False,
+        synchronous: bool = False,
     ) -> None:
         transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
@@ -69,8 +71,10 @@ class Client(KernelMethods[Result], ArrayMethods):
         served = info.limits.max_streamed_calls and info.limits.max_prepared_calls
         self._call_stream = CallStream(transport, info.limits) if call_stream and served else None
         self._runner = CallRunner(transport, info.limits, shared_memory, self._call_stream)
-        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, info.epoch)
+        self._remote_arrays = RemoteArrays(transport, info.limits, shared_memory, info.epoch, self._call_stream)
         self._memo = CallMemo()
+        self._result_types = ResultTypes()
+        self._synchronous = synchronous
         self._on_close: Callable[[], object] | None = None
 
     @property
@@ -147,11 +151,12 @@ class Client(KernelMethods[Result], ArrayMethods):
             memo=self._memo,
         )
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages(), handles=call.handles)
-        with self._remote_arrays.using(call.operands, call.names):
+        until = self._deadline(timeout)
+        with self._remote_arrays.using(call.operands, call.names, until):
             response = self._transport.unary(
                 self._transport.stubs.kernels.Plan,
                 request,
-                self._deadline(timeout),
+                until,
                 kernel=name,
                 rerun=not call.handles,
             )
@@ -194,11 +199,12 @@ class Client(KernelMethods[Result], ArrayMethods):
             request = kernel_service_pb2.CompileRequest(
                 call=call.message, operands=call.type_messages(), include_text=text, handles=call.handles
             )
-            with self._remote_arrays.using(call.operands, call.names):
+            until = self._deadline(timeout)
+            with self._remote_arrays.using(call.operands, call.names, until):
                 return self._transport.unary(
                     self._transport.stubs.kernels.Compile,
                     request,
-                    self._deadline(timeout),
+                    until,
                     kernel=name,
                     rerun=not call.handles,
                 )
@@ -311,7 +317,11 @@ class Client(KernelMethods[Result], ArrayMethods):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            if error is None:
+                self.synchronize()
+        finally:
+            self.close()
 
     def __repr__(self) -> str:
         return f"<Client of {self.address}, {len(self._info.devices)} {self._info.platform} devices>"

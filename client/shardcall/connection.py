@@ -41,6 +41,7 @@ def connect(
     call_stream: bool = True,
     progress: bool | Listener = True,
     retries: bool = True,
+    synchronous: bool = False,
 ) -> Client:
     """Connects to a server and reads its description.
 
@@ -63,6 +64,7 @@ def connect(
             after a second, on a terminal or in a notebook; False for none.
         retries: retry calls, up to four times and within their timeout, that the server refused temporarily or whose
             connection was lost before an answer, and once those that a restart of the mesh ended.
+        synchronous: have `Client.submit` wait for each call, so that its errors are raised in its line.
 
     Returns:
         A client, to be used as a context manager or closed by `Client.close`.
@@ -89,7 +91,7 @@ def connect(
         longest = min(info.limits.max_message_bytes, _LARGEST_MESSAGE_BYTES)
         transport, info = _ask(begin(longest), where, encryption, connect_timeout)
     shared = open_shared_memory(transport, info.limits, where) if shared_memory else None
-    return Client(transport, info, shared, call_stream=call_stream)
+    return Client(transport, info, shared, call_stream=call_stream, synchronous=synchronous)
 
 
 def _ask(

@@ -28,7 +28,7 @@ _STOP_TIMEOUT_S = 10.0
 _LOG_LEVEL_VARIABLE = "SHARDCALL_LOG_LEVEL"
 _REASON = re.compile(r"^shardcall: ", re.MULTILINE)
 
-_OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress")
+_OWN = ("devices", "start_timeout", "shared_memory", "call_stream", "progress", "synchronous")
 
 
 def local(
@@ -38,6 +38,7 @@ def local(
     shared_memory: bool = True,
     call_stream: bool = True,
     progress: bool | Listener = True,
+    synchronous: bool = False,
     **settings: Setting,
 ) -> Client:
     """Starts a private server on this machine and connects to it.
@@ -51,6 +52,7 @@ def local(
         shared_memory: as for `connect`.
         call_stream: as for `connect`.
         progress: as for `connect`.
+        synchronous: as for `connect`.
         settings: options of ``shardcall serve``, with underscores for hyphens: ``max_cached_programs=64``;
             ``log_level="info"`` logs more, ``"error"`` less.
 
@@ -71,7 +73,14 @@ def local(
     cancellation.watch(server)
     try:
         address = _ready(server, start_timeout, settings)
-        client = connect(address, token=token, shared_memory=shared_memory, call_stream=call_stream, progress=progress)
+        client = connect(
+            address,
+            token=token,
+            shared_memory=shared_memory,
+            call_stream=call_stream,
+            progress=progress,
+            synchronous=synchronous,
+        )
     except BaseException:
         server.stop()
         raise

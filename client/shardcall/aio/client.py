@@ -14,7 +14,7 @@ from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
-from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running
+from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen, running, submit
 from shardcall.aio.threads import Threads
 from shardcall.client import Client
 from shardcall.methods import KernelMethods
@@ -33,7 +33,8 @@ def _each(arrays: Iterable[RemoteArray], threads: Threads) -> list[AsyncRemoteAr
 class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result]]):
     """A `shardcall.Client` whose methods are awaited, `profile` by ``async with``; made by `connect` or `local`.
 
-    Any number of tasks may use it at once, in several event loops.
+    `submit` is not awaited; where that of `shardcall.Client` waits, it blocks the event loop. Any number of tasks may
+    use a client at once, in several event loops.
     """
 
     def __init__(self, wrapped: Client, threads: Threads) -> None:
@@ -41,6 +42,8 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
         threads.find_dropped = partial(_find_unseen, wrapped)
 
     call = running(Client.call)
+    submit = submit
+    synchronize = awaited(Client.synchronize)
     plan = awaited(Client.plan)
     compile = awaited_as(AsyncCompiledKernel, Client.compile)
     put = awaited_as(AsyncRemoteArray, Client.put, dropped=delete_unseen)
@@ -73,4 +76,8 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            if error is None:
+                await self.synchronize()
+        finally:
+            await self.close()

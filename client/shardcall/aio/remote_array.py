@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
@@ -12,6 +13,7 @@ from shardcall._src.device_arrays.remote_array import Described, RemoteArray
 from shardcall._src.types.errors import ShardcallError
 from shardcall.aio.asynchronous import Asynchronous, awaited, awaited_as
 from shardcall.aio.threads import Threads
+from shardcall.client import Client
 
 _Arguments = ParamSpec("_Arguments")
 _Wrapped_co = TypeVar("_Wrapped_co", covariant=True)
@@ -69,3 +71,15 @@ def _delete_kept(result: Result) -> None:
     for array in result.arrays:
         if isinstance(array, RemoteArray):
             delete_unseen(array)
+
+
+@functools.wraps(Client.submit)
+def submit(
+    self: Asynchronous[Client], name: str, /, *operands: Any, **arguments: Any
+) -> AsyncRemoteArray | tuple[AsyncRemoteArray, ...]:
+    """Submits a call, as `shardcall.Client.submit`."""
+    threads: Threads = self._threads
+    results = self._wrapped.submit(name, *operands, **arguments)
+    if isinstance(results, RemoteArray):
+        return AsyncRemoteArray(results, threads)
+    return tuple(AsyncRemoteArray(result, threads) for result in results)

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo, call_key
 from shardcall._src.device_arrays.operands import as_operand
-from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
+from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, is_pending
 from shardcall._src.types import arrays, mesh, parameters, specs
 from shardcall._src.types.arguments import bind, caller_name, operand_name
 from shardcall._src.types.arrays import Array, NDArray
@@ -111,6 +111,8 @@ def placed(
 ) -> tuple[Mesh | None, Sequence[PartitionSpec | None] | None]:
     """Returns mesh and specs of a call; those that are unset follow the operands on the mesh.
 
+    If submitted calls make one of these, both are returned as they are, and the server does the same.
+
     Args:
         kernel: the name of the kernel.
         operands: the operands of the call.
@@ -121,8 +123,8 @@ def placed(
         ShardingError: if the mesh is unset and two operands are on different devices, or in another order on the same.
     """
     on_mesh = {i: operand for i, operand in enumerate(operands) if isinstance(operand, RemoteArray)}
-    if not on_mesh:
-        return over, in_specs
+    if not on_mesh or any(map(is_pending, on_mesh.values())):
+        return over, in_specs  # the server applies the same rule
     if over is None:
         over = _common_mesh(kernel, on_mesh)
     specs = list(in_specs or ())

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
+from shardcall._src.calls.array_deletion import delete, delete_on_stream
+from shardcall._src.calls.call_request import CallRequest
+from shardcall._src.calls.pending_calls import PendingCall, PendingCalls, SubmittedResult
+from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.device_arrays.remote_array import (
     SHORT_TIMEOUT_S,
+    MeshPlacement,
     Owner,
     RemoteArray,
     SupportsRemoteArray,
@@ -22,23 +27,26 @@ from shardcall._src.device_arrays.remote_array import (
     check_where,
     find_remote_array,
     mark_lost,
+    pending_result,
+    settle,
 )
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer import download
-from shardcall._src.transfer.call_runner import check_size, chunk_bytes
+from shardcall._src.transfer.call_runner import check_size, chunk_bytes, operand_bytes
+from shardcall._src.transfer.call_stream import CallStream
 from shardcall._src.transfer.download import Answer, Kept, array_answer
 from shardcall._src.transfer.shared_memory_client import Shared, SharedMemory, with_shared_memory
-from shardcall._src.transfer.upload import pack, stream_requests
+from shardcall._src.transfer.upload import Value, pack, stream_requests
 from shardcall._src.types import mesh, specs
-from shardcall._src.types.arrays import NDArray
+from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ResourceExhaustedError, ShardcallError
 from shardcall._src.types.mesh import MeshLike
 from shardcall._src.types.server_info import Limits
 from shardcall._src.types.specs import SpecLike
-from shardcall.v1 import array_service_pb2, kernel_pb2
+from shardcall.v1 import array_service_pb2
 
-_MOST_HANDLES = 1024
+_HANDLE_BYTES = 16
 _CLOSE_TIMEOUT_S = 2.0
 _DEFAULT_LEASE_S = 60.0
 _RESIDENT_LIMIT = "RESIDENT_LIMIT"
@@ -52,22 +60,34 @@ Handle: TypeAlias = SupportsRemoteArray | str
 class RemoteArrays:
     """The arrays that a client has on the mesh; safe to use from several threads at once.
 
+    Attributes:
+        pending: the calls that were submitted.
+
     Args:
         transport: the connection to the server.
         limits: the server's limits.
-        sharing: of memory with it; None where that cannot be.
+        shared_memory: the memory shared with it; None where that cannot be.
         epoch: the epoch of its mesh.
+        stream: the call stream of submitted calls; None if there is none.
     """
 
-    def __init__(self, transport: Transport, limits: Limits, shared_memory: SharedMemory | None, epoch: int) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        limits: Limits,
+        shared_memory: SharedMemory | None,
+        epoch: int,
+        stream: CallStream | None = None,
+    ) -> None:
         self._transport = transport
         self._here = Where(transport.address, epoch)
         self._limits = limits
         self._shared_memory = shared_memory
         # The lease's thread must not refer to the client, or it would never be collected.
-        self._lease = Lease(
-            limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), partial(_delete, transport)
-        )
+        self._stream = stream
+        self.pending = PendingCalls()
+        self._delete = partial(delete, transport, stream, self.pending)
+        self._lease = Lease(limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), self._delete)
 
     @property
     def lease_id(self) -> bytes:
@@ -102,7 +122,7 @@ class RemoteArrays:
 
     def get(self, array: Handle, until: Deadline) -> NDArray:
         """Copies an array from the mesh."""
-        array = _resolved(array)
+        array = self._resolved(array)
         handle = self._handle(array)
 
         def get(shared: Shared | None) -> NDArray:
@@ -112,20 +132,21 @@ class RemoteArrays:
             read = partial(array_answer, most_bytes=self._limits.max_call_bytes, buffer=buffer)
             return self._transport.get_array(request, read, until, shares=shared is not None)
 
-        with self.using([array], ["the array"]):
+        with self.using([array], ["the array"], until):
+            self.pending.raise_failure()
             return with_shared_memory(
                 self._shared_memory, [], array.nbytes if isinstance(array, RemoteArray) else 0, until, get
             )
 
     def describe(self, owner: Owner, array: Handle, until: Deadline) -> RemoteArray:
         """Returns an array of this client or another as the server describes it."""
-        array = _resolved(array)
+        array = self._resolved(array)
         request = array_service_pb2.DescribeArrayRequest(handle=self._handle(array))
-        with self.using([array], ["the array"]):
+        with self.using([array], ["the array"], until):
             answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, until).array
         describe = partial(self._described, owner, answer)
         held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
-        return held or describe()
+        return describe() if held is None else held
 
     def all(self, owner: Owner, until: Deadline) -> list[RemoteArray]:
         """Returns all arrays that this client has on the server, oldest first."""
@@ -136,14 +157,64 @@ class RemoteArrays:
 
     def delete(self, arrays: Sequence[Handle], until: Deadline) -> int:
         """Deletes arrays, except those deleted before; returns how many the server had."""
-        resolved = map(_resolved, arrays)
+        resolved = map(self._resolved, arrays)
         there = [array for array in resolved if not (isinstance(array, RemoteArray) and array.lost)]
         handles = [self._handle(array) for array in there]
-        deleted = _delete(self._transport, handles, until)
+        deleted = self._delete(handles, until)
         for array in (*there, *self._lease.release(handles)):
             if isinstance(array, RemoteArray):
                 mark_lost(array, "which was deleted")
         return deleted
+
+    def can_submit(self, values: Sequence[Value]) -> bool:
+        """Returns True if operands are small enough for the call stream, and there is one."""
+        most_bytes = min(self._limits.max_inline_bytes, self._limits.max_streamed_bytes)
+        return self._stream is not None and not self._stream.is_refused and operand_bytes(values) <= most_bytes
+
+    def submit(
+        self, owner: Owner, call: CallRequest, values: Sequence[Value], types: Sequence[Array], until: Deadline
+    ) -> tuple[RemoteArray, ...]:
+        """Sends a call on the call stream; returns its results, which are not there yet.
+
+        Args:
+            owner: the client.
+            call: the call.
+            values: its operands.
+            types: the types of its results.
+            until: the deadline of the call.
+        """
+        stream, lease_id = self._stream, self.lease_id
+        assert stream is not None
+        with contextlib.suppress(ShardcallError):  # the lease's thread tries again
+            self._lease.delete_dropped(partial(delete_on_stream, stream))
+        operands = [value for value in values if isinstance(value, RemoteArray)]
+        for operand in operands:
+            check_where(operand, self._here, f"an operand of {call.message.kernel}")
+        handles = [os.urandom(_HANDLE_BYTES) for _ in types]
+        submitted = PendingCall(self.pending, call.message.kernel, call.types, until.timeout_s)
+        arrays = tuple(
+            self._lease.hold(
+                handle,
+                partial(RemoteArray, owner, self._here, handle, kind, pending=SubmittedResult(submitted, index)),
+            )
+            for index, (handle, kind) in enumerate(zip(handles, types, strict=True))
+        )
+        send = partial(
+            stream.send,
+            call.message,
+            values,
+            until,
+            lease_id=lease_id,
+            result_handles=handles,
+            request_id=handles[0].hex(),
+        )
+        used = [*handles, *(bytes.fromhex(operand.handle) for operand in operands)]
+        try:
+            self.pending.send(submitted, send, used, [result for o in operands if (result := pending_result(o))])
+        except BaseException:
+            self._lease.release(handles)
+            raise
+        return arrays
 
     def making(self) -> AbstractContextManager[None]:
         """Returns a context for a call that leaves arrays on the mesh, until `kept` has been called."""
@@ -160,23 +231,34 @@ class RemoteArrays:
         return tuple(results)
 
     @contextmanager
-    def using(self, arrays: Sequence[object], names: Sequence[str]) -> Iterator[None]:
+    def using(
+        self, arrays: Sequence[object], names: Sequence[str], settled_by: Deadline | None = None
+    ) -> Iterator[None]:
         """Marks arrays as lost that the server reports lost during a call.
 
         Args:
             arrays: the operands of the call; those that are not on the mesh are ignored.
             names: the caller's name of each.
+            settled_by: the deadline of a wait for the submitted calls that make arrays; None to wait for none.
 
         Raises:
             ArrayLostError: if the server has lost one of them; ``field`` is its name.
             InvalidOperandError: if one is on another server.
+            ShardcallError: of a submitted call that failed and makes one of them.
         """
         on_mesh = [(array, name) for array, name in zip(arrays, names, strict=True) if isinstance(array, RemoteArray)]
         for array, name in on_mesh:
             check_where(array, self._here, name)
+            if settled_by is not None:
+                settle(array, settled_by)
         try:
             yield
-        except ArrayLostError as error:
+        except ShardcallError as error:
+            for array, _ in on_mesh:
+                if (pending := pending_result(array)) is not None and pending.is_failed:
+                    raise pending.dependent_failure(error) from None
+            if not isinstance(error, ArrayLostError):
+                raise
             begin = error.metadata.get("handle", "").rstrip("…")
             for array, name in on_mesh:
                 if begin and array.handle.startswith(begin):
@@ -200,18 +282,26 @@ class RemoteArrays:
 
     def close(self) -> None:
         """Deletes all arrays, if the server can be reached, and stops the lease's thread."""
+        self.pending.cancel()
         handles, arrays = self._lease.close()
         for array in arrays:
             mark_lost(array, "whose client was closed")
         with contextlib.suppress(ShardcallError):  # the server deletes them when the lease expires
-            _delete(self._transport, handles, Deadline(_CLOSE_TIMEOUT_S))
+            self._delete(handles, Deadline(_CLOSE_TIMEOUT_S))
 
     def _delete_dropped(self, until: Deadline) -> bool:
         """Deletes the arrays whose objects the caller has dropped; returns True if there were any."""
         try:
-            return self._lease.delete_dropped(lambda handles: _delete(self._transport, handles, until))
+            return self._lease.delete_dropped(lambda handles: self._delete(handles, until))
         except ShardcallError:  # the lease's thread tries again
             return True
+
+    def _resolved(self, array: Handle) -> RemoteArray | str:
+        """Returns the object of an array; the handle of an array that this client has no object of."""
+        if (here := find_remote_array(array)) is None and isinstance(array, str):
+            with contextlib.suppress(ValueError):
+                here = self._lease.find(bytes.fromhex(array))
+        return cast(str, array) if here is None else here
 
     def _handle(self, array: RemoteArray | str) -> bytes:
         if isinstance(array, RemoteArray):
@@ -231,24 +321,16 @@ class RemoteArrays:
         if placement is None:
             raise download.broken("an array has no element type")
         over = mesh.from_proto(answer.mesh)
-        return RemoteArray(owner, self._here, answer.handle, placement, over, answer.device_bytes)
+        placed = MeshPlacement(placement, over, answer.device_bytes)
+        return RemoteArray(owner, self._here, answer.handle, placement.type, placed)
 
     def _from_plan(self, owner: Owner, result: Kept, index: int, answer: Answer) -> RemoteArray:
-        call_plan = kernel_pb2.Plan.FromString(answer.plan)
-        placement = plan.placement(call_plan.results[index]) if index < len(call_plan.results) else None
-        if placement is None:
-            raise download.broken(f"result {index} stays on the mesh, and the plan does not describe it")
-        over = mesh.from_proto(call_plan.mesh)
-        device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
-        return RemoteArray(owner, self._here, result.handle, placement, over, device_bytes)
+        placed = placement_of(index, answer)
+        return RemoteArray(owner, self._here, result.handle, placed.placement.type, placed)
 
 
 def _named(value: object) -> str:
     return repr(value) if isinstance(value, str) else f"a value of type {type(value).__name__}"
-
-
-def _resolved(array: Handle) -> RemoteArray | str:
-    return find_remote_array(array) or cast(str, array)
 
 
 def _lost(array: RemoteArray, name: str, error: ArrayLostError) -> ArrayLostError:
@@ -275,12 +357,3 @@ def _check_limit(nbytes: int, limit_bytes: int) -> None:
 def _renew(transport: Transport, lease_id: bytes) -> None:
     request = array_service_pb2.RenewLeaseRequest(lease_id=lease_id)
     transport.unary(transport.stubs.arrays.RenewLease, request, Deadline(SHORT_TIMEOUT_S))
-
-
-def _delete(transport: Transport, handles: Sequence[bytes], until: Deadline | None = None) -> int:
-    until = until or Deadline(SHORT_TIMEOUT_S)
-    deleted = 0
-    for begin in range(0, len(handles), _MOST_HANDLES):
-        request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MOST_HANDLES])
-        deleted += transport.unary(transport.stubs.arrays.DeleteArrays, request, until).deleted_count
-    return deleted

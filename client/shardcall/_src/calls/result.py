@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +13,9 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
-from shardcall._src.transfer.download import Answer
-from shardcall._src.types import arrays, timing
+from shardcall._src.device_arrays.remote_array import MeshPlacement, RemoteArray, find_remote_array
+from shardcall._src.transfer.download import Answer, broken
+from shardcall._src.types import arrays, mesh, timing
 from shardcall._src.types.arrays import NDArray
 from shardcall._src.types.errors import InvalidOperandError
 from shardcall._src.types.timing import Timing
@@ -73,6 +74,21 @@ class Result:
         where = ".array" if len(self.arrays) == 1 else ".arrays"
         took = f"{self.timing.round_trip * 1e3:.1f} ms"
         return f"<Result {types} by {self.plan.strategy!r} in {took}, {cached}{kept}; see {where}>"
+
+
+def placement_of(index: int, answer: Answer) -> MeshPlacement:
+    """Returns the placement of a result that stays on the mesh.
+
+    Raises:
+        ProtocolError: if the plan does not describe it.
+    """
+    call_plan = kernel_pb2.Plan.FromString(answer.plan)
+    placement = plan.placement(call_plan.results[index]) if index < len(call_plan.results) else None
+    if placement is None:
+        raise broken(f"result {index} stays on the mesh, and the plan does not describe it")
+    over = mesh.from_proto(call_plan.mesh)
+    device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * over.size
+    return MeshPlacement(placement, over, device_bytes)
 
 
 def from_answer(answer: Answer, results: tuple[NDArray | RemoteArray, ...], round_trip_s: float) -> Result:

@@ -71,7 +71,8 @@ class Lease:
         self._begun = 0
         self._making: set[int] = set()
         self._thread: threading.Thread | None = None
-        self._lost: SimpleQueue[None] = SimpleQueue()  # an item for each object that the caller has dropped
+        self._lost: SimpleQueue[bytes] = SimpleQueue()  # the handles of the objects that the caller has dropped
+        self._unchecked: set[bytes] = set()  # those that have been read from `_lost`
         self._closing = threading.Event()
         if self._closed:
             self._closing.set()
@@ -114,7 +115,7 @@ class Lease:
             array = make()
         lost = self._lost
         # A weak reference calls back at any point of any thread: a put waits for no lock.
-        self._arrays[handle] = _LeasedArray(weakref.ref(array, lambda _: lost.put(None)), listed_at)
+        self._arrays[handle] = _LeasedArray(weakref.ref(array, lambda _: lost.put(handle)), listed_at)
         if self._thread is None and not self._closing.is_set():
             self._thread = threading.Thread(target=self._renew_until_closed, name="shardcall-lease", daemon=True)
             self._thread.start()
@@ -125,12 +126,20 @@ class Lease:
         with self._lock:
             return handle in self._arrays
 
+    def find(self, handle: bytes) -> RemoteArray | None:
+        """Returns the object of an array; None if the caller has none, or the array is not under this lease."""
+        with self._lock:
+            leased = self._arrays.get(handle)
+        return None if leased is None else leased.array()
+
     def delete_dropped(self, delete: Delete) -> bool:
         """Deletes the arrays whose objects the caller has dropped; returns True if there were any.
 
         Raises:
             ShardcallError: as ``delete`` raises it; the arrays are then deleted later.
         """
+        if not self._unchecked and self._lost.empty():
+            return False
         with self._lock:
             dropped = {handle: self._arrays.pop(handle) for handle in self._dropped()}
             self._dying.update(dropped)
@@ -140,6 +149,7 @@ class Lease:
         except BaseException:
             with self._lock:
                 self._arrays.update(dropped)
+                self._unchecked.update(dropped)
             raise
         finally:
             with self._lock:
@@ -156,19 +166,28 @@ class Lease:
         """Stops the thread; returns the handles of all arrays, and the objects that the caller still has."""
         self._closed = True
         self._closing.set()
-        self._lost.put(None)
+        self._lost.put(b"")
         with self._lock:
             held, self._arrays = self._arrays, {}
         return list(held), _objects(held.values())
 
     def _dropped(self) -> list[bytes]:
+        with contextlib.suppress(Empty):
+            while True:
+                self._unchecked.add(self._lost.get_nowait())
         oldest = min(self._making, default=math.inf)
-        return [h for h, held in self._arrays.items() if held.array() is None and held.listed_at < oldest]
+        held = {handle: self._arrays[handle] for handle in self._unchecked & self._arrays.keys()}
+        lost = {handle: leased for handle, leased in held.items() if leased.array() is None}
+        dropped = [handle for handle, leased in lost.items() if leased.listed_at < oldest]
+        self._unchecked = lost.keys() - set(dropped)
+        return dropped
 
     def _renew_until_closed(self) -> None:
         while self._wait_for_round():
             with self._lock:
-                is_last = len(self._dropped()) == len(self._arrays)
+                dropped = self._dropped()
+                self._unchecked.update(dropped)
+                is_last = len(dropped) == len(self._arrays)
                 if is_last:
                     self._thread = None
             # Tried again in the next round if the server cannot be reached, else when the lease expires.
@@ -184,10 +203,10 @@ class Lease:
         due = time.monotonic() + self._interval_s
         while (left_s := due - time.monotonic()) > 0 and not self._closing.is_set():
             with contextlib.suppress(Empty):
-                self._lost.get(timeout=left_s)
+                handle = self._lost.get(timeout=left_s)
+                with self._lock:
+                    self._unchecked.add(handle)
                 self._closing.wait(min(self._collection_s, left_s))
-                while not self._lost.empty():
-                    self._lost.get_nowait()
                 if not self._closing.is_set():
                     with contextlib.suppress(ShardcallError):  # tried again in the next round
                         self.delete_dropped(self._delete)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.placement import ArrayPlacement
 from shardcall._src.display.drawing import Drawing
 from shardcall._src.functions.element_types import DType
-from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.blocks import BlockGrid, block_grid
 from shardcall._src.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
@@ -44,6 +44,46 @@ class Where:
         return self.address == other.address or self.epoch == other.epoch
 
 
+@dataclass(frozen=True)
+class MeshPlacement:
+    """The placement of an array and the mesh that it is placed on.
+
+    Attributes:
+        placement: the type, spec, padded shape and block shape.
+        mesh: the mesh, with its device ids.
+        device_bytes: the bytes on all devices, each copy counted.
+    """
+
+    placement: ArrayPlacement
+    mesh: Mesh
+    device_bytes: int
+
+
+class PendingResult(Protocol):
+    """A result of a call that was submitted."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if the call was answered."""
+
+    def wait(self, deadline: Deadline | None) -> MeshPlacement:
+        """Returns the placement of the result, after the answer.
+
+        Args:
+            deadline: the end of the wait; None for that of the call.
+
+        Raises:
+            ShardcallError: of the call that failed, this one or one that it depends on.
+        """
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the call failed."""
+
+    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
+        """Returns the error of a call that failed because this one did, for raising it."""
+
+
 class Owner(Protocol):
     """The client of an array."""
 
@@ -62,7 +102,10 @@ class SupportsRemoteArray(Protocol):
 
 
 class Described:
-    """The properties of an array on the mesh that need no round trip."""
+    """The properties of an array on the mesh that need no round trip.
+
+    Those that depend on the mesh wait for the answer to the call of an array that `Client.submit` returned.
+    """
 
     def __copy__(self) -> Self:
         return self  # its values never change, and stay as long as the object
@@ -86,7 +129,7 @@ class Described:
     @property
     def type(self) -> Array:
         """The shape and element type."""
-        return self.__remote_array__()._placement.type
+        return self.__remote_array__()._type
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -108,6 +151,14 @@ class Described:
         """The number of elements."""
         return math.prod(self.shape)
 
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return True  # of any length: the values are on the mesh
+
     @property
     def nbytes(self) -> int:
         """The number of bytes of its values."""
@@ -116,27 +167,27 @@ class Described:
     @property
     def mesh(self) -> Mesh:
         """The mesh that it is placed on, with its device ids."""
-        return self.__remote_array__()._mesh
+        return self.__remote_array__()._settled().mesh
 
     @property
     def spec(self) -> PartitionSpec:
         """The sharding over the mesh."""
-        return self.__remote_array__()._placement.spec
+        return self.__remote_array__()._settled().placement.spec
 
     @property
     def placement(self) -> ArrayPlacement:
         """The type, spec, padded shape and block shape, as in a plan."""
-        return self.__remote_array__()._placement
+        return self.__remote_array__()._settled().placement
 
     @property
     def padded_shape(self) -> tuple[int, ...]:
         """The shape on the devices: each sharded axis rounded up to a multiple of its devices."""
-        return self.__remote_array__()._placement.padded_shape
+        return self.__remote_array__()._settled().placement.padded_shape
 
     @property
     def device_bytes(self) -> int:
         """The number of bytes on all devices, each copy counted."""
-        return self.__remote_array__()._device_bytes
+        return self.__remote_array__()._settled().device_bytes
 
     @property
     def lost(self) -> bool:
@@ -159,21 +210,27 @@ class Described:
 class RemoteArray(Described):
     """An array that stays on the mesh between calls, an operand of any kernel.
 
-    Made by `Client.put` and by calls with ``keep=True``. It stays until `delete`, the end of a ``with`` block, or
-    `Client.close`; the client deletes the array of a dropped object soon afterwards. Properties need no round trip;
-    ``numpy.asarray`` and `get` copy the values. A copy (`copy.copy`, `copy.deepcopy`) is the same object; pickling is
-    refused.
+    Made by `Client.put`, `Client.submit` and by calls with ``keep=True``. It stays until `delete`, the end of a
+    ``with`` block, or `Client.close`; the client deletes the array of a dropped object soon afterwards. Properties need
+    no round trip; ``numpy.asarray`` and `get` copy the values. A copy (`copy.copy`, `copy.deepcopy`) is the same
+    object; pickling is refused.
     """
 
     def __init__(
-        self, owner: Owner, where: Where, handle: bytes, placement: ArrayPlacement, mesh: Mesh, device_bytes: int
+        self,
+        owner: Owner,
+        where: Where,
+        handle: bytes,
+        kind: Array,
+        placed: MeshPlacement | None = None,
+        pending: PendingResult | None = None,
     ) -> None:
         self._owner = owner  # keeps the client, and a server of `local`, open
         self._where = where
         self._handle = handle
-        self._placement = placement
-        self._mesh = mesh
-        self._device_bytes = device_bytes
+        self._type = kind
+        self._placed = placed
+        self._pending = pending
         self._lost = ""
         self._entered_by = 0
 
@@ -186,8 +243,16 @@ class RemoteArray(Described):
             "same token takes while this object is kept, or its values, array.get()"
         )
 
+    def _settled(self, deadline: Deadline | None = None) -> MeshPlacement:
+        pending = self._pending  # read first: another thread may set both
+        if self._placed is None:
+            assert pending is not None
+            self._placed = pending.wait(deadline)
+            self._pending = None
+        return self._placed
+
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
-        """Copies the values from the mesh.
+        """Copies the values from the mesh, after the call of an array that `Client.submit` returned.
 
         Args:
             timeout: seconds; None for the server's maximum.
@@ -227,6 +292,9 @@ class RemoteArray(Described):
 
     def __repr__(self) -> str:
         gone = f", {self._lost}" if self._lost else ""
+        pending = self._pending
+        if pending is not None and (pending.is_failed or not pending.is_done):
+            return f"<RemoteArray {self.type}, {'failed' if pending.is_failed else 'pending'}{gone}>"
         return f"<RemoteArray {self.type} {self.spec} on {self.mesh.short}, {human(self.device_bytes)}{gone}>"
 
 
@@ -235,6 +303,29 @@ def find_remote_array(value: object) -> RemoteArray | None:
     # Looked up in the class: faster than a check of the protocol, and mocks have every attribute.
     method: Callable[[object], RemoteArray] | None = getattr(type(value), "__remote_array__", None)
     return None if method is None else method(value)
+
+
+def settle(array: RemoteArray, deadline: Deadline | None = None) -> None:
+    """Waits until an array is on the mesh, if a call that was submitted makes it.
+
+    Args:
+        array: the array.
+        deadline: the end of the wait; None for that of the call.
+
+    Raises:
+        ShardcallError: of the call that failed.
+    """
+    array._settled(deadline)
+
+
+def is_pending(array: RemoteArray) -> bool:
+    """Returns True for an array of a submitted call until `settle`, or a property that waits, has returned."""
+    return array._placed is None
+
+
+def pending_result(array: RemoteArray) -> PendingResult | None:
+    """Returns the result of a submitted call that an array stands for; None for any other, and after `settle`."""
+    return array._pending
 
 
 def mark_lost(array: RemoteArray, why: str) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.remote_array import RemoteArray, settle
 from shardcall._src.memory.result_buffer import ResultBuffer
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import Deadline
@@ -100,6 +100,9 @@ class CallRunner:
             if not isinstance(sent, str):
                 return self._checked(sent, call, operands, lease_id, result_sizes)
             small = sent != _STREAM_REQUIRED
+        for operand in operands:
+            if isinstance(operand, RemoteArray):
+                settle(operand, deadline)  # other RPCs may overtake the call that makes it
         request = partial(
             kernel_service_pb2.ExecuteRequest,
             call=call,

@@ -224,6 +224,20 @@ class ProtocolError(InternalServerError):
     """An answer that violates the protocol."""
 
 
+def with_message(error: ShardcallError, message: str) -> ShardcallError:
+    """Returns an error like another, with its class and details, and another message."""
+    return type(error)(
+        message,
+        reason=error.reason,
+        field=error.field,
+        metadata=error.metadata,
+        timing=error.timing,
+        status=error.status,
+        retry_after_s=error.retry_after_s,
+        request_id=error.request_id,
+    )
+
+
 def _integer(text: str | None) -> int | None:
     try:
         return None if text is None else int(text)

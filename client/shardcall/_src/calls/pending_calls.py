@@ -1,0 +1,310 @@
+"""Calls that were submitted: their answers, and the errors that nobody has waited for."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from shardcall._src.calls.result import placement_of
+from shardcall._src.device_arrays.remote_array import MeshPlacement, PendingResult
+from shardcall._src.rpc import cancellation
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.transfer.download import Answer
+from shardcall._src.transfer.streamed_call import StreamedCall
+from shardcall._src.types.arrays import Array
+from shardcall._src.types.errors import (
+    ArrayLostError,
+    DeadlineExceededError,
+    InternalServerError,
+    MeshRestartedError,
+    ShardcallError,
+    with_message,
+)
+from shardcall._src.wire.forks import begin_anew_in_children
+
+_MOST_ERRORS = 64
+_PACKAGE = __name__.partition(".")[0]
+
+
+class PendingCall:
+    """A call that was submitted.
+
+    Attributes:
+        arrays: the handles of its results and of its operands on the mesh.
+        is_raised: True if its error was raised.
+
+    Args:
+        calls: the calls of the client.
+        name: the name of the kernel.
+        types: the operands' types.
+        timeout_s: the timeout of the call.
+    """
+
+    def __init__(self, calls: PendingCalls, name: str, types: Sequence[Array | None], timeout_s: float) -> None:
+        self.arrays: Sequence[bytes] = ()
+        self.is_raised = False
+        self._calls = calls
+        self._name = name
+        self._types = types
+        self._timeout_s = timeout_s
+        self._line = _line_of_caller()
+        self._depends_on: Sequence[PendingCall] = ()
+        self._streamed: StreamedCall | None = None
+        self._answer: Answer | None = None
+        self._error: ShardcallError | None = None
+        self._waiting: list[threading.Event] = []
+
+    @property
+    def is_done(self) -> bool:
+        """True if it was answered."""
+        return self._answer is not None or self._error is not None
+
+    @property
+    def is_failed(self) -> bool:
+        """True if it failed."""
+        return self._error is not None
+
+    @property
+    def root(self) -> PendingCall:
+        """The failed call because of which this one failed; itself if it depends on none."""
+        root = self
+        while failed := next((call for call in root._depends_on if call._error is not None), None):
+            root = failed
+        if root is not self:
+            self._depends_on = (root,)  # instead of the calls between, of which there may be any number
+        return root
+
+    def wait(self, deadline: Deadline | None = None) -> Answer:
+        """Returns the answer.
+
+        Args:
+            deadline: the end of the wait; None for the timeout of the call.
+
+        Raises:
+            DeadlineExceededError: if there is no answer in time; the call continues.
+            ShardcallError: of this call or of the one because of which it failed.
+        """
+        self._calls.wait(self, deadline or Deadline(self._timeout_s))
+        if (error := self.failure()) is not None:
+            raise error
+        assert self._answer is not None
+        return self._answer
+
+    def failure(self) -> ShardcallError | None:
+        """Returns a new error, to be raised, that names the call that failed; None if this one has not failed."""
+        if self._error is None:
+            return None
+        if self.root is not self:
+            return self.root.dependent_failure(self._error, f"{self}, failed: ")
+        self.is_raised = True
+        return with_message(self._error, f"{self}, failed: {self._error.message}")
+
+    def dependent_failure(self, error: ShardcallError, prefix: str = "") -> ShardcallError:
+        """Returns a new error, to be raised, of a call that failed because this one did.
+
+        It is the error of this one, except that arrays are lost if the mesh restarted.
+
+        Args:
+            error: the error of that call.
+            prefix: the beginning of its message.
+        """
+        own = self.failure()
+        assert own is not None
+        if isinstance(own, MeshRestartedError) and isinstance(error, ArrayLostError):
+            lost = with_message(error, prefix + error.message)
+            lost.__cause__ = own
+            return lost
+        return own
+
+    def __str__(self) -> str:
+        types = ", ".join(str(kind) for kind in self._types if kind is not None)
+        return f"{self._name} of {types or 'no arrays'}, submitted at {self._line}"
+
+
+class PendingCalls:
+    """The calls that a client has submitted; safe to use from several threads at once."""
+
+    def __init__(self) -> None:
+        self._unanswered: dict[PendingCall, None] = {}
+        self.begin_anew()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Resets the object in a forked child: the answers go to its parent."""
+        for call in self._unanswered:
+            call._error = ArrayLostError("the process was forked before the answer; call client.synchronize() first")
+        self._lock = threading.Lock()
+        self._unanswered = {}
+        self._uses: dict[bytes, int] = {}
+        self._failed: deque[PendingCall] = deque(maxlen=_MOST_ERRORS)
+
+    def send(
+        self,
+        call: PendingCall,
+        send: Callable[[], StreamedCall],
+        handles: Sequence[bytes],
+        pending: Sequence[PendingResult],
+    ) -> None:
+        """Sends a call.
+
+        Args:
+            call: the call.
+            send: sends it.
+            handles: the handles of its results and of its operands on the mesh.
+            pending: the operands that are results of submitted calls.
+
+        Raises:
+            ShardcallError: as ``send`` raises it.
+        """
+        call.arrays = handles
+        call._depends_on = [result.call for result in pending if isinstance(result, SubmittedResult)]
+        with self._lock:
+            self._unanswered[call] = None
+            for handle in handles:
+                self._uses[handle] = self._uses.get(handle, 0) + 1
+        try:
+            call._streamed = send()
+        except BaseException:
+            with self._lock:
+                self._remove(call)
+            raise
+        call._streamed.add_done_callback(lambda streamed: self._answered(call, streamed))
+
+    def is_used(self, handle: bytes) -> bool:
+        """Returns True for an operand or a result of a call that was not answered yet."""
+        return handle in self._uses
+
+    def wait(self, call: PendingCall, deadline: Deadline) -> None:
+        """Waits until a call is answered, or has failed.
+
+        Raises:
+            DeadlineExceededError: if there is no answer in time; the call continues.
+            CallCancelledError: if the wait was cancelled.
+        """
+        if call.is_done:
+            return
+        waiting = _AnswerEvent()
+        with self._lock:
+            if call.is_done:
+                return
+            call._waiting.append(waiting)
+        cancellation.watch(waiting)
+        if not waiting.wait(deadline.remaining_s()) and not call.is_done:
+            raise DeadlineExceededError(
+                f"{call}, was not answered within {deadline.timeout_s:g} s; it continues: wait for longer, timeout=…",
+                field="timeout",
+            )
+        if not call.is_done:
+            cancellation.check()
+
+    def synchronize(self, deadline: Deadline) -> None:
+        """Waits for all calls that were submitted before.
+
+        Raises:
+            DeadlineExceededError: if not all are answered in time; they continue.
+            ShardcallError: of the first call that failed and whose error was not raised yet.
+        """
+        with self._lock:
+            unanswered = list(self._unanswered)
+        for call in reversed(unanswered):  # the last first, for one wait instead of many
+            self.wait(call, deadline)
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raises the error of the first call that failed and whose error was not raised yet.
+
+        Raises:
+            ShardcallError: if there is one; the message has the number of the others.
+        """
+        if not self._failed:
+            return
+        with self._lock:
+            roots = {call.root: None for call in self._failed}
+            self._failed.clear()
+        failed = [call for call in roots if not call.is_raised]
+        for call in reversed(failed):
+            error = call.failure()
+        if failed:
+            assert error is not None
+            others = f"; {len(failed) - 1} other submitted calls failed, too" if len(failed) > 1 else ""
+            raise with_message(error, error.message + others)
+
+    def cancel(self) -> None:
+        """Cancels all calls that were not answered yet."""
+        with self._lock:
+            unanswered = list(self._unanswered)
+        for call in unanswered:
+            if call._streamed is not None:
+                call._streamed.cancel()
+
+    def _answered(self, call: PendingCall, streamed: StreamedCall) -> None:
+        answer, error = None, None
+        try:
+            answer = streamed.result(Deadline(0.0))
+        except ShardcallError as failure:
+            error = failure
+            error.__traceback__ = None
+        except Exception as failure:  # noqa: BLE001  # else nobody would learn that the call ended
+            error = InternalServerError(f"the answer cannot be read: {failure}")
+        with self._lock:
+            if call not in self._unanswered:  # in a forked child
+                return
+            call._answer, call._error, call._streamed = answer, error, None
+            self._remove(call)
+            if error is None:
+                call._depends_on = ()
+            elif call.root is call:
+                self._failed.append(call)
+            waiting, call._waiting = call._waiting, []
+        for one in waiting:
+            one.set()
+
+    def _remove(self, call: PendingCall) -> None:
+        del self._unanswered[call]
+        for handle in call.arrays:
+            self._uses[handle] -= 1
+            if not self._uses[handle]:
+                del self._uses[handle]
+
+
+class SubmittedResult:
+    """A result of a submitted call."""
+
+    def __init__(self, call: PendingCall, index: int) -> None:
+        self.call = call
+        self._index = index
+
+    @property
+    def is_done(self) -> bool:
+        """True if the call was answered."""
+        return self.call.is_done
+
+    @property
+    def is_failed(self) -> bool:
+        """True if the call failed."""
+        return self.call.is_failed
+
+    def dependent_failure(self, error: ShardcallError) -> ShardcallError:
+        """Returns the error of a call that failed because this one did, for raising it."""
+        return self.call.root.dependent_failure(error)
+
+    def wait(self, deadline: Deadline | None) -> MeshPlacement:
+        """Returns the placement, after the answer."""
+        return placement_of(self._index, self.call.wait(deadline))
+
+
+class _AnswerEvent(threading.Event):
+    """The event of a wait, which a `cancellation.Cancellation` ends."""
+
+    def cancel(self) -> None:
+        self.set()
+
+
+def _line_of_caller() -> str:
+    """Returns the file and line outside this package that the present call comes from."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

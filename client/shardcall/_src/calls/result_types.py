@@ -1,0 +1,69 @@
+"""The types of the results of calls, before the calls are made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+
+from shardcall._src.calls.call_request import CallRequest
+from shardcall._src.functions.table import FUNCTIONS
+from shardcall._src.types import parameters
+from shardcall._src.types.arrays import Array
+from shardcall._src.wire.forks import begin_anew_in_children
+
+_MOST = 256
+
+
+class ResultTypes:
+    """The types of results, by the table of functions or as the server reported them.
+
+    Safe to use from several threads at once.
+    """
+
+    def __init__(self) -> None:
+        self._types: dict[Hashable, tuple[Array, ...]] = {}
+        self.begin_anew()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Replaces the lock in a forked child."""
+        self._lock = threading.Lock()
+
+    def find(self, call: CallRequest) -> tuple[Array, ...] | None:
+        """Returns the type of each result of a call.
+
+        Returns:
+            The types; None if only the server can determine them, or refuse the call.
+        """
+        key = _key(call)
+        types = self._types.get(key)
+        if types is None and (types := _by_table(call)) is not None:
+            self._add(key, types)
+        return types
+
+    def add(self, call: CallRequest, types: Sequence[Array]) -> None:
+        """Stores the types that the server reported."""
+        self._add(_key(call), tuple(types))
+
+    def _add(self, key: Hashable, types: tuple[Array, ...]) -> None:
+        with self._lock:
+            self._types[key] = types
+            while len(self._types) > _MOST:
+                del self._types[next(iter(self._types))]
+
+
+def _key(call: CallRequest) -> Hashable:
+    operands = (None if operand is None else (operand.shape, operand.dtype) for operand in call.operands)
+    return call.message.SerializeToString(deterministic=True), *operands
+
+
+def _by_table(call: CallRequest) -> tuple[Array, ...] | None:
+    function = FUNCTIONS.get(call.message.kernel)
+    if function is None:
+        return None
+    operands = [None if kind is None else (kind.shape, kind.dtype) for kind in call.types]
+    values = {name: parameters.from_proto(value) for name, value in call.message.parameters.items()}
+    try:
+        return tuple(Array(shape, dtype) for shape, dtype in function.results(operands, values))
+    except Exception:  # noqa: BLE001  # which the rules raise for arguments of any kind that the server refuses
+        return None

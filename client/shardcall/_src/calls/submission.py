@@ -1,0 +1,102 @@
+"""The client's methods for calls whose answers it does not wait for."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from shardcall._src.calls.array_methods import ArrayMethods
+from shardcall._src.calls.call_memo import CallMemo
+from shardcall._src.calls.call_request import AUTO, CallRequest, prepare
+from shardcall._src.calls.result import Result
+from shardcall._src.calls.result_types import ResultTypes
+from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import RemoteArray, settle
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
+from shardcall._src.transfer.upload import Value
+from shardcall._src.types.mesh import MeshLike
+from shardcall._src.types.parameters import ParameterLike
+from shardcall._src.types.specs import SpecLike
+
+
+class Submission(ArrayMethods):
+    """Submits calls, and waits for all of them."""
+
+    _memo: CallMemo
+    _result_types: ResultTypes
+    _synchronous: bool
+
+    @abstractmethod
+    def _run(self, call: CallRequest, values: tuple[Value, ...], timeout: float | None, *, keep: bool = ...) -> Result:
+        """Runs a call."""
+
+    def submit(
+        self,
+        name: str,
+        /,
+        *operands: OperandLike | None,
+        mesh: MeshLike | None = None,
+        in_specs: Sequence[SpecLike | None] | None = None,
+        out_specs: Sequence[SpecLike | None] | None = None,
+        strategy: str = AUTO,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        **parameters: ParameterLike | OperandLike | SpecLike,
+    ) -> RemoteArray | tuple[RemoteArray, ...]:
+        """Runs any kernel of the server without waiting for it; its results stay on the mesh.
+
+        A result is an operand of further calls at once. Its shape and element type are known; reading its values, or
+        a property that depends on the mesh, waits for the call. If the call fails, so do the calls that depend on it.
+        The error names the line that submitted the call. It is raised by reading a result, by the next `get` of any
+        array, by `synchronize`, or at the end of the client's ``with`` block.
+
+        Invalid arguments are refused at once. A call waits for its answer, as `call` with ``keep=True``, if its
+        operands are large, or if it is the first one of its kind of a kernel that is in no table of this client.
+
+        Args:
+            name: the name of the kernel, such as `kernels` lists.
+            operands: as of `call`.
+            mesh: the devices to run on; None for those of the first operand on the mesh, else the server's choice.
+            in_specs: as of `call`.
+            out_specs: as of `call`.
+            strategy: the name of a strategy; ``"auto"`` leaves the choice to the server.
+            timeout: seconds for the call, from its arrival at the server; None for the server's maximum.
+            parameters: as of `call`.
+
+        Returns:
+            The result; a tuple of the results of a kernel with several.
+
+        Raises:
+            ShardcallError: of the class that fits, for invalid arguments, or if the call cannot be sent in time.
+        """
+        call = prepare(
+            name,
+            operands,
+            parameters,
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            strategy=strategy,
+            memo=self._memo,
+        )
+        values, types = call.values, self._result_types.find(call)
+        if types is None or not self._remote_arrays.can_submit(values):
+            arrays: tuple[RemoteArray, ...] = self._run(call, values, timeout, keep=True).arrays
+            self._result_types.add(call, [array.type for array in arrays])
+        else:
+            until = self._deadline(timeout)
+            arrays = self._remote_arrays.submit(self, call, values, types, until)
+            if self._synchronous:
+                settle(arrays[0], until)
+        return arrays[0] if len(arrays) == 1 else arrays
+
+    def synchronize(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Waits for all calls that were submitted before.
+
+        Args:
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            DeadlineExceededError: if not all are done in time; they continue.
+            ShardcallError: of a submitted call that failed, if neither this nor another method has raised it before.
+        """
+        self._remote_arrays.pending.synchronize(self._deadline(timeout))

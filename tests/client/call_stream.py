@@ -1,0 +1,140 @@
+"""A call stream whose calls run when a test says so, on the arrays of a `client.memory_server.MemoryServer`."""
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from client.memory_server import MESH, TIMING, placement
+
+import shardcall
+from shardcall._src.transfer.download import Answer, Kept
+from shardcall._src.types import arrays
+from shardcall._src.types.errors import with_message
+from shardcall.v1 import kernel_pb2
+
+
+@dataclass(eq=False)
+class SentCall:
+    """A call that was sent."""
+
+    message: Any
+    operands: list[Any]
+    handles: list[bytes]
+    lease_id: bytes
+    request_id: str
+    timeout_s: float
+    cancelled: bool = False
+    outcome: Any = None
+    done: bool = False
+    answered: bool = True
+    refused: bool = False
+    repeated: int = 0
+    callbacks: list[Any] = field(default_factory=list)
+
+    def result(self, deadline):
+        assert self.done
+        if isinstance(self.outcome, shardcall.ShardcallError):
+            raise with_message(self.outcome, self.outcome.message)
+        return self.outcome
+
+    def add_done_callback(self, callback):
+        if self.done:
+            callback(self)
+        else:
+            self.callbacks.append(callback)
+
+    def cancel(self):
+        self.cancelled = True
+        self.finish(shardcall.CallCancelledError("cancelled"))
+
+    def finish(self, outcome):
+        if not self.done:
+            self.outcome, self.done = outcome, True
+            for callback in self.callbacks:
+                callback(self)
+
+
+class FakeCallStream:
+    """Runs calls of NumPy's functions, in the order of sending; ``failures`` are the errors of kernels.
+
+    ``items`` are the calls and deletions that were sent and did not take effect yet; with ``automatic`` they do so at
+    once.
+    """
+
+    is_refused = False
+
+    def __init__(self, memory, *, automatic=False):
+        self.memory = memory
+        self.automatic = automatic
+        self.items = []
+        self.sent = []
+        self.failures = {}
+        self.failed = {}
+        self.lock = threading.RLock()
+
+    def send(self, call, operands, deadline, *, lease_id=b"", result_handles=(), refuse_transfers=False, request_id=""):
+        values = [bytes.fromhex(o.handle) if hasattr(o, "handle") else o for o in operands]
+        sent = SentCall(call, values, list(result_handles), lease_id, request_id, deadline.timeout_s)
+        self.add(sent)
+        return sent
+
+    def delete(self, handles):
+        self.add(list(handles))
+
+    def renew_token(self, error, deadline):
+        return False
+
+    def close(self):
+        for item in self.items:
+            if isinstance(item, SentCall):
+                item.cancel()
+
+    def add(self, item):
+        with self.lock:
+            self.items.append(item)
+            self.sent.append(item)
+            if self.automatic:
+                self.run()
+
+    def run(self, count=None):
+        with self.lock:
+            for item in self.items[:count]:
+                if isinstance(item, SentCall):
+                    self.call(item)
+                else:
+                    for handle in item:
+                        self.memory.stored.pop(handle, None)
+            del self.items[:count]
+
+    def call(self, call):
+        error = self.failures.get(call.message.kernel)
+        values = []
+        for operand in call.operands:
+            if isinstance(operand, bytes) and operand in self.memory.stored:
+                stored = self.memory.stored[operand]
+                kind = arrays.from_proto(stored.description.placement.type)
+                values.append(np.frombuffer(stored.data, kind.dtype).reshape(kind.shape))
+            elif isinstance(operand, bytes):
+                error = self.failed.get(operand) or shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST")
+            else:
+                values.append(operand)
+        if error is not None:
+            self.failed.update(dict.fromkeys(call.handles, error))
+            call.finish(error)
+            return
+        made = values[0] if call.message.kernel == "echo" else getattr(np, call.message.kernel)(*values)
+        results = made if isinstance(made, tuple | list) else [made]
+        kept = []
+        for handle, array in zip(call.handles or [os.urandom(16) for _ in results], results, strict=True):
+            kind = arrays.to_proto(array)
+            stored = self.memory.store(kind, np.ascontiguousarray(array).tobytes(), call.lease_id)
+            del self.memory.stored[stored.description.handle]
+            stored.description.handle = handle
+            self.memory.stored[handle] = stored
+            kept.append(Kept(arrays.type_of(array), handle))
+        plan = kernel_pb2.Plan(
+            kernel=call.message.kernel, mesh=MESH, results=[placement(arrays.to_proto(array)) for array in results]
+        )
+        call.finish(Answer(tuple(kept), plan.SerializeToString(), kernel_pb2.CacheAnswer(), TIMING))

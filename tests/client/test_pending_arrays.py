@@ -1,0 +1,391 @@
+"""Arrays of submitted calls, on a call stream whose calls run when a test says so."""
+
+import gc
+import inspect
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+from client.call_stream import FakeCallStream
+
+import shardcall
+from shardcall import Array, Mesh, P
+
+LOST = shardcall.ArrayLostError("the mesh restarted", reason="ARRAY_LOST")
+INVALID = shardcall.InvalidOperandError("y holds a negative integer", reason="INVALID_VALUE", field="y")
+RESTARTED = shardcall.MeshRestartedError("the mesh restarted under this call", reason="MESH_RESTARTED")
+
+
+@pytest.fixture
+def stream(memory):
+    return FakeCallStream(memory)
+
+
+@pytest.fixture
+def connect(memory, stream, monkeypatch):
+    """Connects a client to the call stream; takes the options of `shardcall.connect`."""
+    memory.info.limits.max_streamed_calls = memory.info.limits.max_prepared_calls = 1024
+    memory.info.limits.max_streamed_bytes = 2**24
+    monkeypatch.setattr("shardcall.client.CallStream", lambda transport, limits: stream)
+    return partial(shardcall.connect, memory.server.address, shared_memory=False)
+
+
+@pytest.fixture
+def client(connect):
+    connected = connect()
+    yield connected
+    connected.close()
+
+
+def line():
+    """Returns the file and line of the caller, as errors name it."""
+    frame = inspect.currentframe().f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def test_a_submitted_call_returns_before_it_runs(client, stream):
+    h = client.submit("add", np.ones((8, 4), np.float32), np.float32(2))
+    (call,) = stream.sent
+    assert (h.shape, h.dtype, h.ndim, h.size, h.nbytes, len(h)) == ((8, 4), np.float32, 2, 32, 128, 8)
+    assert h.type == Array((8, 4), "float32")
+    assert repr(h) == "<RemoteArray float32[8,4], pending>"
+    assert call.handles == [bytes.fromhex(h.handle)]
+    assert (len(call.handles[0]), call.request_id, call.timeout_s) == (16, h.handle, 300.0)
+    assert call.lease_id == client._remote_arrays.lease_id
+    assert not call.done
+    stream.run()
+    np.testing.assert_array_equal(h.get(), np.full((8, 4), 3.0, np.float32))
+    assert h.mesh.size == 4
+    assert repr(h).startswith("<RemoteArray float32[8,4] P('x') on Mesh(x=4")
+
+
+def test_a_pending_array_is_an_operand_at_once(client, stream):
+    x = client.put(np.arange(4.0))
+    h = client.submit("add", x, 1)
+    g = client.submit("multiply", h, h, timeout=20)
+    assert [call.operands for call in stream.sent] == [[bytes.fromhex(x.handle), 1], [bytes.fromhex(h.handle)] * 2]
+    first, second = (call.message for call in stream.sent)
+    assert first.HasField("mesh")
+    assert not second.HasField("mesh")
+    assert not second.in_specs
+    stream.run()
+    np.testing.assert_array_equal(g, (np.arange(4.0) + 1) ** 2)
+
+
+def test_the_mesh_and_specs_of_a_pending_operand_may_be_set(client, stream):
+    h = client.submit("negative", [1.0, 2.0])
+    client.submit("negative", h, mesh=Mesh(x=2), in_specs=[P("x")], out_specs=[P()])
+    message = stream.sent[1].message
+    assert message.mesh.axes[0].size == 2
+    assert message.in_specs[0].spec.entries[0].axis_names == ["x"]
+    assert message.out_specs[0].HasField("spec")
+
+
+def test_a_kernel_with_several_results_returns_a_tuple(client, stream):
+    by_row, by_column = client.submit("gradient", np.arange(12.0).reshape(3, 4))
+    assert by_row.shape == by_column.shape == (3, 4)
+    assert len(stream.sent[0].handles) == 2
+    assert stream.sent[0].request_id == by_row.handle
+    stream.run()
+    for made, expected in zip((by_row, by_column), np.gradient(np.arange(12.0).reshape(3, 4)), strict=True):
+        np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda client, h: h.get(),
+        lambda client, h: client.get(h.handle),
+        lambda client, h: np.asarray(h),
+        lambda client, h: h.mesh,
+        lambda client, h: h.spec,
+        lambda client, h: h.placement,
+        lambda client, h: h.padded_shape,
+        lambda client, h: h.device_bytes,
+        lambda client, h: h.visualize(),
+        lambda client, h: client.describe(h),
+        lambda client, h: client.plan("negative", h),
+        lambda client, h: client.compile("negative", h),
+        lambda client, h: client.synchronize(),
+    ],
+    ids=[
+        *("get", "get handle", "asarray", "mesh", "spec", "placement", "padded_shape", "device_bytes", "visualize"),
+        *("describe", "plan", "compile", "synchronize"),
+    ],
+)
+def test_reading_waits_for_the_call_and_raises_its_error(client, stream, read):
+    with ThreadPoolExecutor(1) as pool:
+        h = client.submit("add", [1.0, 2.0], 1)
+        waiting = pool.submit(read, client, h)
+        assert not waiting.done()
+        stream.run()
+        waiting.result(20)
+        stream.failures["add"] = INVALID
+        h = client.submit("add", [1.0, 2.0], 1)
+        waiting = pool.submit(read, client, h)
+        stream.run()
+        with pytest.raises(shardcall.InvalidOperandError, match="y holds a negative integer") as caught:
+            waiting.result(20)
+    assert (caught.value.reason, caught.value.field) == ("INVALID_VALUE", "y")
+    client.synchronize()
+
+
+def test_an_error_names_the_call_that_failed(client, stream):
+    stream.failures["power"] = INVALID
+    x = client.put(np.arange(4))
+    h, where = client.submit("power", x, -1), line()
+    g = client.submit("add", h, 1.0)
+    k = client.submit("add", g, 1.0)
+    stream.run()
+    expected = f"power of int64[4], int64[], submitted at {where}, failed: y holds a negative integer"
+    for array in (k, h, g, k):
+        with pytest.raises(shardcall.InvalidOperandError) as caught:
+            array.get()
+        assert str(caught.value) == expected
+    assert repr(k) == "<RemoteArray float64[4], failed>"
+    client.synchronize()
+
+
+def test_an_error_that_nobody_waited_for_is_raised_once(client, stream):
+    x = client.put([1.0, 2.0])
+    for raises in (client.synchronize, x.get):
+        stream.failures["power"] = INVALID
+        client.submit("add", client.submit("power", x, -1), 1)
+        stream.run()
+        with pytest.raises(shardcall.InvalidOperandError, match=r"^power of .*negative integer$"):
+            raises()
+        client.synchronize()
+        assert x.get().tolist() == [1.0, 2.0]
+
+
+def test_several_errors_are_counted(client, stream):
+    stream.failures["power"] = INVALID
+    for _ in range(3):
+        client.submit("power", [1], -1)
+    stream.run()
+    with pytest.raises(shardcall.InvalidOperandError, match="2 other submitted calls failed, too"):
+        client.synchronize()
+    client.synchronize()
+
+
+def test_an_error_is_raised_at_the_end_of_the_block_unless_the_block_raises(connect, stream):
+    stream.automatic = True
+    stream.failures["power"] = INVALID
+    with pytest.raises(shardcall.InvalidOperandError, match=r"^power of "), connect() as client:
+        client.submit("power", [1], -1)
+
+    def fail(client):
+        client.submit("power", [1], -1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), connect() as client:
+        fail(client)
+    with connect() as client:
+        h = client.submit("power", [1], -1)
+        with pytest.raises(shardcall.InvalidOperandError):
+            h.get()
+
+
+def test_a_failed_array_stays_failed_for_calls_that_use_it_later(client, stream):
+    stream.failures["power"] = INVALID
+    h = client.submit("power", [1], -1)
+    stream.run()
+    stream.failed.clear()  # an answered call is unknown to the server
+    g = client.submit("add", h, 1)
+    stream.run()
+    for _ in range(2):
+        with pytest.raises(shardcall.InvalidOperandError, match=r"^power of .*negative"):
+            g.get()
+
+
+def test_the_first_member_of_a_chain_has_the_restart_and_the_rest_are_lost(client, stream):
+    h = client.submit("negative", [1.0])
+    g = client.submit("add", h, 1)
+    k = client.submit("add", g, 1)
+    for call, error in zip(stream.sent, (RESTARTED, LOST, LOST), strict=True):
+        call.finish(error)
+    with pytest.raises(shardcall.ArrayLostError, match=r"^add of float64\[1\], int64\[\], submitted at") as caught:
+        k.get()
+    assert isinstance(caught.value.__cause__, shardcall.MeshRestartedError)
+    with pytest.raises(shardcall.ArrayLostError):
+        g.visualize()
+    with pytest.raises(shardcall.MeshRestartedError, match=r"^negative of float64\[1\], submitted at"):
+        h.get()
+    client.synchronize()
+
+
+def test_answers_in_any_order_name_the_first_call(client, stream):
+    h = client.submit("power", [1], -1)
+    g = client.submit("add", h, 1)
+    k = client.submit("add", g, 1)
+    for call in reversed(stream.sent):
+        call.finish(INVALID)
+    with pytest.raises(shardcall.InvalidOperandError, match=r"^power of int64\[1\], int64\[\], submitted"):
+        k.get()
+    client.synchronize()
+
+
+def test_synchronize_waits_until_its_timeout(client, stream):
+    client.submit("add", 1.0, 2.0)
+    with pytest.raises(shardcall.DeadlineExceededError, match=r"^add of .* was not answered within 0.01 s"):
+        client.synchronize(timeout=0.01)
+    stream.run()
+    client.synchronize()
+
+
+def test_a_synchronous_client_raises_in_the_line_that_submits(connect, stream):
+    stream.automatic = True
+    with connect(synchronous=True) as client:
+        h = client.submit("add", [1.0], 1)
+        assert repr(h).startswith("<RemoteArray float64[1] P")
+        stream.failures["power"] = INVALID
+        with pytest.raises(shardcall.InvalidOperandError):
+            client.submit("power", [1], -1)
+        client.synchronize()
+
+
+def test_dropped_arrays_are_deleted_after_the_calls_that_use_them(client, stream, memory):
+    x = client.put([1.0])
+    handles = [bytes.fromhex(x.handle)]
+    for _ in range(3):
+        x = client.submit("add", x, 1)
+        handles.append(bytes.fromhex(x.handle))
+    deleted, used = set(), {}
+    for index, item in enumerate(stream.sent):
+        if isinstance(item, list):
+            assert all(used[handle] < index for handle in item)
+            deleted.update(item)
+        else:
+            assert not deleted & set(map(bytes, filter(lambda o: isinstance(o, bytes), item.operands)))
+            used.update(dict.fromkeys([*item.handles, *(o for o in item.operands if isinstance(o, bytes))], index))
+    assert deleted == set(handles[:2])
+    stream.run()
+    assert x.get() == 4.0
+
+
+def test_an_array_that_is_deleted_by_name_goes_in_order(client, stream, memory):
+    x, y = client.put([1.0]), client.put([2.0])
+    h = client.submit("add", x, 1)
+    assert client.delete(x, y, h) == 3
+    assert [bytes.fromhex(y.handle)] == memory.deleted.get(timeout=20)
+    assert stream.sent[1] == [bytes.fromhex(x.handle), bytes.fromhex(h.handle)]
+    with pytest.raises(shardcall.ArrayLostError):
+        client.submit("add", h, 1)
+    stream.run()
+    assert client.list() == []
+    client.synchronize()
+
+
+def test_the_memory_of_a_long_chain_is_bounded(client, stream):
+    stream.automatic = True
+    x = client.submit("add", 0.0, 1.0)
+    first = weakref.ref(x._pending.call)
+    for _ in range(200):
+        x = client.submit("add", x, 1)
+    gc.collect()
+    assert first() is None
+    assert not client._remote_arrays.pending._unanswered
+    assert not client._remote_arrays.pending._uses
+    assert len(client._remote_arrays._lease._arrays) <= 3
+    stream.failures["add"] = INVALID
+    for _ in range(100):
+        x = client.submit("add", x, 1)
+        later = weakref.ref(x._pending.call)
+    x = client.submit("add", x, 1)
+    gc.collect()
+    assert later() is None
+    assert len(client._remote_arrays.pending._failed) <= 64
+    with pytest.raises(shardcall.InvalidOperandError):
+        client.synchronize()
+
+
+@pytest.mark.parametrize("wrong", [("ad", 1.0, 2.0), ("add", 1.0), ("add", [1.0, 2.0], [1.0, 2.0, 3.0])])
+def test_arguments_that_the_table_refuses_are_refused_by_the_server_in_the_same_line(client, stream, wrong):
+    stream.automatic = True
+    stream.failures[wrong[0]] = shardcall.KernelNotFoundError("refused", reason="KERNEL_NOT_FOUND")
+    with pytest.raises(shardcall.KernelNotFoundError, match=r"^refused$"):
+        client.submit(*wrong)
+    assert stream.sent[0].handles == []
+    client.synchronize()
+
+
+def test_the_types_of_a_kernel_without_an_entry_are_those_of_its_first_answer(client, stream):
+    stream.automatic = True
+    assert client.submit("echo", [1.0, 2.0]).get().tolist() == [1.0, 2.0]
+    stream.automatic = False
+    h = client.submit("echo", [3.0, 4.0])
+    assert repr(h) == "<RemoteArray float64[2], pending>"
+    stream.run()
+    assert h.get().tolist() == [3.0, 4.0]
+    stream.automatic = True
+    assert not client.submit("echo", [3.0])._pending
+
+
+def test_large_operands_are_not_streamed(client, stream, memory):
+    memory.info.limits.max_inline_bytes = 2**20
+    h = client.submit("negative", np.ones(2**18))
+    assert stream.sent == []
+    assert h.mesh.size == 4
+
+
+def test_a_client_without_a_call_stream_waits_for_each_call(connect):
+    with connect(call_stream=False) as client:
+        h = client.submit("echo", [1.0])
+        assert h.get() == 1.0
+        client.synchronize()
+
+
+def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
+    def refuse(*args, **keywords):
+        raise shardcall.DeadlineExceededError("the window is full")
+
+    monkeypatch.setattr(stream, "send", refuse)
+    with pytest.raises(shardcall.DeadlineExceededError, match="the window is full"):
+        client.submit("add", 1.0, 1)
+    client.synchronize()
+    assert not client._remote_arrays._lease._arrays
+
+
+def test_an_operand_on_another_server_is_refused(client, stream, memory):
+    class Elsewhere:
+        def is_same(self, other):
+            return False
+
+        address = "elsewhere"
+
+    x = client.put([1.0])
+    x._where = Elsewhere()
+    with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere"):
+        client.submit("add", x, 1)
+
+
+def test_threads_submit_and_read_at_once(client, stream):
+    stream.automatic = True
+
+    def chain(start):
+        x = client.submit("add", float(start), 0.0)
+        for _ in range(50):
+            x = client.submit("add", x, 1.0)
+        return float(x.get())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(chain, range(16))) == [start + 50.0 for start in range(16)]
+    assert not client._remote_arrays.pending._unanswered
+
+
+def test_closing_cancels_submitted_calls(connect, stream):
+    client = connect()
+    h = client.submit("add", 1.0, 1.0)
+    client.close()
+    assert stream.sent[0].cancelled
+    with pytest.raises(shardcall.ShardcallError):
+        h.get()
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_calls(client):
+    h = client.submit("add", 1.0, 1.0)
+    client._remote_arrays.pending.begin_anew()
+    with pytest.raises(shardcall.ArrayLostError, match=r"forked before the answer; call client.synchronize\(\) first"):
+        h.visualize()
