@@ -1,0 +1,128 @@
+"""Arrays of submitted calls, on a real server."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end.processes import until
+
+import shardcall as sc
+from shardcall import aio
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "pending_arrays.md"
+
+
+@pytest.fixture
+def own(server):
+    """A client with arrays of its own."""
+    with sc.connect(server.address) as client:
+        yield client
+
+
+def test_a_chain_equals_numpy(own):
+    expected = np.arange(24.0).reshape(6, 4)
+    x = own.put(expected)
+    for i in range(1000):
+        x = own.submit("add", x, float(i))
+        expected = expected + i
+    assert x.shape == (6, 4)
+    np.testing.assert_array_equal(x, expected)
+    assert x.mesh == own.put(expected).mesh
+    until(lambda: len(own.list()) <= 1)
+
+
+def test_a_chain_over_two_meshes(own):
+    x = own.put(np.arange(12.0), mesh=sc.Mesh(x=2), spec=sc.P("x"))
+    y = own.submit("add", x, 1.0)
+    z = own.submit("multiply", y, 2.0, mesh=sc.Mesh(x=4), in_specs=[sc.P("x")])
+    u = own.submit("diff", z)
+    assert (y.mesh.size, z.mesh.size, u.mesh.size) == (2, 4, 4)
+    np.testing.assert_array_equal(u, np.diff((np.arange(12.0) + 1) * 2))
+
+
+def test_an_error_in_the_middle_fails_the_rest(own):
+    x = own.submit("add", [1, 2], 1)
+    bad = own.submit("power", x, -1)
+    last = own.submit("add", own.submit("add", bad, 1), 1)
+    for array in (last, bad):
+        with pytest.raises(
+            sc.InvalidOperandError, match=r"^power of int64\[2\], int64\[\], submitted at .*test_pending_"
+        ):
+            array.get()
+    assert x.get().tolist() == [2, 3]
+    later = own.submit("add", bad, 1)
+    with pytest.raises(sc.InvalidOperandError, match=r"^power of "):
+        later.mesh.size  # noqa: B018
+    own.synchronize()
+
+
+def test_an_array_is_an_operand_of_every_kind_of_call(own):
+    x = own.submit("add", np.arange(8.0), 1.0)
+    np.testing.assert_array_equal(own.diff(x).array, np.ones(7))
+    kept = own.diff(own.submit("add", x, 1.0), keep=True).array
+    np.testing.assert_array_equal(kept, np.ones(7))
+    large = np.ones((2**18, 8))
+    np.testing.assert_array_equal(own.call("add", own.submit("add", x, 1.0), large).array, large + np.arange(2.0, 10.0))
+    compiled = own.compile("diff", sc.Array(8, "float64"), mesh=x.mesh, in_specs=[x.spec])
+    np.testing.assert_array_equal(compiled(own.submit("copy", x)).array, np.ones(7))
+    assert own.plan("diff", own.submit("copy", x)).results[0].type == sc.Array(7, "float64")
+
+
+def test_arrays_are_deleted_after_the_calls_that_use_them(own):
+    for _ in range(20):
+        x = own.put(np.ones(4))
+        y = own.submit("add", x, 1.0)
+        z = own.submit("add", y, 1.0)
+        assert own.delete(x, y) == 2
+        np.testing.assert_array_equal(z, np.full(4, 3.0))
+    del z
+    until(lambda: not own.list())
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "operands", "parameters"),
+    [
+        (sc.KernelNotFoundError, "ad", ([1.0], 1.0), {}),
+        (sc.OperandCountError, "add", ([1.0],), {}),
+        (sc.InvalidOperandError, "add", ([1.0, 2.0], [1.0, 2.0, 3.0]), {}),
+        (sc.OperandTypeError, "bitwise_and", ([1.0], [1.0]), {}),
+        (sc.UnknownParameterError, "diff", ([1.0],), {"order": 2}),
+        (sc.AxisError, "sum", ([1.0],), {"axis": 1}),
+        (sc.ParameterTypeError, "diff", ([1.0],), {"n": "two"}),
+    ],
+)
+def test_wrong_arguments_are_refused_in_the_same_line(own, error, name, operands, parameters):
+    with pytest.raises(error) as submitted:
+        own.submit(name, *operands, **parameters)
+    with pytest.raises(error) as called:
+        own.call(name, *operands, **parameters)
+    assert (type(submitted.value), str(submitted.value)) == (type(called.value), str(called.value))
+    own.synchronize()
+
+
+def test_a_synchronous_client_raises_in_the_line_that_submits(server):
+    with sc.connect(server.address, synchronous=True) as client:
+        x = client.submit("add", [1, 2], 1)
+        with pytest.raises(sc.InvalidOperandError, match="negative integer"):
+            client.submit("power", x, -1)
+
+
+def test_threads_have_chains_of_their_own(own):
+    def chain(start):
+        x = own.submit("add", np.full(3, float(start)), 0.0)
+        for _ in range(40):
+            x = own.submit("add", x, 1.0)
+        return x.get().tolist()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(chain, range(12))) == [[start + 40.0] * 3 for start in range(12)]
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
+def test_the_page_runs(block, server, monkeypatch):
+    for module in (sc, aio):
+        connect = module.connect
+        monkeypatch.setattr(module, "local", lambda devices, connect=connect: connect(server.address))
+    exec(compile(block, "example.py", "exec"), {"sc": sc, "np": np})
