@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import time
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -141,9 +140,7 @@ def message_handlers(name: str, address: str, load_seconds: float) -> dict[str, 
     handlers: dict[str, Handler] = {name: ArrayCall(client)}
     handlers[f"{name}-stream"] = ArrayCall(streaming(sc.connect(address, shared_memory=False)))
     handlers |= call_handlers(name, client, load_seconds)
-    if "call_stream" not in inspect.signature(sc.connect).parameters:
-        return handlers
-    unary = sc.connect(address, shared_memory=False, call_stream=False)  # type: ignore[call-arg, unused-ignore]
+    unary = sc.connect(address, shared_memory=False, call_stream=False)
     return handlers | call_handlers(f"{name}-unary", unary, load_seconds)
 
 

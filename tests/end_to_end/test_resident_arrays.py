@@ -13,6 +13,8 @@ import shardcall as sc
 from shardcall import P
 from shardcall._src.rpc.deadline import Deadline
 
+pytestmark = pytest.mark.both_transports
+
 MESH = sc.Mesh(x=8)
 ROWS = P("x", None)
 LARGE = np.random.default_rng(3).standard_normal((1024, 130))  # 1 MiB and more: a segment, or a stream

@@ -77,13 +77,19 @@ def collector() -> Iterator[Collector]:
     made.close()
 
 
+@pytest.fixture(scope="module", params=["CallStream", "Execute"])
+def method(request) -> str:
+    """The method of small calls."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def traced(collector) -> Iterator[sc.Client]:
+def traced(collector, method) -> Iterator[sc.Client]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         with (
             running_server("--otel-endpoint", collector.url, devices=2) as running,
-            sc.connect(running.address, shared_memory=False) as client,
+            sc.connect(running.address, shared_memory=False, call_stream=method == "CallStream") as client,
         ):
             yield client
 
@@ -112,12 +118,12 @@ def root_of(spans: list, parent: int):
     return root
 
 
-def test_a_call_is_a_span_that_continues_its_callers_trace(collector, traced):
+def test_a_call_is_a_span_that_continues_its_callers_trace(collector, traced, method):
     trace_id, parent = in_a_span(lambda: traced.diff(X, n=3, axis=0))
     until(lambda: len(collector.of_trace(trace_id)) > 1)
     spans = collector.of_trace(trace_id)
     call = root_of(spans, parent)
-    assert call.name == "shardcall.v1/Execute"
+    assert call.name == f"shardcall.v1/{method}"
     assert call.trace_state == "vendor=1"
     recorded = attributes(call)
     assert recorded["shardcall.kernel"] == "diff"

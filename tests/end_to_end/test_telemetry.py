@@ -33,33 +33,34 @@ def observed(tmp_path_factory):
         yield running, metrics_url(log), log
 
 
-def test_metrics_count_calls_phases_bytes_and_programs(observed):
+def test_metrics_count_calls_phases_bytes_and_programs(observed, call_stream):
     running, url, _ = observed
+    method, x = "CallStream" if call_stream else "Execute", X[2 * call_stream :]
     before = scrape(url)
 
     def grown(name: str, **labels: str) -> float:
         return now.total(name, **labels) - before.total(name, **labels)
 
-    with sc.connect(running.address, shared_memory=False) as client:
+    with sc.connect(running.address, shared_memory=False, call_stream=call_stream) as client:
         for _ in range(3):
-            client.gradient(X, axis=0)
+            client.gradient(x, axis=0)
         with pytest.raises(sc.AxisError):
-            client.gradient(X, axis=7)
-        kept = client.put(X)
+            client.gradient(x, axis=7)
+        kept = client.put(x)
         now = scrape(url)
         assert now.total("shardcall_resident_arrays") == 1
-        assert now.total("shardcall_resident_bytes") == X.nbytes
+        assert now.total("shardcall_resident_bytes") == x.nbytes
         assert now.total("shardcall_leases") == 1
         kept.delete()
     now = scrape(url)
-    assert grown("shardcall_calls_total", method="Execute", code="OK") == 3
-    assert grown("shardcall_calls_total", method="Execute", code="INVALID_ARGUMENT") == 1
+    assert grown("shardcall_calls_total", method=method, code="OK") == 3
+    assert grown("shardcall_calls_total", method=method, code="INVALID_ARGUMENT") == 1
     assert grown("shardcall_failed_calls_total", reason="AXIS_OUT_OF_RANGE") == 1
-    assert now.total("shardcall_phase_seconds_count", kernel="gradient", phase="execute") == 3
-    assert now.total("shardcall_phase_seconds_count", kernel="gradient", phase="total") == 4
-    assert now.total("shardcall_phase_seconds_sum", kernel="gradient", phase="total") > 0
-    assert grown("shardcall_array_bytes_total", path="received") == 4 * X.nbytes
-    assert grown("shardcall_array_bytes_total", path="sent") == 3 * X.nbytes
+    assert grown("shardcall_phase_seconds_count", kernel="gradient", phase="execute") == 3
+    assert grown("shardcall_phase_seconds_count", kernel="gradient", phase="total") == 4
+    assert grown("shardcall_phase_seconds_sum", kernel="gradient", phase="total") > 0
+    assert grown("shardcall_array_bytes_total", path="received") == 4 * x.nbytes
+    assert grown("shardcall_array_bytes_total", path="sent") == 3 * x.nbytes
     assert grown("shardcall_program_lookups_total", outcome="miss") == 1
     assert grown("shardcall_program_lookups_total", outcome="hit") == 2
     assert grown("shardcall_programs_made_total") == grown("shardcall_programs") == 1
@@ -141,20 +142,21 @@ def test_a_connection_that_says_nothing_does_not_keep_metrics_from_others(observ
         assert scrape(url).total("shardcall_ready") == 1
 
 
-def test_a_call_is_in_the_log_by_the_id_that_its_client_knows(observed):
+def test_a_call_is_in_the_log_by_the_id_that_its_client_knows(observed, call_stream):
     running, _, log = observed
+    method, x = "CallStream" if call_stream else "Execute", X[2 * call_stream :]
     before = len(list(log_lines(log)))
-    with sc.connect(running.address) as client:
-        client.diff(X, axis=0)
+    with sc.connect(running.address, call_stream=call_stream) as client:
+        client.diff(x, axis=0)
         with pytest.raises(sc.AxisError) as refused:
-            client.diff(X, axis=7)
+            client.diff(x, axis=7)
     lines = list(log_lines(log))[before:]
     (failed,) = [line for line in lines if line.get("request_id") == refused.value.request_id]
-    assert (failed["event"], failed["level"], failed["method"]) == ("call failed", "info", "Execute")
+    assert (failed["event"], failed["level"], failed["method"]) == ("call failed", "info", method)
     assert (failed["reason"], failed["code"], failed["kernel"]) == ("AXIS_OUT_OF_RANGE", "INVALID_ARGUMENT", "diff")
     assert failed["owner"]
     assert failed["total_s"] > 0
-    (served,) = [line for line in lines if line["event"] == "call" and line["method"] == "Execute"]
+    (served,) = [line for line in lines if line["event"] == "call" and line["method"] == method]
     assert len({line["request_id"] for line in lines if "request_id" in line}) >= 3
     (compiled,) = [line for line in lines if line["event"] == "compiled"]
     assert compiled["key"] == served["key"]

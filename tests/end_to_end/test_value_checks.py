@@ -11,6 +11,8 @@ import pytest
 import shardcall as sc
 from shardcall import P, aio
 
+pytestmark = pytest.mark.both_transports
+
 MESH = sc.Mesh(a=4, b=2)
 REFUSED = "y holds a negative integer.*float_power"
 

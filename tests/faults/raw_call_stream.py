@@ -1,4 +1,4 @@
-"""A call stream in the contract's own words, which a test may misuse."""
+"""A call stream whose answers are read by a thread, for tests that misuse it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Self
 
 import grpc
 import numpy as np
+from end_to_end import raw_stream
 from end_to_end.messages import call, tensor
 from end_to_end.processes import until
 from google.rpc import error_details_pb2, status_pb2
@@ -17,29 +18,12 @@ from google.rpc import error_details_pb2, status_pb2
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2, kernel_service_pb2_grpc
 
 Item = call_stream_pb2.CallStreamItem
+run, cancel, delete = raw_stream.item, raw_stream.cancel, raw_stream.delete
 
 
 def prepare(slot: int, kernel_call: kernel_pb2.KernelCall, *shapes: tuple[int, ...], **fields: object) -> Item:
     """Assigns a slot to a call on arrays of float64."""
-    types = [tensor(*shape) for shape in shapes]
-    return Item(prepare=call_stream_pb2.PrepareCall(slot=slot, call=kernel_call, operands=types, **fields))
-
-
-def run(number: int, *operands: np.ndarray | bytes, slot: int = 0, **fields: object) -> Item:
-    """A call on arrays, or on handles of those that are on the mesh."""
-    sources = [
-        call_stream_pb2.StreamedOperand(**({"handle": x} if isinstance(x, bytes) else {"inline": x.tobytes()}))
-        for x in operands
-    ]
-    return Item(call=call_stream_pb2.StreamedCall(number=number, slot=slot, operands=sources, **fields))
-
-
-def cancel(*numbers: int) -> Item:
-    return Item(cancel=call_stream_pb2.CancelCalls(numbers=numbers))
-
-
-def delete(*handles: bytes) -> Item:
-    return Item(delete=call_stream_pb2.DeleteStreamedArrays(handles=handles))
+    return raw_stream.prepare(slot, kernel_call, [tensor(*shape) for shape in shapes], **fields)
 
 
 def diff_of(count: int, slot: int = 0) -> Item:

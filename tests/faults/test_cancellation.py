@@ -141,30 +141,33 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, times, figure, pha
     settles(leaving)
 
 
-def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longer(tmp_path, monkeypatch, times, figure):
+def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longer(
+    tmp_path, monkeypatch, times, figure, call_stream
+):
     compile_now = slow_kernel.install(tmp_path, monkeypatch)
+    x = X[int(call_stream) :]  # of each, one compilation that is not on disk
     log = tmp_path / "log"
     with (
         running_server(devices=1, log=log) as server,
-        sc.connect(server.address) as client,
-        sc.connect(server.address) as patient,
+        sc.connect(server.address, call_stream=call_stream) as client,
+        sc.connect(server.address, call_stream=call_stream) as patient,
         ThreadPoolExecutor(11) as pool,
     ):
-        first = pool.submit(patient.call, "slow_to_compile", X, timeout=120)
+        first = pool.submit(patient.call, "slow_to_compile", x, timeout=120)
         until(lambda: patient.usage().calls == 1)
 
         def hurry(_: int) -> float:
             began = time.monotonic()
             with pytest.raises(sc.DeadlineExceededError):
-                client.call("slow_to_compile", X, timeout=0.1)
+                client.call("slow_to_compile", x, timeout=0.1)
             return time.monotonic() - began
 
         try:
             took = list(pool.map(hurry, range(times(50))))
         finally:
             compile_now.touch()
-        np.testing.assert_array_equal(first.result(120).array, X)
-        assert client.call("slow_to_compile", X).plan.kernel == "slow_to_compile"
+        np.testing.assert_array_equal(first.result(120).array, x)
+        assert client.call("slow_to_compile", x).plan.kernel == "slow_to_compile"
         until(lambda: is_quiet(client))
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert [event["kernel"] for event in events if event["event"] == "compiled"] == ["slow_to_compile"]

@@ -76,12 +76,12 @@ def events(log: Path, says: str) -> list[dict]:
     return [line for line in lines if says in line["event"]]
 
 
-def test_a_token_is_added_and_removed_without_a_restart(served):
+def test_a_token_is_added_and_removed_without_a_restart(served, call_stream):
     server, path = served.server, served.path
     shardcall_token(path, "add", "bob", "--scopes", "run")
     token = shardcall_token(path, "show", "bob").strip()
     until(lambda: is_accepted(server, token))
-    with sc.connect(server.address, token=token) as client:
+    with sc.connect(server.address, token=token, call_stream=call_stream) as client:
         np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
         assert "bob: run" in shardcall_token(path)
         assert token not in shardcall_token(path)
