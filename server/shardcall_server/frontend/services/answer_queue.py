@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2
 from shardcall_server.frontend.rpc.status import CallStatus
@@ -15,11 +16,18 @@ _FRAME_BYTES = 1 << 20
 _PLAN_SLOTS = 256
 
 
+class _WaitingAnswer(NamedTuple):
+    """An answer that waits to be sent: its encoder and the number of the call, None if that is not counted."""
+
+    encode: Callable[[], call_stream_pb2.StreamedAnswer]
+    number: int | None
+
+
 class AnswerQueue:
     """The answers that wait to be sent. Any thread adds answers, and one sends them."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Callable[[], call_stream_pb2.StreamedAnswer] | Exception | None] = SimpleQueue()
+        self._queue: SimpleQueue[_WaitingAnswer | Exception | None] = SimpleQueue()
         self._plans: OrderedDict[int, tuple[int, kernel_pb2.Plan]] = OrderedDict()
 
     @property
@@ -29,14 +37,20 @@ class AnswerQueue:
 
     def add(self, number: int, ran: Ran) -> None:
         """Adds the answer of a call that has succeeded."""
-        self._queue.put(lambda: self._answer(number, ran))
+        self._queue.put(_WaitingAnswer(lambda: self._answer(number, ran), number))
 
-    def add_failure(self, number: int, status: CallStatus) -> None:
-        """Adds the answer of a call that has failed."""
+    def add_failure(self, number: int, status: CallStatus, *, is_counted: bool = True) -> None:
+        """Adds the answer of a call that has failed.
+
+        Args:
+            number: the number of the call.
+            status: its error.
+            is_counted: whether the call counts against the window.
+        """
         failure = call_stream_pb2.StreamedAnswer(
             number=number, status=status.serialized, timing=status.timing, retry_pushback_ms=status.retry_ms
         )
-        self._queue.put(lambda: failure)
+        self._queue.put(_WaitingAnswer(lambda: failure, number if is_counted else None))
 
     def add_error(self, error: Exception) -> None:
         """Adds an error that ends the stream, after the answers before it."""
@@ -46,13 +60,16 @@ class AnswerQueue:
         """Makes `gather` return."""
         self._queue.put(None)
 
-    def gather(self, frame: call_stream_pb2.CallStreamResponse) -> list[int]:
-        """Adds the answers that wait to a frame, or waits for one for a moment; returns their numbers.
+    def gather(self, frame: call_stream_pb2.CallStreamResponse) -> list[int | None]:
+        """Adds the answers that wait to a frame, or waits for one for a moment.
+
+        Returns:
+            The numbers of the answered calls; None for those that do not count against the window.
 
         Raises:
             Exception: the error that ends the stream.
         """
-        numbers: list[int] = []
+        numbers: list[int | None] = []
         nbytes = 0
         try:
             answer = self._queue.get(timeout=_POLL_S)
@@ -63,9 +80,9 @@ class AnswerQueue:
                     self._queue.put(answer)  # the answers before it are sent first
                     break
                 if answer is not None:
-                    message = answer()
+                    message = answer.encode()
                     frame.answers.append(message)
-                    numbers.append(message.number)
+                    numbers.append(answer.number)
                     nbytes += len(message.response)
                     if nbytes > _FRAME_BYTES:
                         break

@@ -170,15 +170,14 @@ class ServerCallStream:
         for item in list(self._items.values()):
             item.cancel()
 
-    def _forget(self, numbers: Sequence[int]) -> None:
+    def _forget(self, numbers: Sequence[int | None]) -> None:
         """Ends calls whose answers gRPC has accepted; until then they count against the window."""
         with self._lock:
             for number in numbers:
-                item = self._items.pop(number, None)
-                if item is None:
+                if number is None:
                     self._refused -= 1
                 else:
-                    self._nbytes -= item.nbytes
+                    self._nbytes -= self._items.pop(number).nbytes
 
     def _take(self, data: bytes) -> None:
         """Gives effect to the items of a frame."""
@@ -250,7 +249,7 @@ class ServerCallStream:
             claim = self._arrays.claim(call.principal_name, handles, message.result_handles)
         except CallError as error:
             if call is None:
-                self._fail_early(item.number, error)
+                self._fail_early(item, error)
             else:
                 self._finish(item, None, error)
             return
@@ -314,10 +313,11 @@ class ServerCallStream:
             self._services.recorder.finish(METHOD, item.call)
             self._answers.add(item.number, ran)
 
-    def _fail_early(self, number: int, error: CallError) -> None:
+    def _fail_early(self, item: _Item, error: CallError) -> None:
         if isinstance(error, _StreamError):
             raise error
-        self._answers.add_failure(number, failed_call(self._services.recorder, METHOD, error, None))
+        status = failed_call(self._services.recorder, METHOD, error, None)
+        self._answers.add_failure(item.number, status, is_counted=self._items.get(item.number) is item)
 
     def _watch(self, deadline: float) -> None:
         """Makes sure that the timer looks at the calls when the next deadline passes."""
