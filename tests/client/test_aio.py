@@ -24,7 +24,7 @@ PAIRS = [
     (aio.AsyncCompiledKernel, shardcall.CompiledKernel),
     (aio.AsyncRemoteArray, shardcall.RemoteArray),
 ]
-WITHOUT_WAITING = {"explain", "profile"}
+WITHOUT_WAITING = {"explain", "profile", "submit"}
 
 
 def public(kind):

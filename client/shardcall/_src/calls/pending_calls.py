@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections import deque
@@ -24,6 +25,8 @@ from shardcall._src.types.errors import (
 )
 from shardcall._src.wire.forks import begin_anew_in_children
 
+_HANDLE_BYTES = 16
+_READ_HANDLES = 256
 _MOST_ERRORS = 64
 _PACKAGE = __name__.partition(".")[0]
 
@@ -138,6 +141,7 @@ class PendingCalls:
         self._lock = threading.Lock()
         self._unanswered = {}
         self._uses: dict[bytes, int] = {}
+        self._handles: list[bytes] = []
         self._failed: deque[PendingCall] = deque(maxlen=_MOST_ERRORS)
 
     def send(
@@ -171,6 +175,14 @@ class PendingCalls:
                 self._remove(call)
             raise
         call._streamed.add_done_callback(lambda streamed: self._answered(call, streamed))
+
+    def new_handles(self, count: int) -> list[bytes]:
+        """Returns new handles: random bytes, read from the system many at a time."""
+        with self._lock:
+            if len(self._handles) < count:
+                random = os.urandom(_HANDLE_BYTES * max(_READ_HANDLES, count))
+                self._handles = [random[i : i + _HANDLE_BYTES] for i in range(0, len(random), _HANDLE_BYTES)]
+            return [self._handles.pop() for _ in range(count)]
 
     def is_used(self, handle: bytes) -> bool:
         """Returns True for an operand or a result of a call that was not answered yet."""

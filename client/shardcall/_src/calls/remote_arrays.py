@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -46,7 +45,6 @@ from shardcall._src.types.server_info import Limits
 from shardcall._src.types.specs import SpecLike
 from shardcall.v1 import array_service_pb2
 
-_HANDLE_BYTES = 16
 _CLOSE_TIMEOUT_S = 2.0
 _DEFAULT_LEASE_S = 60.0
 _RESIDENT_LIMIT = "RESIDENT_LIMIT"
@@ -190,7 +188,7 @@ class RemoteArrays:
         operands = [value for value in values if isinstance(value, RemoteArray)]
         for operand in operands:
             check_where(operand, self._here, f"an operand of {call.message.kernel}")
-        handles = [os.urandom(_HANDLE_BYTES) for _ in types]
+        handles = self.pending.new_handles(len(types))
         submitted = PendingCall(self.pending, call.message.kernel, call.types, until.timeout_s)
         arrays = tuple(
             self._lease.hold(
