@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo, call_key
@@ -55,10 +55,10 @@ class CallRequest:
                 )
         return tuple(operand for operand in self.operands if not isinstance(operand, Array))
 
-    @property
+    @cached_property
     def types(self) -> tuple[Array | None, ...]:
         """The operands' types."""
-        return tuple(None if item is None else arrays.type_of(item) for item in self.operands)
+        return tuple(_type(item) for item in self.operands)
 
     @property
     def handles(self) -> list[bytes]:
@@ -178,6 +178,12 @@ def _message(
         raise
     except (TypeError, ValueError) as error:  # from protobuf, e.g. a lone surrogate in a name
         raise InvalidRequestError(f"the call cannot be sent: {error}") from None
+
+
+def _type(operand: NDArray | RemoteArray | Array | None) -> Array | None:
+    if isinstance(operand, RemoteArray):
+        return operand.type
+    return None if operand is None else arrays.type_of(operand)
 
 
 def _operand(value: Any, field: str) -> NDArray | RemoteArray | Array | None:

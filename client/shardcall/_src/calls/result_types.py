@@ -53,7 +53,7 @@ class ResultTypes:
 
 
 def _key(call: CallRequest) -> Hashable:
-    operands = (None if operand is None else (operand.shape, operand.dtype) for operand in call.operands)
+    operands = [None if kind is None else (kind.shape, kind.dtype) for kind in call.types]
     return call.message.SerializeToString(deterministic=True), *operands
 
 
