@@ -3,13 +3,16 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import shardcall
 from shardcall._src.calls.call_memo import CallMemo
 from shardcall._src.device_arrays.lease import Lease
 from shardcall._src.display.progress_bars import Bar, _Screen
@@ -144,6 +147,46 @@ def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
     server.stop()
 
 
+SERVE = """
+import sys
+from client.conftest import default_info, serving
+from client.stream_server import StreamServer
+info, streams = default_info(), StreamServer()
+info.limits.max_streamed_calls, info.limits.max_streamed_bytes, info.limits.max_prepared_calls = 64, 2**20, 8
+with serving() as server:
+    server.info, server.call_stream = lambda request, context: info, streams.serve
+    print(server.address, flush=True)
+    sys.stdin.readline()
+    print(len(server.requests), len(streams.streams), flush=True)
+    sys.stdin.read()
+"""
+
+
+def a_child_opens_a_call_stream_of_its_own():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    with subprocess.Popen([sys.executable, "-c", SERVE], env={**os.environ, "PYTHONPATH": path}, **pipes) as server:
+        client = shardcall.connect(server.stdout.readline().strip(), token="t" * 20)
+
+        def call():
+            for i in range(10):
+                assert client.call("echo", float(i)).array == i
+
+        call()
+        with client._call_stream._lock:
+            in_child(call)
+        call()
+        in_child(lambda: in_child(call))
+        call()
+        server.stdin.write("\n")
+        server.stdin.flush()
+        assert server.stdout.readline() == "0 3\n"
+        in_child(client.close)
+        call()
+        client.close()
+        server.stdin.close()
+
+
 DEEDS = {
     deed.__name__: deed
     for deed in (
@@ -151,6 +194,7 @@ DEEDS = {
         a_child_awaits_with_threads_of_its_own,
         a_child_has_no_lock_held_and_no_slot_taken,
         a_child_has_a_lease_of_its_own_and_deletes_nothing_of_its_parents,
+        a_child_opens_a_call_stream_of_its_own,
         a_child_lets_the_local_server_alone,
         a_server_ends_with_its_owner_though_a_child_of_that_goes_on,
     )

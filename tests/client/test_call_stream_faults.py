@@ -195,3 +195,48 @@ def test_a_garbled_frame_fails_the_calls(client, streams):
         client.call("echo", 1.0)
     streams.on_call = Call.answer
     assert client.call("echo", 1.0).array == 1.0
+
+
+@pytest.fixture
+def sessions(monkeypatch):
+    """Session tokens that a client obtains, one after the other."""
+    issued = [f"session-token-{i:04}" for i in range(9)]
+    monkeypatch.setattr("shardcall._src.access.session.open_session", lambda *_: issued.pop(0))
+    return issued
+
+
+def refuse_the_first_token(streams):
+    token = "Bearer session-token-0000"
+    return lambda call: (
+        call.stream.end(grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
+        if call.stream.metadata["authorization"] == token
+        else call.answer()
+    )
+
+
+def test_a_stream_whose_token_was_removed_is_opened_with_another(server, streams, sessions, monkeypatch, tmp_path):
+    monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
+    with shardcall.connect(server.address) as client:
+        streams.on_call = refuse_the_first_token(streams)
+        assert in_threads(4, lambda i: float(client.call("echo", float(i)).array)) == [0.0, 1.0, 2.0, 3.0]
+        assert [s.metadata["authorization"][-4:] for s in streams.streams] == ["0000", "0001"]
+
+
+def test_an_item_whose_token_was_removed_is_sent_by_a_stream_with_another(server, streams, sessions, monkeypatch):
+    monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
+    streams.on_call = lambda call: (
+        call.fail(grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED") if len(streams.streams) == 1 else call.answer()
+    )
+    with shardcall.connect(server.address) as client:
+        assert client.call("echo", 1.0).array == 1.0
+        assert client.call("echo", 1.0).array == 1.0
+    assert len(streams.streams) == 2
+    assert streams.streams[0].half_closed.wait(10)
+
+
+def test_a_removed_token_without_another_fails_the_calls_with_advice(server, streams):
+    streams.on_call = lambda call: call.stream.end(grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
+    advice = pytest.raises(shardcall.AccessDeniedError, match="this client showed the token that it was given")
+    with shardcall.connect(server.address, token="t" * 20) as client, advice:
+        client.call("echo", 1.0)
+    assert len(streams.streams) == 1

@@ -90,7 +90,7 @@ class Calling(ABC, Generic[Outcome]):
             TypeError: for an unknown option; the message names similar ones.
             OperandCountError: if a required operand is None.
         """
-        allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords}
+        allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords} if options else ()
         for name in options:
             if name not in allowed:
                 near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)

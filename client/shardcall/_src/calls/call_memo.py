@@ -11,10 +11,11 @@ from shardcall._src.types.specs import PartitionSpec
 from shardcall._src.wire.forks import begin_anew_in_children
 from shardcall.v1 import kernel_pb2
 
-_MOST = 256
+_MOST = 512
 
 # Equal values of these types are interchangeable; 0.0 and -0.0 are not, and a list may change.
 _PLAIN = frozenset({bool, int, str, type(None)})
+_PLAIN_ARGUMENTS = _PLAIN | {PartitionSpec}
 
 
 class CallMemo:
@@ -37,7 +38,7 @@ class CallMemo:
 
     def find(self, key: Hashable | None) -> kernel_pb2.KernelCall | None:
         """Returns the message of a key; None if there is none."""
-        return None if key is None else self._messages.get(key)
+        return self._messages.get(key)
 
     def add(self, key: Hashable | None, message: kernel_pb2.KernelCall) -> None:
         """Stores a message, and removes the oldest of too many; does nothing for the key None."""
@@ -47,6 +48,26 @@ class CallMemo:
             self._messages[key] = message
             while len(self._messages) > _MOST:
                 del self._messages[next(iter(self._messages))]
+
+
+def arguments_key(kernel: str, keywords: Mapping[str, Any], mesh: object, strategy: str) -> Hashable | None:
+    """Returns the key of the keywords of a call; calls with the same key have the same message.
+
+    Args:
+        kernel: the name of the kernel.
+        keywords: the keywords of the call, of which none is an operand.
+        mesh: the mesh of the call.
+        strategy: the strategy of the call.
+
+    Returns:
+        The key, which no `call_key` equals; None if equal arguments may have different messages.
+    """
+    kinds = tuple(map(type, keywords.values()))
+    if not _PLAIN_ARGUMENTS.issuperset(kinds) or type(kernel) is not str or type(strategy) is not str:
+        return None
+    if mesh is None:
+        return kernel, strategy, kinds, *keywords.items()
+    return (kernel, strategy, kinds, mesh.axes, mesh.device_ids, *keywords.items()) if type(mesh) is Mesh else None
 
 
 def call_key(

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import zip_longest
 from typing import Any
 
-from shardcall._src.calls.call_memo import CallMemo, call_key
+import numpy as np
+
+from shardcall._src.calls.call_memo import CallMemo, arguments_key, call_key
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array, is_pending
 from shardcall._src.types import arrays, mesh, parameters, specs
 from shardcall._src.types.arguments import bind, caller_name, operand_name
 from shardcall._src.types.arrays import Array, NDArray
 from shardcall._src.types.blocks import device_label
+from shardcall._src.types.element_types import NATIVE_DTYPES
 from shardcall._src.types.errors import InvalidOperandError, InvalidRequestError, ShardcallError, ShardingError
 from shardcall._src.types.mesh import Mesh, MeshLike, as_mesh
 from shardcall._src.types.specs import PartitionSpec, SpecLike, as_specs, axis_names
@@ -47,13 +51,13 @@ class CallRequest:
             InvalidOperandError: if one is a type without values.
         """
         for index, operand in enumerate(self.operands):
-            if isinstance(operand, Array):
+            if type(operand) is Array:
                 name = operand_name(self.message.kernel, index)
                 raise InvalidOperandError(
                     f"{name} is {operand!r}, a type without values; give an array, or use plan or compile",
                     field=name,
                 )
-        return tuple(operand for operand in self.operands if not isinstance(operand, Array))
+        return self.operands  # type: ignore[return-value]  # a copy, or a cast, would take longer than the check
 
     @cached_property
     def types(self) -> tuple[Array | None, ...]:
@@ -87,6 +91,13 @@ def prepare(
     Raises:
         ShardcallError: of the class that fits, if the arguments are invalid.
     """
+    # Calls of one kind with arrays of this process differ in their arrays only.
+    memo = CallMemo() if memo is None else memo
+    kind = arguments_key(kernel, keywords, mesh, strategy) if in_specs is None and out_specs is None else None
+    if kind is not None and (message := memo.find(kind)) is not None:
+        local = _local_operands(kernel, operands)
+        if local is not None:
+            return CallRequest(message, local)
     for name, text, allowed in (("kernel", kernel, ""), ("strategy", strategy, ", or leave it out")):
         if not isinstance(text, str):
             raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
@@ -95,12 +106,32 @@ def prepare(
     named = partial(caller_name, kernel)
     own, wanted = as_specs(bound.in_specs, "in_specs", named), as_specs(bound.out_specs, "out_specs", named)
     over, specs = placed(kernel, values, None if mesh is None else as_mesh(mesh), own)
-    memo = CallMemo() if memo is None else memo
     key = call_key(kernel, bound.parameters, over, specs, wanted, strategy)
     if (message := memo.find(key)) is None:
         message = _message(kernel, bound.parameters, over, specs, wanted, strategy)
         memo.add(key, message)
+    by_position = all(item is given for item, given in zip_longest(bound.operands, operands))
+    if by_position and not any(isinstance(value, RemoteArray) for value in values):
+        memo.add(kind, message)
     return CallRequest(message, values)
+
+
+def _local_operands(kernel: str, operands: Sequence[Any]) -> tuple[NDArray | Array | None, ...] | None:
+    """Returns the operands of a call, without those left out at its end; None if one is on the mesh."""
+    values: list[NDArray | Array | None] = []
+    for index, item in enumerate(operands):
+        if type(item) is np.ndarray and item.dtype in NATIVE_DTYPES:
+            values.append(item)
+        elif item is None:
+            values.append(None)
+        else:
+            value = _operand(item, operand_name(kernel, index))
+            if isinstance(value, RemoteArray):
+                return None
+            values.append(value)
+    while values and values[-1] is None:
+        values.pop()
+    return tuple(values)
 
 
 def placed(

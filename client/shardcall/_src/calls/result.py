@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.plan import Plan
-from shardcall._src.device_arrays.remote_array import MeshPlacement, RemoteArray, find_remote_array
+from shardcall._src.device_arrays.remote_array import MeshPlacement, find_remote_array
 from shardcall._src.transfer.download import Answer, broken
 from shardcall._src.types import arrays, mesh, timing
 from shardcall._src.types.arrays import NDArray
@@ -91,7 +91,7 @@ def placement_of(index: int, answer: Answer) -> MeshPlacement:
     return MeshPlacement(placement, over, device_bytes)
 
 
-def from_answer(answer: Answer, results: tuple[NDArray | RemoteArray, ...], round_trip_s: float) -> Result:
+def from_answer(answer: Answer, results: tuple[object, ...], round_trip_s: float) -> Result:
     """Returns the result of an answer."""
     return Result(
         arrays=results,

@@ -53,6 +53,8 @@ def deadline(timeout: float | None, longest_s: float) -> Deadline:
     Raises:
         InvalidParameterError: if ``timeout`` is not a positive number.
     """
+    if type(timeout) is float and 0 < timeout < math.inf:  # usual, and much faster than `is_timeout`
+        return Deadline(timeout, time.monotonic() - waited_s.get())
     if timeout is None:
         return Deadline(longest_s or DEFAULT_TIMEOUT_S)
     if not is_timeout(timeout):

@@ -80,22 +80,32 @@ class CallRunner:
             ResourceExhaustedError: if the operands are over the server's limit; nothing is copied or sent.
             ShardcallError: for every other failure.
         """
-        size = operand_bytes(operands)
-        check_size(size, self._limits.max_call_bytes)
-        result_bytes = 0 if lease_id else self._result_bytes(call, operands, result_sizes)
-        large = not lease_id and sum(result_sizes or ()) > self._limits.max_inline_bytes
-        small = not large and size <= min(self._limits.max_inline_bytes, _UNARY_BYTES)
-        rerun = not any(isinstance(operand, RemoteArray) for operand in operands)
+        size, rerun = 0, True
+        for operand in operands:
+            if isinstance(operand, np.ndarray):
+                size += operand.nbytes
+            elif operand is not None:
+                rerun = False
+        inline_bytes = self._limits.max_inline_bytes
+        small = size <= min(inline_bytes, _UNARY_BYTES) and (
+            bool(lease_id) or result_sizes is None or sum(result_sizes) <= inline_bytes
+        )
+        if size > self._limits.max_call_bytes:
+            check_size(size, self._limits.max_call_bytes)
+        result_bytes = (
+            0 if lease_id or self._shared_memory is None else self._result_bytes(call, operands, result_sizes)
+        )
         request_id = new_request_id()
+        stream = self._call_stream
         if (
             small
-            and self._call_stream is not None
+            and stream is not None
             and size <= self._most_streamed
+            and not (stream.refused_until and stream.is_refused)
             and (self._shared_memory is None or size + result_bytes < self._limits.min_segment_bytes)
-            and not self._call_stream.is_refused
         ):
             sent = self._stream_call(
-                self._call_stream, call, operands, deadline, lease_id, request_id, refuse_transfers, rerun=rerun
+                stream, call, operands, deadline, lease_id, request_id, refuse_transfers, rerun=rerun
             )
             if not isinstance(sent, str):
                 return self._checked(sent, call, operands, lease_id, result_sizes)
@@ -128,7 +138,13 @@ class CallRunner:
         if lease_id and not all(isinstance(result, Kept) for result in answer.results):
             raise broken("a result that stays on the mesh came back")
         if self._shared_memory is not None and result_sizes is None:
-            self._sizes.note(call, operands, [r.nbytes for r in answer.results if isinstance(r, np.ndarray)])
+            sizes, total = [], 0
+            for result in answer.results:
+                if isinstance(result, np.ndarray):
+                    sizes.append(result.nbytes)
+                    total += result.nbytes
+            if total >= self._limits.min_segment_bytes:
+                self._sizes.note(call, operands, sizes)
         return answer
 
     def _result_bytes(
@@ -137,10 +153,12 @@ class CallRunner:
         """The bytes that results will need, or may need."""
         if result_sizes is not None:
             return aligned_size(result_sizes)
-        size = None if self._shared_memory is None else self._sizes.find(call, operands)
-        if size is not None:
+        if (size := self._sizes.find(call, operands)) is not None:
             return size
-        size = sum(operand.nbytes for operand in operands if operand is not None)
+        size = 0
+        for operand in operands:
+            if operand is not None:
+                size += operand.nbytes
         return size + _SPARE_BYTES if size else 0
 
     def _stream_call(
@@ -246,11 +264,6 @@ class CallRunner:
         read = partial(stream_answer, most_bytes=self._limits.max_call_bytes, buffer=buffer)
         kernel = request.call.kernel
         return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun)
-
-
-def operand_bytes(operands: Sequence[Value]) -> int:
-    """Returns the bytes of the operands that are not on the mesh."""
-    return sum(operand.nbytes for operand in operands if isinstance(operand, np.ndarray))
 
 
 def chunk_bytes(limits: Limits) -> int:

@@ -43,6 +43,9 @@ class CallStream:
     sends the calls without an answer again, in their order, by the rules of `Retries`. A forked child opens a stream of
     its own.
 
+    Attributes:
+        refused_until: the time until which `is_refused`, by `time.monotonic`; 0 if the server has not refused it.
+
     Args:
         transport: the connection to the server.
         limits: the server's limits.
@@ -53,7 +56,7 @@ class CallStream:
         self._most_calls = limits.max_streamed_calls
         self._most_bytes = limits.max_streamed_bytes
         self._most_slots = limits.max_prepared_calls
-        self._refused_until = 0.0
+        self.refused_until = 0.0
         self._inherited: list[object] = []
         self._closing = threading.Event()
         self.begin_anew()
@@ -82,7 +85,7 @@ class CallStream:
     @property
     def is_refused(self) -> bool:
         """True for some time after the server refused the stream: calls must be sent by other methods."""
-        return bool(self._refused_until) and time.monotonic() < self._refused_until
+        return bool(self.refused_until) and time.monotonic() < self.refused_until
 
     def send(
         self,
@@ -206,8 +209,7 @@ class CallStream:
         """Gives up a call whose caller was interrupted; it may have been sent."""
         with self._lock:
             if (connection := self._connection_of(call)) is not None:
-                connection.remove(call.number)
-                connection.cancel(call.number)
+                connection.discard(call)
                 self._wake()
 
     def _connection_of(self, call: StreamedCall) -> StreamConnection | None:
@@ -286,7 +288,8 @@ class CallStream:
         frame = call_stream_pb2.CallStreamResponse.FromString(data)
         with self._lock:
             settled = connection.receive(frame)
-            self._wake()
+            if self._waiting:
+                self._wake()
         for call in settled:
             call.notify()
 
@@ -314,7 +317,7 @@ class CallStream:
                 self._current = None
             if refused:
                 unserved = failure.status is grpc.StatusCode.UNIMPLEMENTED
-                self._refused_until = math.inf if unserved else time.monotonic() + _REFUSED_S
+                self.refused_until = math.inf if unserved else time.monotonic() + _REFUSED_S
             repeated: list[StreamedCall] = []
             for call in connection.unanswered.values():
                 delay_s = 0.0 if renewed else self._retry_delay_s(failure, call, refused=refused)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -12,9 +14,12 @@ from shardcall._src.display.meters import SILENT, Meter
 from shardcall._src.memory.result_buffer import ResultBuffer
 from shardcall._src.types import arrays
 from shardcall._src.types.arrays import Array, NDArray
+from shardcall._src.types.element_types import DTYPES
 from shardcall._src.types.errors import InvalidOperandError, ProtocolError
 from shardcall._src.wire.chunk_codec import ArrayMessage, CallMessage, Chunk
 from shardcall.v1 import kernel_pb2, kernel_service_pb2, timing_pb2
+
+_LITTLE = sys.byteorder == "little"
 
 _Message: TypeAlias = CallMessage | ArrayMessage
 
@@ -49,10 +54,17 @@ def unary_answer(
     Raises:
         ProtocolError: if a result is streamed, or has another number of bytes than its type.
     """
-    results = tuple(_complete(i, result, buffer) for i, result in enumerate(response.results))
+    results: list[NDArray | Kept] = []
+    for index, result in enumerate(response.results):
+        # The usual case; `_complete` handles and refuses the others.
+        dtype, shape, data = DTYPES.get(result.type.element_type), tuple(result.type.shape), result.inline.data
+        if data and dtype and _LITTLE and min(shape, default=0) >= 0 and math.prod(shape) * dtype.itemsize == len(data):
+            results.append(np.ndarray(shape, dtype, data).copy())
+        else:
+            results.append(_complete(index, result, buffer))
     if plan is None:
         plan = response.plan.SerializeToString()
-    return Answer(results, plan, response.cache, response.timing)
+    return Answer(tuple(results), plan, response.cache, response.timing)
 
 
 def stream_answer(

@@ -74,12 +74,11 @@ class StreamConnection:
             return self._used_slots - 1
         return self._slots.popitem(last=False)[1] if self._slots else 0
 
-    def remove(self, number: int) -> StreamedCall | None:
-        """Removes a call that was answered, or that the caller has given up; returns None for one removed before."""
-        call = self.unanswered.pop(number, None)
-        if call is not None:
-            self.operand_bytes -= call.operand_bytes
-        return call
+    def discard(self, call: StreamedCall) -> None:
+        """Cancels an unanswered call, and forgets it without waiting for the answer."""
+        del self.unanswered[call.number]
+        self.operand_bytes -= call.operand_bytes
+        self.cancel(call.number)
 
     def cancel(self, number: int) -> None:
         """Sends the cancellation of a call."""
@@ -106,8 +105,11 @@ class StreamConnection:
             number = answer.number
             while self.deletions and self.deletions[0][0] <= number:  # frames are read in order
                 self.deletions.popleft()
-            call = self.remove(number)
-            if call is None or call.done:
+            call = self.unanswered.pop(number, None)
+            if call is None:
+                continue
+            self.operand_bytes -= call.operand_bytes
+            if call.done:
                 continue
             if answer.status:
                 call.failure = answer_status(answer)

@@ -15,13 +15,18 @@ from shardcall.v1 import array_pb2
 
 ElementType: TypeAlias = array_pb2.ElementType.ValueType
 
-_DTYPES: Mapping[ElementType, DType] = MappingProxyType(
+DTYPES: Mapping[ElementType, DType] = MappingProxyType(
     {array_pb2.ElementType.Value(f"ELEMENT_TYPE_{name.upper()}"): dtype for name, dtype in NAMED.items()}
 )
+"""The NumPy dtype, in the host's byte order, of every element type."""
+
 # By name, since NumPy has several types of one name (int64 and longlong) and ml_dtypes registers none.
-_BY_NAME: Mapping[str, ElementType] = MappingProxyType({dtype.name: code for code, dtype in _DTYPES.items()})
+_BY_NAME: Mapping[str, ElementType] = MappingProxyType({dtype.name: code for code, dtype in DTYPES.items()})
 # The common case: NumPy computes the name of a dtype anew each time.
-_BY_DTYPE: Mapping[DType, ElementType] = MappingProxyType({dtype: code for code, dtype in _DTYPES.items()})
+_BY_DTYPE: Mapping[DType, ElementType] = MappingProxyType({dtype: code for code, dtype in DTYPES.items()})
+
+NATIVE_DTYPES = frozenset(_BY_DTYPE)
+"""The dtypes of all element types, in the host's byte order."""
 
 NAMES: tuple[str, ...] = tuple(_BY_NAME)
 """The names of all element types."""
@@ -48,7 +53,7 @@ def to_dtype(code: ElementType) -> DType:
         ProtocolError: if this client does not know the type.
     """
     try:
-        return _DTYPES[code]
+        return DTYPES[code]
     except KeyError:
         raise ProtocolError(
             f"the server answers with element type {code}, which this client does not know; update shardcall"
@@ -62,14 +67,14 @@ def parse_dtype(value: npt.DTypeLike) -> DType:
         OperandTypeError: if it is no dtype, or not one of an element type.
     """
     if isinstance(value, str) and value in _BY_NAME:
-        return _DTYPES[_BY_NAME[value]]
+        return DTYPES[_BY_NAME[value]]
     if value is None:  # NumPy takes it for float64
         raise refusal("None", "dtype")
     try:
         dtype = np.dtype(value)
     except (TypeError, ValueError):
         raise refusal(repr(value), "dtype") from None
-    return _DTYPES[to_element_type(dtype, "dtype")]
+    return DTYPES[to_element_type(dtype, "dtype")]
 
 
 def dtype_name(value: npt.DTypeLike | None) -> str | None:
