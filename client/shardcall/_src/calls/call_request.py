@@ -110,7 +110,7 @@ def prepare(
     if (message := memo.find(key)) is None:
         message = _message(kernel, bound.parameters, over, specs, wanted, strategy)
         memo.add(key, message)
-    by_position = all(item is given for item, given in zip_longest(bound.operands, operands))
+    by_position = all(item is value for item, value in zip_longest(bound.operands, operands))
     if by_position and not any(isinstance(value, RemoteArray) for value in values):
         memo.add(kind, message)
     return CallRequest(message, values)

@@ -158,8 +158,8 @@ class ServerCallStream:
                 if is_draining and not was_draining:
                     frame.draining = was_draining = True
                 if frame.answers or frame.draining:
+                    self._forget(numbers)  # the client may send as many calls as soon as it has the frame
                     yield frame.SerializeToString()
-                    self._forget(numbers)
                 if not self._items and (self._is_read or is_draining) and self._answers.is_empty:
                     return
 
@@ -171,7 +171,7 @@ class ServerCallStream:
             item.cancel()
 
     def _forget(self, numbers: Sequence[int | None]) -> None:
-        """Ends calls whose answers gRPC has accepted; until then they count against the window."""
+        """Ends calls whose answers are in the next frame; until then they count against the window."""
         with self._lock:
             for number in numbers:
                 if number is None:
