@@ -101,7 +101,7 @@ class CallRunner:
             small
             and stream is not None
             and size <= self._most_streamed
-            and not (stream.refused_until and stream.is_refused)
+            and not stream.is_refused
             and (self._shared_memory is None or size + result_bytes < self._limits.min_segment_bytes)
         ):
             sent = self._stream_call(
@@ -264,6 +264,11 @@ class CallRunner:
         read = partial(stream_answer, most_bytes=self._limits.max_call_bytes, buffer=buffer)
         kernel = request.call.kernel
         return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun)
+
+
+def operand_bytes(operands: Sequence[Value]) -> int:
+    """Returns the bytes of the operands that are not on the mesh."""
+    return sum(operand.nbytes for operand in operands if isinstance(operand, np.ndarray))
 
 
 def chunk_bytes(limits: Limits) -> int:

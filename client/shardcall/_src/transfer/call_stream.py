@@ -43,9 +43,6 @@ class CallStream:
     sends the calls without an answer again, in their order, by the rules of `Retries`. A forked child opens a stream of
     its own.
 
-    Attributes:
-        refused_until: the time until which `is_refused`, by `time.monotonic`; 0 if the server has not refused it.
-
     Args:
         transport: the connection to the server.
         limits: the server's limits.
@@ -56,7 +53,7 @@ class CallStream:
         self._most_calls = limits.max_streamed_calls
         self._most_bytes = limits.max_streamed_bytes
         self._most_slots = limits.max_prepared_calls
-        self.refused_until = 0.0
+        self._refused_until = 0.0
         self._inherited: list[object] = []
         self._closing = threading.Event()
         self.begin_anew()
@@ -85,7 +82,7 @@ class CallStream:
     @property
     def is_refused(self) -> bool:
         """True for some time after the server refused the stream: calls must be sent by other methods."""
-        return bool(self.refused_until) and time.monotonic() < self.refused_until
+        return bool(self._refused_until) and time.monotonic() < self._refused_until
 
     def send(
         self,
@@ -317,7 +314,7 @@ class CallStream:
                 self._current = None
             if refused:
                 unserved = failure.status is grpc.StatusCode.UNIMPLEMENTED
-                self.refused_until = math.inf if unserved else time.monotonic() + _REFUSED_S
+                self._refused_until = math.inf if unserved else time.monotonic() + _REFUSED_S
             repeated: list[StreamedCall] = []
             for call in connection.unanswered.values():
                 delay_s = 0.0 if renewed else self._retry_delay_s(failure, call, refused=refused)
