@@ -31,9 +31,9 @@ class Part:
 
 PARTS = (
     Part(
-        "front end: handlers",
+        "front end: handlers, streams",
         _FRONT_END,
-        ("call",),
+        ("call", "stream"),
         "protobuf and the checks of a call in Python: remember a call's plan by the bytes of its head",
     ),
     Part(
