@@ -172,13 +172,14 @@ class FrontEnd:
         # converts one to the other.
         idempotency = self._idempotency
         runner = KernelRunner(execution, host_resources.buffer_allocator, host_resources.array_table, settings)
+        self._call_streams = self._make_call_streams(runner)
         kernels = KernelServicer(
             self._supervisor,
             execution,
             runner,
             host_resources.array_table,
             idempotency,
-            self._call_streams(runner),
+            self._call_streams,
             settings,
         )
         kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
@@ -212,7 +213,7 @@ class FrontEnd:
             reflection.serve(self._server, (*_SERVICES, health.SERVICE_NAME))
         return info
 
-    def _call_streams(self, runner: KernelRunner) -> CallStreams:
+    def _make_call_streams(self, runner: KernelRunner) -> CallStreams:
         settings = self._settings
         services = StreamServices(
             Gate(self._tokens),
@@ -318,7 +319,15 @@ class FrontEnd:
         for optional in (self._host_server, self._tokens, self._autotuner):
             if optional is not None:
                 optional.close()
-        for part in (self._floods, self._known_answers, self._warm_up, self._host_resources, self._telemetry):
+        parts = (
+            self._floods,
+            self._call_streams,
+            self._known_answers,
+            self._warm_up,
+            self._host_resources,
+            self._telemetry,
+        )
+        for part in parts:
             part.close()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,6 +77,7 @@ class KernelRunner:
         request: KernelRequest,
         inline: Sequence[bytes | None],
         launched: Callable[[Sequence[ResidentArray]], None] | None = None,
+        reserve: Callable[[int], Awaitable[None]] | None = None,
     ) -> tuple[kernel_service_pb2.ExecuteResponse, Prepared]:
         """Runs a kernel on arrays in one message.
 
@@ -86,6 +87,7 @@ class KernelRunner:
             inline: the bytes of the operands that are in the message; None for the others.
             launched: called when the mesh has been sent the call, with the results that have handles of the client.
                 These are in the table of arrays before they are computed.
+            reserve: awaited with the number of bytes of the results in the response, before it is launched.
 
         Returns:
             The response without its plan, and the prepared call, which has the plan.
@@ -94,7 +96,7 @@ class KernelRunner:
             CallError: the call failed, or an operand that was being computed did.
         """
         try:
-            return await self._run(call, request, inline, launched)
+            return await self._run(call, request, inline, launched, reserve)
         except CallError:
             await check_computed(call, request.operands)
             raise
@@ -105,11 +107,14 @@ class KernelRunner:
         request: KernelRequest,
         inline: Sequence[bytes | None],
         launched: Callable[[Sequence[ResidentArray]], None] | None,
+        reserve: Callable[[int], Awaitable[None]] | None,
     ) -> tuple[kernel_service_pb2.ExecuteResponse, Prepared]:
         self.refuse_large("operands", sum(operand.travelling_bytes for operand in request.operands))
         prepared = await self.prepare(call, request)
         with self.buffers(call, request, prepared) as (results, kept):
             self.refuse_large("results", results.travelling_bytes)
+            if reserve is not None:
+                await reserve(results.travelling_bytes)
             if inline.count(None) < len(inline):
                 with call.phase("receive"):
                     self.operand_reader(call, request.operands, results.buffers).take_inline(inline)

@@ -210,12 +210,7 @@ class ServerCall:
         gRPC then sends no details: the caller gets the status and the message, which contains the reason.
         """
         self.cut_off_by = error
-        # gRPC's public method for this, context.cancel(), sends no message either.
-        rpc = getattr(self._context, "_rpc_event", None)
-        if rpc is None:
-            self._context.cancel()
-        else:
-            rpc.call.cancel(STATUS_CODES[error.reason].value[0], f"{error.message} ({error.reason})")
+        end_rpc(self._context, error)
 
     def check(self, doing: str) -> None:
         """Raises the error of a call that has ended: its deadline passed, its caller cancelled or it was cut off.
@@ -229,6 +224,16 @@ class ServerCall:
             raise self.deadline_exceeded(doing)
         if not self._context.is_active():
             raise _cancelled()
+
+
+def end_rpc(context: CallContext, error: CallError) -> None:
+    """Ends an RPC from another thread, as `ServerCall.cut_off` does."""
+    # gRPC's public method for this, context.cancel(), sends no message either.
+    rpc = getattr(context, "_rpc_event", None)
+    if rpc is None:
+        context.cancel()
+    else:
+        rpc.call.cancel(STATUS_CODES[error.reason].value[0], f"{error.message} ({error.reason})")
 
 
 def _timeout(value: str | bytes) -> float:

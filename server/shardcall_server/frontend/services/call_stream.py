@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -16,9 +17,10 @@ from shardcall.v1 import call_stream_pb2
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.rpc.coroutines import Task
-from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
+from shardcall_server.frontend.services.result_window import ResultWindow
 from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
 from shardcall_server.frontend.services.streamed_call import PreparedCall, Ran, StreamServices, run_streamed
 from shardcall_server.link.wire import check_counts, decode_operand_types
@@ -54,12 +56,13 @@ class _Item:
     Attributes:
         number: its number.
         nbytes: the bytes of its operands.
+        result_bytes: the bytes of its results that the stream has reserved.
         is_cancelled: whether the client has cancelled it, or the stream has ended.
         call: its state.
         task: its coroutine; None until it starts, and if it is refused before.
     """
 
-    __slots__ = ("_peer", "call", "is_cancelled", "nbytes", "number", "task")
+    __slots__ = ("_peer", "call", "is_cancelled", "nbytes", "number", "result_bytes", "task")
 
     call: ServerCall
 
@@ -68,6 +71,7 @@ class _Item:
         self._peer = peer
         self.number = number
         self.nbytes = nbytes
+        self.result_bytes = 0
         self.is_cancelled = False
 
     def peer(self) -> str:
@@ -113,6 +117,7 @@ class ServerCallStream:
     ) -> None:
         self._services = services
         self._limits = limits
+        self._context = context
         self._metadata = context.invocation_metadata()
         self._peer: str = context.peer()
         self._principal = principal
@@ -122,9 +127,11 @@ class ServerCallStream:
         self._nbytes = 0
         self._lock = threading.Lock()
         self._answers = AnswerQueue()
+        self._results = ResultWindow(limits.max_bytes)
         self._refused = 0
         self._is_read = False  # no items will come
         self._is_closed = False
+        self._is_refused = False
         self._next_deadline = math.inf
         self._cancel_timer: Callable[[], None] = _do_nothing
 
@@ -170,14 +177,29 @@ class ServerCallStream:
         for item in list(self._items.values()):
             item.cancel()
 
+    def check_token(self) -> None:
+        """Ends the stream if its token was removed; without details if the client does not read its answers."""
+        try:
+            self._services.gate.admit(PATH, self._metadata)
+        except CallError as error:
+            if self._is_refused:
+                end_rpc(self._context, error)
+            self._is_refused = True
+            self._answers.wake()  # `frames` raises the error
+
     def _forget(self, numbers: Sequence[int | None]) -> None:
         """Ends calls whose answers are in the next frame; until then they count against the window."""
+        sent_bytes = 0
         with self._lock:
             for number in numbers:
                 if number is None:
                     self._refused -= 1
                 else:
-                    self._nbytes -= self._items.pop(number).nbytes
+                    item = self._items.pop(number)
+                    self._nbytes -= item.nbytes
+                    sent_bytes += item.result_bytes
+        if sent_bytes:
+            self._results.release(sent_bytes)
 
     def _take(self, data: bytes) -> None:
         """Gives effect to the items of a frame."""
@@ -255,7 +277,7 @@ class ServerCallStream:
             return
         claimed = claim
         item.task = Task(
-            run_streamed(self._services, self._arrays, call, message, prepared, claimed),
+            run_streamed(self._services, self._arrays, call, message, prepared, claimed, partial(self._reserve, item)),
             item.ended,
             lambda ran, error: self._finish(item, ran, error),
         )
@@ -294,6 +316,12 @@ class ServerCallStream:
                     )
             self._items[item.number] = item
             self._nbytes += item.nbytes
+
+    async def _reserve(self, item: _Item, nbytes: int) -> None:
+        """Waits until results of this many bytes may be computed, beside those that the client has not read."""
+        if nbytes > item.result_bytes:
+            await self._results.acquire(item.call, nbytes - item.result_bytes)
+            item.result_bytes = nbytes
 
     def _limit_s(self, timeout_s: float) -> float:
         if not timeout_s >= 0:

@@ -20,6 +20,8 @@ from shardcall_server.frontend.services.call_stream import METHOD, PATH, ServerC
 from shardcall_server.frontend.services.streamed_call import StreamServices
 from shardcall_server.settings import client_share
 
+_CHECK_S = 0.25
+
 
 class CallStreams:
     """Serves call streams.
@@ -47,6 +49,9 @@ class CallStreams:
         self._floods = floods
         self._lock = threading.Lock()
         self._by_owner: Counter[str] = Counter()
+        self._streams: set[ServerCallStream] = set()
+        self._closing = threading.Event()
+        threading.Thread(target=self._check_tokens, name="stream-tokens", daemon=True).start()
 
     def serve(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Serves one stream, on the thread that sends its answers."""
@@ -58,16 +63,28 @@ class CallStreams:
                 raise refusal
             with self._counted(principal.name if principal else context.peer()):
                 stream = ServerCallStream(self._services, self._limits, context, principal)
+                self._streams.add(stream)
                 self._threads.submit(stream.read, requests)
                 try:
                     yield from stream.frames()
                 finally:
+                    self._streams.discard(stream)
                     stream.close()
         except Exception as error:  # noqa: BLE001  # the outermost handler
             failure = to_call_error(error)
             status = CallStatus(failure, timing_pb2.Timing(total_seconds=time.monotonic() - began))
             self._services.recorder.refused(METHOD, context.peer(), status.code, failure.reason)
             context.abort_with_status(status)
+
+    def close(self) -> None:
+        """Stops the thread that checks tokens."""
+        self._closing.set()
+
+    def _check_tokens(self) -> None:
+        """Ends the streams whose token was removed; their own threads may be waiting for the client."""
+        while not self._closing.wait(_CHECK_S):
+            for stream in list(self._streams):
+                stream.check_token()
 
     @contextmanager
     def _counted(self, owner: str) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,6 +70,7 @@ async def run_streamed(
     message: call_stream_pb2.StreamedCall,
     prepared: PreparedCall,
     claim: ArrayClaim,
+    reserve: Callable[[int], Awaitable[None]],
 ) -> Ran:
     """Runs a call of a stream.
 
@@ -80,6 +81,7 @@ async def run_streamed(
         message: the call as it was sent.
         prepared: the assignment of its slot.
         claim: its arrays.
+        reserve: waits until as many bytes of results may be computed.
 
     Raises:
         CallError: the call failed.
@@ -104,7 +106,7 @@ async def run_streamed(
                     deletion = arrays.next_deletion()
                     try:
                         async with services.admission.working(call):
-                            response, ready = await services.runner.run(call, request, inline, claim.launched)
+                            response, ready = await services.runner.run(call, request, inline, claim.launched, reserve)
                         return Ran(response, ready.entry.plan, ready.transfers)
                     except CallError as error:
                         if error.reason not in _SHORT_OF_MEMORY or deletion is None or claim.is_settled:
