@@ -162,8 +162,13 @@ def test_a_server_that_shuts_down_refuses_streams_until_another_serves(client, s
     assert len(streams.streams) == 3
 
 
+def stream_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "shardcall-call-stream"}
+
+
 def test_close_cancels_calls_and_refuses_others(server, streams):
     streams.on_call = lambda call: None
+    before = stream_threads()
     client = shardcall.connect(server.address)
     errors = []
     calling = threading.Thread(target=lambda: errors.extend(in_threads(3, lambda i: client.call("echo", 1.0))))
@@ -174,16 +179,17 @@ def test_close_cancels_calls_and_refuses_others(server, streams):
     assert [type(error) for error in errors] == [shardcall.CallCancelledError] * 3
     with pytest.raises(shardcall.ClientClosedError):
         client.call("echo", 1.0)
-    until(lambda: not [t for t in threading.enumerate() if t.name == "shardcall-call-stream"])
+    until(lambda: stream_threads() <= before)
 
 
 def test_a_client_that_is_dropped_ends_its_stream(server, streams):
+    before = stream_threads()
     client = shardcall.connect(server.address)
     client.call("echo", 1.0)
     del client
     gc.collect()
     assert streams.streams[0].half_closed.wait(10)
-    until(lambda: not [t for t in threading.enumerate() if t.name == "shardcall-call-stream"])
+    until(lambda: stream_threads() <= before)
 
 
 def test_a_garbled_frame_fails_the_calls(client, streams):

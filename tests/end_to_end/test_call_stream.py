@@ -19,6 +19,7 @@ from end_to_end.processes import until
 from end_to_end.raw_stream import Stream, cancel, delete, item, opened, prepare
 
 import shardcall as sc
+from shardcall._src.types import arrays
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -355,3 +356,23 @@ def test_a_draining_server_answers_the_calls_in_progress_and_ends_the_stream(own
         for number in (2, 3):
             np.testing.assert_array_equal(stream.result(number), np.diff(X))
         assert stream.end() is grpc.StatusCode.OK
+
+
+def test_what_depends_on_values_that_were_refused_fails_too_and_leaves_nothing(client, stream):
+    """All three calls are launched before the first one is known to fail."""
+    before = client.usage().arrays
+    base = np.arange(3)
+    kind = arrays.to_proto(sc.Array(base.shape, base.dtype))
+    handles = [os.urandom(16) for _ in range(3)]
+    keep = {"keep_results": True, "lease_id": os.urandom(32)}
+    for first in (0, 10):  # the second time all programs are compiled
+        stream.send(
+            prepare(0, call("power"), [kind, kind], **keep),
+            prepare(1, call("negative"), [kind], **keep),
+            item(first, base, -1 - base, result_handles=handles[:1]),
+            item(first + 1, handles[0], slot=1, result_handles=handles[1:2]),
+            item(first + 2, handles[1], slot=1, result_handles=handles[2:]),
+        )
+        reasons = [stream.refusal(first + i).partition(":")[0] for i in range(3)]
+        assert reasons == ["INVALID_VALUE"] * 3
+    assert client.usage().arrays == before

@@ -191,7 +191,7 @@ def test_a_call_without_a_trace_begins_one(collector, traced):
 
     traced.diff(x, axis=0)
     until(lambda: bool(roots()))
-    assert [span.name for span in roots()] == ["shardcall.v1/Execute"]
+    assert {span.name for span in roots()} <= {"shardcall.v1/Execute", "shardcall.v1/CallStream"}
 
 
 @pytest.mark.parametrize("parent", ["", "00", "00-" + "z" * 32 + "-" + "0" * 16 + "-01", "00-" + "0" * 500])

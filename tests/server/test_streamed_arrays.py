@@ -31,7 +31,7 @@ def arrays(table):
     assert not made._promised
     assert not +made._uses
     assert not made._deleted
-    assert made.next_deletion() is None
+    assert made.next_deletion(1 << 62) is None
 
 
 def resolving(claim: ArrayClaim) -> Future[list[ResidentArray | None]]:
@@ -95,8 +95,9 @@ def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those
     resident = table.put()
     users = [arrays.claim("", [resident.handle], []) for _ in range(2)]
     arrays.delete("", [resident.handle])
-    deletion = arrays.next_deletion()
     late = arrays.claim("", [resident.handle], [])
+    assert arrays.next_deletion(users[1].number) is None
+    deletion = arrays.next_deletion(late.number)
     error = error_of(late)
     assert error.reason is Reason.ARRAY_LOST
     late.failed(error)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
@@ -123,10 +124,11 @@ class KernelRunner:
                 launched(())
             if kept:
                 on_launch = launched if request.handles else None
-                sent = await commit(running, kept, prepared.entry.plan, request.handles, on_launch)
+                check = partial(check_computed, call, request.operands)
+                sent = await commit(running, kept, prepared.entry.plan, check, request.handles, on_launch)
             else:
                 sent = results.inline((await running.answer()).executed)
-            await check_computed(call, request.operands)
+                await check_computed(call, request.operands)
         answer = kernel_service_pb2.ExecuteResponse(results=sent, cache=prepared.entry.answer, timing=call.finish())
         return answer, prepared
 

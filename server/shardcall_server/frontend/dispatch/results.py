@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -113,6 +113,7 @@ async def commit(
     running: Running,
     reservations: Sequence[Reservation],
     plan: kernel_pb2.Plan,
+    check: Callable[[], Awaitable[None]],
     handles: Sequence[bytes] = (),
     launched: Callable[[Sequence[ResidentArray]], None] | None = None,
 ) -> list[kernel_service_pb2.Result]:
@@ -122,59 +123,52 @@ async def commit(
         running: the command that makes them.
         reservations: the reservation of each.
         plan: the plan of the call.
+        check: raises CallError if an operand turns out not to have been computed.
         handles: the handles that the client chose.
         launched: called with the results, which are in the table before they are computed; None for afterwards.
     """
+    kept: list[ResidentArray] = []
 
-    def add(computed: Future[object] | None) -> list[ResidentArray]:
-        return [
-            reservation.commit(
-                running.epoch, kind, plan.mesh, placement, placed_bytes(placement, plan), handle, computed
-            )
-            for reservation, kind, placement, handle in zip(
-                reservations, kinds, plan.results, handles or [b""] * len(reservations), strict=True
-            )
-            if kind is not None
-        ]
+    async def finish() -> None:
+        try:
+            await running.answer()
+        finally:
+            await check()  # that an operand was not computed explains more
 
-    kinds = decode_operand_types([result.type for result in plan.results])
+    def add(computed: Future[object] | None) -> None:
+        kinds = decode_operand_types([result.type for result in plan.results])
+        chosen = handles or [b""] * len(reservations)
+        for reservation, kind, placement, handle in zip(reservations, kinds, plan.results, chosen, strict=True):
+            assert kind is not None
+            nbytes = placed_bytes(placement, plan)
+            kept.append(reservation.commit(running.epoch, kind, plan.mesh, placement, nbytes, handle, computed))
+
     with running.deleted_unless_done([reservation.array_id for reservation in reservations]):
         if launched is None:
-            await running.answer()
-            kept = add(None)
+            await finish()
+            add(None)
         else:
-            kept = await _commit_early(running, reservations, add, launched)
+            computed: Future[object] = Future()
+            try:
+                try:
+                    add(computed)
+                except CallError:
+                    await running.answer()  # an error of the mesh explains more
+                    raise
+                launched(kept)
+                await finish()
+            except BaseException as error:
+                for reservation, resident in zip(reservations, kept, strict=False):
+                    reservation.withdraw(resident)
+                computed.set_exception(error)
+                raise
+            computed.set_result(None)
     return [
         kernel_service_pb2.Result(
             type=resident.placement.type, resident=kernel_service_pb2.ResidentArray(handle=resident.handle)
         )
         for resident in kept
     ]
-
-
-async def _commit_early(
-    running: Running,
-    reservations: Sequence[Reservation],
-    add: Callable[[Future[object]], list[ResidentArray]],
-    launched: Callable[[Sequence[ResidentArray]], None],
-) -> list[ResidentArray]:
-    computed: Future[object] = Future()
-    kept: list[ResidentArray] = []
-    try:
-        try:
-            kept = add(computed)
-        except CallError:
-            await running.answer()  # an error of the mesh explains more
-            raise
-        launched(kept)
-        await running.answer()
-    except CallError as error:
-        for reservation, resident in zip(reservations, kept, strict=False):
-            reservation.withdraw(resident)
-        computed.set_exception(error)
-        raise
-    computed.set_result(None)
-    return kept
 
 
 def placed_bytes(placement: kernel_pb2.ArrayPlacement, plan: kernel_pb2.Plan) -> int:

@@ -138,7 +138,8 @@ class MeshSupervisor:
                     "server's log for the reason",
                 )
             await self._wait(call, current, f"waiting for the mesh's hosts: {missing}" if missing else _STARTING)
-        return current.result()
+        # Another mesh may have ended the wait.
+        return current.result() if current.done() else await self.mesh(call)
 
     def last_mesh(self, call: ServerCall) -> ReadyMesh:
         """Returns the last mesh that answered, even if it has ended; waits for the first one if there was none.

@@ -129,7 +129,8 @@ class Task:
 
     def _wait(self, waiting: Waiting) -> None:
         ticket = [None]  # whoever takes it resumes the coroutine
-        self._ticket, self._waiting = ticket, waiting
+        self._waiting = waiting
+        self._ticket = ticket
         waiting.future.add_done_callback(lambda _: self._resume(ticket))
         if self._interrupted and self._claim(ticket):
             _run_next(self._interrupt)

@@ -83,7 +83,7 @@ class AnswerQueue:
                     message = answer.encode()
                     frame.answers.append(message)
                     numbers.append(answer.number)
-                    nbytes += len(message.response)
+                    nbytes += message.ByteSize()
                     if nbytes > _FRAME_BYTES:
                         break
                 answer = self._queue.get_nowait()

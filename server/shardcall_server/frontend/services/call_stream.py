@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from shardcall.v1 import call_stream_pb2
 from shardcall_server.errors import CallError, Reason
-from shardcall_server.frontend.access.principals import Principal
+from shardcall_server.frontend.access.policy import check_scope
+from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
@@ -23,7 +25,7 @@ from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
 from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
 from shardcall_server.frontend.services.streamed_call import PreparedCall, Ran, StreamServices, run_streamed
-from shardcall_server.link.wire import check_counts, decode_operand_types
+from shardcall_server.link.wire import MAX_OPERANDS, check_counts, decode_operand_types
 
 METHOD = "CallStream"
 PATH = f"/shardcall.v1.KernelService/{METHOD}"
@@ -31,6 +33,11 @@ PATH = f"/shardcall.v1.KernelService/{METHOD}"
 MAX_PREPARED_CALLS = 256
 
 _MAX_ITEMS = 4096  # of one frame
+_MAX_PREPARED_BYTES = 64 << 10
+_SMALL_FRAME_BYTES = 64 << 10
+_MAX_TRACE_CHARACTERS = 1024
+
+M = TypeVar("M", call_stream_pb2.PrepareCall, call_stream_pb2.StreamedCall)
 
 
 @dataclass(frozen=True)
@@ -142,8 +149,8 @@ class ServerCallStream:
                 self._take(data)
         except CallError as error:
             self._answers.add_error(error)
-        except grpc.RpcError:
-            pass  # the client has gone, and gRPC ends the stream
+        except grpc.RpcError:  # the client has gone
+            self.close()
         except Exception as error:  # noqa: BLE001  # `frames` raises it
             self._answers.add_error(error)
         self._is_read = True
@@ -172,8 +179,9 @@ class ServerCallStream:
 
     def close(self) -> None:
         """Cancels the calls that are not answered."""
-        self._is_closed = True  # the other thread may be starting calls
-        self._cancel_timer()
+        with self._lock:
+            self._is_closed = True  # the other thread may be starting calls
+            self._cancel_timer()
         for item in list(self._items.values()):
             item.cancel()
 
@@ -219,7 +227,7 @@ class ServerCallStream:
             for item in frame.items:
                 match item.WhichOneof("item"):
                     case "call":
-                        self._start(item.call)
+                        self._start(_own(item.call) if len(data) > _SMALL_FRAME_BYTES else item.call)
                     case "prepare":
                         self._prepare(item.prepare)
                     case "cancel":
@@ -227,6 +235,7 @@ class ServerCallStream:
                             if (running := self._items.get(number)) is not None:
                                 running.cancel()
                     case "delete":
+                        check_scope(self._principal, Scope.ARRAYS, "deleting arrays")
                         self._arrays.delete(self._owner, item.delete.handles)
 
     @property
@@ -241,8 +250,14 @@ class ServerCallStream:
                 "slot again that is no longer needed",
                 field="slot",
             )
+        if message.ByteSize() > _MAX_PREPARED_BYTES:
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"a prepared call has {message.ByteSize()} bytes; at most {_MAX_PREPARED_BYTES} are allowed",
+                field="prepare",
+            )
         check_counts(message.call, len(message.operands))
-        self._prepared[message.slot] = PreparedCall(message, decode_operand_types(message.operands))
+        self._prepared[message.slot] = PreparedCall(_own(message), decode_operand_types(message.operands))
 
     def _start(self, message: call_stream_pb2.StreamedCall) -> None:
         """Starts a call; a failure is its answer."""
@@ -250,7 +265,11 @@ class ServerCallStream:
         call = claim = None
         try:
             self._admit(item)
-            trace = {key: value for key in ("traceparent", "tracestate") if (value := getattr(message, key))}
+            trace = {
+                key: value
+                for key in ("traceparent", "tracestate")
+                if (value := getattr(message, key)) and len(value) <= _MAX_TRACE_CHARACTERS
+            }
             limit_s = self._limit_s(message.timeout_seconds)
             call = item.call = ServerCall(item, limit_s, self._principal, message.request_id, trace)
             prepared = self._prepared.get(message.slot)
@@ -267,6 +286,7 @@ class ServerCallStream:
                     "PrepareCall, or send no result_handles",
                     field="result_handles",
                 )
+            _check_counts(message, prepared)
             handles = [operand.handle for operand in message.operands]
             claim = self._arrays.claim(call.principal_name, handles, message.result_handles)
         except CallError as error:
@@ -338,8 +358,10 @@ class ServerCallStream:
             status = failed_call(self._services.recorder, METHOD, error or RuntimeError("no answer"), item.call)
             self._answers.add_failure(item.number, status)
         else:
-            self._services.recorder.finish(METHOD, item.call)
-            self._answers.add(item.number, ran)
+            try:
+                self._services.recorder.finish(METHOD, item.call)
+            finally:
+                self._answers.add(item.number, ran)
 
     def _fail_early(self, item: _Item, error: CallError) -> None:
         if isinstance(error, _StreamError):
@@ -350,13 +372,16 @@ class ServerCallStream:
     def _watch(self, deadline: float) -> None:
         """Makes sure that the timer looks at the calls when the next deadline passes."""
         if deadline < self._next_deadline:
-            self._cancel_timer()
-            self._next_deadline = deadline
-            self._cancel_timer = self._services.timer.schedule(deadline, self._expire)
+            with self._lock:
+                if deadline < self._next_deadline and not self._is_closed:
+                    self._cancel_timer()
+                    self._next_deadline = deadline
+                    self._cancel_timer = self._services.timer.schedule(deadline, self._expire)
 
     def _expire(self) -> None:
         """Ends the calls whose deadline has passed."""
-        self._next_deadline = math.inf
+        with self._lock:
+            self._next_deadline = math.inf
         now = time.monotonic()
         for item in list(self._items.values()):
             task = item.task
@@ -366,6 +391,30 @@ class ServerCallStream:
                 task.interrupt()
             else:
                 self._watch(item.call.deadline)
+
+
+def _own(message: M) -> M:
+    """Returns a copy without unknown fields; a part of a message keeps all of its memory."""
+    message.DiscardUnknownFields()
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+def _check_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedCall) -> None:
+    if len(message.operands) != len(prepared.types):
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"{len(message.operands)} operands came for slot {message.slot}, whose call has {len(prepared.types)}; "
+            "send one for each type, an empty one for an omitted operand",
+            field="operands",
+        )
+    if len(message.result_handles) > MAX_OPERANDS:
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"{len(message.result_handles)} result handles came; send one for each result",
+            field="result_handles",
+        )
 
 
 class _StreamError(CallError):

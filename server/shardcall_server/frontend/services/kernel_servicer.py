@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 
 import grpc
 
@@ -139,9 +141,11 @@ class KernelServicer:
                 operand_reader.take_chunks(header.operands, requests)
             running = call.run(self._execution.start(call, prepared, results.buffers, report_gathered=True))
             # A failure of the kernel is then reported instead of the header.
-            running.wait_for(1)
-            call.run(check_computed(call, operands))
-            sent = call.run(commit(running, kept, prepared.entry.plan)) if kept else results.announced()
+            with running.deleted_unless_done([item.array_id for item in kept]) if kept else nullcontext():
+                running.wait_for(1)
+                call.run(check_computed(call, operands))
+            check = partial(check_computed, call, operands)
+            sent = call.run(commit(running, kept, prepared.entry.plan, check)) if kept else results.announced()
             answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=prepared.plan, cache=prepared.entry.answer)
             with call.phase("send"):
                 yield kernel_service_pb2.ExecuteStreamResponse(header=answer)

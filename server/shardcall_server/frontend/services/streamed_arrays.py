@@ -6,6 +6,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from shardcall_server.errors import CallError, Reason
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
@@ -18,6 +19,13 @@ from shardcall_server.frontend.memory.resident_array_table import (
 from shardcall_server.frontend.rpc.server_call import ServerCall
 
 _MAX_FAILED = 1024
+
+
+class _Deletion(NamedTuple):
+    """A deletion that waits for calls: the principal, and the number of its item in the order of the stream."""
+
+    owner: str
+    number: int
 
 
 class StreamedArrays:
@@ -35,9 +43,10 @@ class StreamedArrays:
         self._lock = threading.Lock()
         self._promised: dict[bytes, Future[ResidentArray]] = {}  # results of calls that are not launched
         self._uses: Counter[bytes] = Counter()  # by calls that are not launched
-        self._deleted: dict[bytes, str] = {}  # owners of arrays to delete when they are no longer used
+        self._deleted: dict[bytes, _Deletion] = {}  # arrays to delete when they are no longer used
         self._failed: OrderedDict[bytes, CallError] = OrderedDict()
-        self._deleting = 0  # arrays that are being deleted
+        self._deleting: Counter[int] = Counter()  # numbers of deletions in progress
+        self._items = 0
         self._next_deletion: Future[None] = Future()
 
     def claim(self, owner: str, operands: Sequence[bytes], results: Sequence[bytes]) -> ArrayClaim:
@@ -62,22 +71,28 @@ class StreamedArrays:
                     "two results have the same handle; choose a handle at random for each result, and use it once",
                     field="result_handles",
                 )
-            sources = [self._source(handle, owner, f"operand {i}") for i, handle in enumerate(operands)]
+            sources = [self._source(handle, f"operand {i}") for i, handle in enumerate(operands)]
             self._uses.update(filter(None, operands))
             self._promised.update((handle, Future()) for handle in results)
-        return ArrayClaim(self, operands, results, sources, owner)
+            self._items += 1
+            number = self._items
+        # Without the lock, since the table may delete arrays of expired leases.
+        for i, handle in enumerate(operands):
+            if handle and sources[i] is None:
+                sources[i] = self._find(handle, owner, f"operand {i}")
+        return ArrayClaim(self, operands, results, sources, owner, number)
 
-    def _source(
-        self, handle: bytes, owner: str, field: str
-    ) -> ResidentArray | Future[ResidentArray] | CallError | None:
-        if not handle:
-            return None
+    def _source(self, handle: bytes, field: str) -> ResidentArray | Future[ResidentArray] | CallError | None:
+        """Returns the source of an operand as earlier items determine it; None for one of the table, or omitted."""
         if handle in self._deleted:  # by an earlier item, though still in use
             return array_lost(handle, field)
         if (promised := self._promised.get(handle)) is not None:
             return promised
         if (error := self._failed.get(handle)) is not None:
             return array_lost(handle, field) if error.reason is Reason.MESH_RESTARTED else error
+        return None
+
+    def _find(self, handle: bytes, owner: str, field: str) -> ResidentArray | CallError:
         try:
             return self._table.find(handle, owner, field)
         except CallError as error:
@@ -91,10 +106,11 @@ class StreamedArrays:
         """
         now = []
         with self._lock:
+            self._items += 1
             for handle in handles:
                 self._failed.pop(handle, None)
                 if handle in self._uses or handle in self._promised:
-                    self._deleted[handle] = owner
+                    self._deleted[handle] = _Deletion(owner, self._items)
                 else:
                     now.append(handle)
         if now:
@@ -119,24 +135,32 @@ class StreamedArrays:
                 for handle in {*claim.operands, *claim.results}
                 if handle in self._deleted and handle not in self._uses and handle not in self._promised
             ]
-            self._deleting += len(free)
+            self._deleting.update(deletion.number for deletion, _ in free)
         for i, future in enumerate(promised):  # without the lock: waiting calls continue on this thread
             if error is None:
                 future.set_result(resident_arrays[i])
             else:
                 future.set_exception(error)
-        for owner, handle in free:
-            self._table.delete([handle], owner)
+        for deletion, handle in free:
+            self._table.delete([handle], deletion.owner)
         if free:
             with self._lock:
-                self._deleting -= len(free)
+                self._deleting -= Counter(deletion.number for deletion, _ in free)
                 done, self._next_deletion = self._next_deletion, Future()
             done.set_result(None)
 
-    def next_deletion(self) -> Future[None] | None:
-        """Returns a future that is done after the next deferred deletion; None if no deletion is deferred."""
+    def next_deletion(self, before: int) -> Future[None] | None:
+        """Returns a future that is done after the next deferred deletion.
+
+        Args:
+            before: the number of an item.
+
+        Returns:
+            The future; None if no deletion before that item is deferred.
+        """
         with self._lock:
-            return self._next_deletion if self._deleted or self._deleting else None
+            numbers = [*(deletion.number for deletion in self._deleted.values()), *self._deleting]
+            return self._next_deletion if numbers and min(numbers) < before else None
 
     def note_failure(self, handles: Sequence[bytes], error: CallError) -> None:
         """Records why arrays do not exist, for later calls that name them."""
@@ -157,6 +181,7 @@ class ArrayClaim:
         operands: the handles of the operands; empty for those that are not on the mesh.
         results: the handles of the results, as the client chose them.
         is_settled: whether the call was launched or has failed.
+        number: the number of its item, in the order of the stream.
     """
 
     def __init__(
@@ -166,7 +191,9 @@ class ArrayClaim:
         results: Sequence[bytes],
         sources: Sequence[ResidentArray | Future[ResidentArray] | CallError | None],
         owner: str,
+        number: int,
     ) -> None:
+        self.number = number
         self._arrays = arrays
         self._owner = owner
         self.operands = operands

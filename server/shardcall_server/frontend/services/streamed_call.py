@@ -87,36 +87,36 @@ async def run_streamed(
         CallError: the call failed.
     """
     services.recorder.begin(call)
+    settings = prepared.message
+
+    async def execute() -> Ran:
+        resident_arrays = await claim.resolve(call)
+        operands, inline = _operands(message, prepared, resident_arrays)
+        request = KernelRequest(
+            settings.call,
+            operands,
+            keeps=settings.keep_results,
+            lease_id=settings.lease_id,
+            handles=claim.results,
+            refuse_transfers=settings.refuse_transfers,
+        )
+        while True:
+            deletion = arrays.next_deletion(claim.number)
+            try:
+                async with services.admission.working(call):
+                    response, ready = await services.runner.run(call, request, inline, claim.launched, reserve)
+                return Ran(response, ready.entry.plan, ready.transfers)
+            except CallError as error:
+                if error.reason not in _SHORT_OF_MEMORY or deletion is None or claim.is_settled:
+                    raise
+            await call.wait(deletion, "waiting for earlier deletions of arrays")
+
     try:
         with services.drain.working(call.connection):
-            resident_arrays = await claim.resolve(call)
-            operands, inline = _operands(message, prepared, resident_arrays)
-            settings = prepared.message
-            request = KernelRequest(
-                settings.call,
-                operands,
-                keeps=settings.keep_results,
-                lease_id=settings.lease_id,
-                handles=claim.results,
-                refuse_transfers=settings.refuse_transfers,
-            )
-
-            async def execute() -> Ran:
-                while True:
-                    deletion = arrays.next_deletion()
-                    try:
-                        async with services.admission.working(call):
-                            response, ready = await services.runner.run(call, request, inline, claim.launched, reserve)
-                        return Ran(response, ready.entry.plan, ready.transfers)
-                    except CallError as error:
-                        if error.reason not in _SHORT_OF_MEMORY or deletion is None or claim.is_settled:
-                            raise
-                    await call.wait(deletion, "waiting for earlier deletions of arrays")
-
-            if not request.keeps:
+            if not settings.keep_results:
                 return await execute()
             check_scope(call.principal, Scope.ARRAYS, "keep_results")
-            ran = await services.idempotency.once(call, _as_unary(request, inline), execute)
+            ran = await services.idempotency.once(call, _identity(message, settings), execute)
             claim.finish()
             return ran
     except CallError as error:
@@ -135,13 +135,6 @@ def _operands(
     Raises:
         CallError: an operand does not have the type that its slot says.
     """
-    if len(message.operands) != len(prepared.types):
-        raise CallError(
-            Reason.MALFORMED_REQUEST,
-            f"{len(message.operands)} operands came for slot {message.slot}, whose call has {len(prepared.types)}; "
-            "send one for each type, an empty one for an omitted operand",
-            field="operands",
-        )
     sources: list[OperandSource] = []
     inline: list[bytes | None] = []
     for i, (operand, kind, resident) in enumerate(zip(message.operands, prepared.types, resident_arrays, strict=True)):
@@ -172,18 +165,13 @@ def _operands(
     return sources, inline
 
 
-def _as_unary(request: KernelRequest, inline: Sequence[bytes | None]) -> kernel_service_pb2.ExecuteRequest:
-    """Returns the request that Execute would get, by which repeated calls are compared."""
-    message = kernel_service_pb2.ExecuteRequest(
-        call=request.call,
-        keep_results=request.keeps,
-        lease_id=request.lease_id,
-        refuse_transfers=request.refuse_transfers,
-    )
-    for operand, data in zip(request.operands, inline, strict=True):
-        added = message.operands.add()
-        if operand.resident is not None:
-            added.resident.handle = operand.resident.handle
-        elif data is not None:
-            added.inline.data = data
-    return message
+def _identity(
+    message: call_stream_pb2.StreamedCall, settings: call_stream_pb2.PrepareCall
+) -> call_stream_pb2.CallStreamRequest:
+    """Returns all that repetitions of a call have in common."""
+    frame = call_stream_pb2.CallStreamRequest()
+    frame.items.add().prepare.CopyFrom(settings)
+    frame.items[0].prepare.slot = 0
+    frame.items.add().call.operands.extend(message.operands)
+    frame.items[1].call.result_handles.extend(message.result_handles)
+    return frame
