@@ -229,36 +229,6 @@ def test_a_removed_token_ends_its_streams_and_no_other(tmp_path, own_server, fig
         assert result(other.answer(1)).tolist() == DIFFERENCE
 
 
-def test_a_removed_token_ends_a_stream_whose_client_reads_nothing(tmp_path, own_server):
-    """The server has room for another stream then."""
-    path = tmp_path / "state" / "token"
-    own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
-    bob = token_file.Entry.make("bob", ["run"])
-    token_file.create(str(path), [own, bob])
-    server = own_server("--token-file", str(path), "--max-call-streams", "1", devices=1)
-    x = np.arange(64.0 * 1024)
-    with (
-        open_channel(server.address, token=bob.token) as removed,
-        open_channel(server.address, token=own.token) as kept,
-        RawCallStream(removed) as stalled,
-    ):
-
-        def is_there_room() -> bool:
-            with RawCallStream(kept) as other:
-                other.send(diff_of(8), run(0, X))
-                until(lambda: 0 in other.answers or other.rpc.done())
-                return 0 in other.answers
-
-        stalled.reads.clear()
-        stalled.send(diff_of(x.size))
-        for number in range(100):
-            stalled.send(run(number, x))
-        until(lambda: stalled.answers)
-        assert not is_there_room()
-        token_file.replace(str(path), [own])
-        until(is_there_room)
-
-
 def test_clients_share_no_numbers_slots_or_windows(streaming):
     with (
         open_channel(streaming.address, token=token_of("guest")) as first,

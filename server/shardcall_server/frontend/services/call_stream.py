@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -23,9 +22,10 @@ from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
+from shardcall_server.frontend.services.stream_item import StreamItem, check_call_counts, own_copy
 from shardcall_server.frontend.services.streamed_arrays import StreamedArrays
 from shardcall_server.frontend.services.streamed_call import PreparedCall, Ran, StreamServices, run_streamed
-from shardcall_server.link.wire import MAX_OPERANDS, check_counts, decode_operand_types
+from shardcall_server.link.wire import check_counts, decode_operand_types
 
 METHOD = "CallStream"
 PATH = f"/shardcall.v1.KernelService/{METHOD}"
@@ -36,8 +36,6 @@ _MAX_ITEMS = 4096  # of one frame
 _MAX_PREPARED_BYTES = 64 << 10
 _SMALL_FRAME_BYTES = 64 << 10
 _MAX_TRACE_CHARACTERS = 1024
-
-M = TypeVar("M", call_stream_pb2.PrepareCall, call_stream_pb2.StreamedCall)
 
 
 @dataclass(frozen=True)
@@ -55,54 +53,6 @@ class StreamLimits:
     max_bytes: int
     max_prepared_calls: int
     max_call_s: float
-
-
-class _Item:
-    """A call of the stream, as the caller's end of its `ServerCall`.
-
-    Attributes:
-        number: its number.
-        nbytes: the bytes of its operands.
-        result_bytes: the bytes of its results that the stream has reserved.
-        is_cancelled: whether the client has cancelled it, or the stream has ended.
-        call: its state.
-        task: its coroutine; None until it starts, and if it is refused before.
-    """
-
-    __slots__ = ("_peer", "call", "is_cancelled", "nbytes", "number", "result_bytes", "task")
-
-    call: ServerCall
-
-    def __init__(self, peer: str, number: int, nbytes: int) -> None:
-        self.task: Task | None = None
-        self._peer = peer
-        self.number = number
-        self.nbytes = nbytes
-        self.result_bytes = 0
-        self.is_cancelled = False
-
-    def peer(self) -> str:
-        return self._peer
-
-    def is_active(self) -> bool:
-        return not self.is_cancelled
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        raise NotImplementedError("the items of call streams have no thread that could wait")
-
-    def cancel(self) -> None:
-        """Cancels the call."""
-        self.is_cancelled = True
-        if self.task is not None:
-            self.task.interrupt()
-
-    def ended(self, doing: str) -> CallError | None:
-        """Returns the error of a call that was cancelled or whose deadline has passed; None while it may continue."""
-        try:
-            self.call.check(doing)
-        except CallError as error:
-            return error
-        return None
 
 
 class ServerCallStream:
@@ -130,7 +80,7 @@ class ServerCallStream:
         self._principal = principal
         self._prepared: dict[int, PreparedCall] = {}
         self._arrays = StreamedArrays(services.array_table)
-        self._items: dict[int, _Item] = {}
+        self._items: dict[int, StreamItem] = {}
         self._nbytes = 0
         self._lock = threading.Lock()
         self._answers = AnswerQueue()
@@ -227,7 +177,7 @@ class ServerCallStream:
             for item in frame.items:
                 match item.WhichOneof("item"):
                     case "call":
-                        self._start(_own(item.call) if len(data) > _SMALL_FRAME_BYTES else item.call)
+                        self._start(own_copy(item.call) if len(data) > _SMALL_FRAME_BYTES else item.call)
                     case "prepare":
                         self._prepare(item.prepare)
                     case "cancel":
@@ -257,11 +207,11 @@ class ServerCallStream:
                 field="prepare",
             )
         check_counts(message.call, len(message.operands))
-        self._prepared[message.slot] = PreparedCall(_own(message), decode_operand_types(message.operands))
+        self._prepared[message.slot] = PreparedCall(own_copy(message), decode_operand_types(message.operands))
 
     def _start(self, message: call_stream_pb2.StreamedCall) -> None:
         """Starts a call; a failure is its answer."""
-        item = _Item(self._peer, message.number, sum(len(operand.inline) for operand in message.operands))
+        item = StreamItem(self._peer, message.number, sum(len(operand.inline) for operand in message.operands))
         call = claim = None
         try:
             self._admit(item)
@@ -286,7 +236,7 @@ class ServerCallStream:
                     "PrepareCall, or send no result_handles",
                     field="result_handles",
                 )
-            _check_counts(message, prepared)
+            check_call_counts(message, prepared)
             handles = [operand.handle for operand in message.operands]
             claim = self._arrays.claim(call.principal_name, handles, message.result_handles)
         except CallError as error:
@@ -306,7 +256,7 @@ class ServerCallStream:
         if self._is_closed:
             item.cancel()
 
-    def _admit(self, item: _Item) -> None:
+    def _admit(self, item: StreamItem) -> None:
         """Counts a call against the window.
 
         Raises:
@@ -337,7 +287,7 @@ class ServerCallStream:
             self._items[item.number] = item
             self._nbytes += item.nbytes
 
-    async def _reserve(self, item: _Item, nbytes: int) -> None:
+    async def _reserve(self, item: StreamItem, nbytes: int) -> None:
         """Waits until results of this many bytes may be computed, beside those that the client has not read."""
         if nbytes > item.result_bytes:
             await self._results.acquire(item.call, nbytes - item.result_bytes)
@@ -352,7 +302,7 @@ class ServerCallStream:
             )
         return min(timeout_s or math.inf, self._limits.max_call_s)
 
-    def _finish(self, item: _Item, ran: Ran | None, error: Exception | None) -> None:
+    def _finish(self, item: StreamItem, ran: Ran | None, error: Exception | None) -> None:
         """Records the end of a call and queues its answer."""
         if error is not None or ran is None:
             status = failed_call(self._services.recorder, METHOD, error or RuntimeError("no answer"), item.call)
@@ -363,7 +313,7 @@ class ServerCallStream:
             finally:
                 self._answers.add(item.number, ran)
 
-    def _fail_early(self, item: _Item, error: CallError) -> None:
+    def _fail_early(self, item: StreamItem, error: CallError) -> None:
         if isinstance(error, _StreamError):
             raise error
         status = failed_call(self._services.recorder, METHOD, error, None)
@@ -391,30 +341,6 @@ class ServerCallStream:
                 task.interrupt()
             else:
                 self._watch(item.call.deadline)
-
-
-def _own(message: M) -> M:
-    """Returns a copy without unknown fields; a part of a message keeps all of its memory."""
-    message.DiscardUnknownFields()
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy
-
-
-def _check_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedCall) -> None:
-    if len(message.operands) != len(prepared.types):
-        raise CallError(
-            Reason.MALFORMED_REQUEST,
-            f"{len(message.operands)} operands came for slot {message.slot}, whose call has {len(prepared.types)}; "
-            "send one for each type, an empty one for an omitted operand",
-            field="operands",
-        )
-    if len(message.result_handles) > MAX_OPERANDS:
-        raise CallError(
-            Reason.MALFORMED_REQUEST,
-            f"{len(message.result_handles)} result handles came; send one for each result",
-            field="result_handles",
-        )
 
 
 class _StreamError(CallError):

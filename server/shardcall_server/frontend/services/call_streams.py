@@ -63,12 +63,14 @@ class CallStreams:
                 raise refusal
             with self._counted(principal.name if principal else context.peer()):
                 stream = ServerCallStream(self._services, self._limits, context, principal)
-                self._streams.add(stream)
+                with self._lock:
+                    self._streams.add(stream)
                 self._threads.submit(stream.read, requests)
                 try:
                     yield from stream.frames()
                 finally:
-                    self._streams.discard(stream)
+                    with self._lock:
+                        self._streams.discard(stream)
                     stream.close()
         except Exception as error:  # noqa: BLE001  # the outermost handler
             failure = to_call_error(error)
@@ -83,7 +85,9 @@ class CallStreams:
     def _check_tokens(self) -> None:
         """Ends the streams whose token was removed; their own threads may be waiting for the client."""
         while not self._closing.wait(_CHECK_S):
-            for stream in list(self._streams):
+            with self._lock:
+                streams = list(self._streams)
+            for stream in streams:
                 stream.check_token()
 
     @contextmanager
