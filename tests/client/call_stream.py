@@ -64,6 +64,7 @@ class FakeCallStream:
     """
 
     is_refused = False
+    is_accepted = True
 
     def __init__(self, memory, *, automatic=False):
         self.memory = memory

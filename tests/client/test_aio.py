@@ -350,3 +350,11 @@ def test_a_call_waits_for_a_thread_no_longer_than_its_timeout(server, blocked, m
         await cancel(first)
 
     with_client(server, use)
+
+
+def test_a_client_closed_in_its_asynchronous_block_is_not_waited_for(server):
+    async def close():
+        async with aio.connect(server.address) as client:
+            await client.close()
+
+    asyncio.run(close())

@@ -10,6 +10,8 @@ import pytest
 from client.stream_server import Call, in_threads, until
 
 import shardcall
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.transfer.call_stream import _WaitingCall
 from shardcall.v1 import kernel_pb2
 
 UNAVAILABLE, EXHAUSTED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -246,3 +248,71 @@ def test_a_removed_token_without_another_fails_the_calls_with_advice(server, str
     with shardcall.connect(server.address, token="t" * 20) as client, advice:
         client.call("echo", 1.0)
     assert len(streams.streams) == 1
+
+
+def test_calls_and_deletions_are_sent_again_in_order(client, streams):
+    def hold_once(call):
+        if len(streams.streams) > 1:
+            call.answer()
+
+    streams.on_call = hold_once
+    stream = client._call_stream
+    first = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
+    stream.delete([b"a" * 16])
+    second = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(2)], Deadline(30))
+    stream.delete([b"b" * 16])
+    until(lambda: streams.streams and len(streams.streams[0].items) == 5)
+    streams.streams[0].end(UNAVAILABLE)
+    assert [call.result(Deadline(30)).results[0] for call in (first, second)] == [1.0, 2.0]
+    until(lambda: len(streams.streams[1].items) == 5)
+    kinds = [item.WhichOneof("item") for item in streams.streams[1].items]
+    assert kinds == ["prepare", "call", "delete", "call", "delete"]
+
+
+def test_deletions_of_a_broken_stream_are_sent_by_the_one_that_replaces_it(client, streams):
+    held = []
+    streams.on_call = held.append
+    stream = client._call_stream
+    first = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
+    stream.delete([b"a" * 16])
+    until(lambda: held)
+    streams.streams[0].drain()
+    until(lambda: stream._current.draining)
+    streams.on_call = Call.answer
+    client.call("echo", 2.0)
+    first.cancel()
+    streams.streams[0].end(UNAVAILABLE)
+    assert streams.streams[1].deleted.get(timeout=10) == b"a" * 16
+
+
+def test_calls_are_submitted_after_the_server_has_accepted_the_stream(client, streams):
+    stream = client._call_stream
+    assert not stream.is_accepted
+    client.call("echo", 1.0)
+    assert stream.is_accepted
+    streams.streams[0].drain()
+    until(lambda: not stream.is_accepted)
+
+
+def test_an_interrupted_call_at_the_head_of_those_that_wait_is_passed(client, streams):
+    stream, waiter = client._call_stream, _WaitingCall()
+    stream._waiting.append(waiter)
+    waiter.abandoned = True
+    assert client.call("echo", 1.0, timeout=5).array == 1.0
+    assert not stream._waiting
+
+
+def test_a_forked_child_calls_nobody_back(client, streams):
+    streams.on_call = lambda call: None
+    stream, called = client._call_stream, []
+    call = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
+    call.add_done_callback(called.append)
+    until(lambda: streams.calls)
+    connections = stream._connections
+    stream.begin_anew()
+    with pytest.raises(shardcall.CallCancelledError, match="forked"):
+        call.result(Deadline(30))
+    assert not called
+    for connection in connections:
+        connection.outgoing.put(None)
+    assert streams.streams[0].half_closed.wait(10)

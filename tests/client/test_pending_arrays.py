@@ -384,6 +384,12 @@ def test_closing_cancels_submitted_calls(connect, stream):
         h.get()
 
 
+def test_closing_in_the_block_leaves_no_error_for_its_end(connect):
+    with connect() as client:
+        client.submit("add", 1.0, 1.0)
+        client.close()
+
+
 def test_a_forked_child_does_not_wait_for_its_parents_calls(client):
     h = client.submit("add", 1.0, 1.0)
     client._remote_arrays.pending.begin_anew()

@@ -77,7 +77,7 @@ class AsyncClient(Asynchronous[Client], KernelMethods[Coroutine[Any, Any, Result
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is None:
+            if error is None and not self._threads.is_closed:
                 await self.synchronize()
         finally:
             await self.close()

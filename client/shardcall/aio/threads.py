@@ -45,6 +45,11 @@ class Threads:
             self._pool.shutdown()
             self._dropping.shutdown()
 
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
+
     async def run(
         self,
         work: Callable[[], _Value],

@@ -17,6 +17,7 @@ from shardcall._src.transfer.streamed_call import StreamedCall
 from shardcall._src.types.arrays import Array
 from shardcall._src.types.errors import (
     ArrayLostError,
+    CallCancelledError,
     DeadlineExceededError,
     InternalServerError,
     MeshRestartedError,
@@ -131,6 +132,7 @@ class PendingCalls:
 
     def __init__(self) -> None:
         self._unanswered: dict[PendingCall, None] = {}
+        self._closed = False
         self.begin_anew()
         begin_anew_in_children(self)
 
@@ -244,8 +246,9 @@ class PendingCalls:
             raise with_message(error, error.message + others)
 
     def cancel(self) -> None:
-        """Cancels all calls that were not answered yet."""
+        """Cancels all calls that were not answered yet, when the client closes."""
         with self._lock:
+            self._closed = True
             unanswered = list(self._unanswered)
         for call in unanswered:
             if call._streamed is not None:
@@ -267,7 +270,7 @@ class PendingCalls:
             self._remove(call)
             if error is None:
                 call._depends_on = ()
-            elif call.root is call:
+            elif call.root is call and not (self._closed and isinstance(error, CallCancelledError)):
                 self._failed.append(call)
             waiting, call._waiting = call._waiting, []
         for one in waiting:

@@ -37,6 +37,10 @@ class Deadline:
         """Returns the seconds left, 0 or more."""
         return max(self.timeout_s - (time.monotonic() - self.began_at), 0.0)
 
+    def is_over(self) -> bool:
+        """Returns True after the deadline."""
+        return self.remaining_s() <= 0
+
     def rpc_timeout(self) -> tuple[float, float]:
         """Returns the timeouts of the next RPC in seconds: the server's, and gRPC's, which is a little longer."""
         remaining = self.remaining_s()

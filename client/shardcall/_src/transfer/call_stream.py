@@ -34,6 +34,8 @@ from shardcall.v1 import call_stream_pb2, kernel_pb2
 _REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY")
 _REFUSED_S = 10.0  # without a stream after the server refused one
 _CLOSE_TIMEOUT_S = 2.0
+_LEAST_TIMEOUT_S = 1e-3  # the server refuses 0
+_MOST_WAIT_S = 0.5
 
 
 class CallStream:
@@ -73,7 +75,7 @@ class CallStream:
         if is_closed:
             self._closing.set()
         for call in _fail(lost, CallCancelledError("the call belongs to the process that forked this one")):
-            call.notify()
+            call.drop_callbacks()  # whose locks the parent's threads may have held
 
     def __del__(self) -> None:
         for connection in getattr(self, "_connections", ()):
@@ -83,6 +85,12 @@ class CallStream:
     def is_refused(self) -> bool:
         """True for some time after the server refused the stream: calls must be sent by other methods."""
         return bool(self._refused_until) and time.monotonic() < self._refused_until
+
+    @property
+    def is_accepted(self) -> bool:
+        """True if the server has answered on the present RPC: calls with named results may be sent."""
+        current = self._current
+        return current is not None and current.has_answered and not current.draining and not self.is_refused
 
     def send(
         self,
@@ -112,7 +120,7 @@ class CallStream:
         """
         request = call_stream_pb2.CallStreamRequest()
         item = request.items.add().call
-        item.timeout_seconds = deadline.remaining_s()
+        item.timeout_seconds = max(deadline.remaining_s(), _LEAST_TIMEOUT_S)
         item.request_id = request_id or new_request_id()
         if result_handles:
             item.result_handles.extend(result_handles)
@@ -135,7 +143,7 @@ class CallStream:
                     return sent
             self._send_when_possible(sent)
         except BaseException:
-            self._discard(sent)
+            sent.cancel()  # it may have been sent
             raise
         return sent
 
@@ -147,11 +155,11 @@ class CallStream:
         with self._lock:
             if self._closing.is_set():
                 return
-            if self.is_refused:
-                self._deletions.append(handles)
-                return
             current = self._current
             if current is None or (current.draining and not current.unanswered):
+                if self.is_refused:
+                    self._deletions.append(handles)
+                    return
                 current = self._open()
             current.delete(handles)
 
@@ -202,33 +210,27 @@ class CallStream:
         for connection in deleting:  # the server ends the RPC after it has read them
             connection.ended.wait(max(until - time.monotonic(), 0.0))
 
-    def _discard(self, call: StreamedCall) -> None:
-        """Gives up a call whose caller was interrupted; it may have been sent."""
-        with self._lock:
-            if (connection := self._connection_of(call)) is not None:
-                connection.discard(call)
-                self._wake()
-
     def _connection_of(self, call: StreamedCall) -> StreamConnection | None:
         """Returns the RPC that has not answered a call."""
         return next((each for each in self._connections if each.unanswered.get(call.number) is call), None)
 
     def _send_when_possible(self, call: StreamedCall) -> None:
         waiter = _WaitingCall()
-        with self._lock:
-            self._waiting.append(waiter)
         try:
+            with self._lock:
+                self._waiting.append(waiter)
             cancellation.watch(waiter)
             while True:
                 with self._lock:
                     if self._closing.is_set():
                         raise ClientClosedError("this client is closed; make another with shardcall.connect")
-                    if self._waiting[0] is waiter and (current := self._with_capacity(call.operand_bytes)):
+                    if self._first_waiting() is waiter and (current := self._with_capacity(call.operand_bytes)):
                         current.add(call)
                         return
                     waiter.event.clear()
                 cancellation.check()
-                if not waiter.event.wait(min(call.deadline.remaining_s(), threading.TIMEOUT_MAX)):
+                # An interrupted call may have left without waking this one.
+                if not waiter.event.wait(min(call.deadline.remaining_s(), _MOST_WAIT_S)) and call.deadline.is_over():
                     raise DeadlineExceededError(
                         f"the call's {call.deadline.timeout_s:g} s passed while it waited: {self._most_calls:,} calls "
                         f"or {self._most_bytes:,} bytes of this client are unanswered, the most that its call stream "
@@ -236,8 +238,8 @@ class CallStream:
                         field="timeout",
                     )
         finally:
+            waiter.abandoned = True  # a KeyboardInterrupt may end the wait for the lock
             with self._lock:
-                self._waiting.remove(waiter)
                 self._wake()
 
     def _with_capacity(self, operand_bytes: int) -> StreamConnection | None:
@@ -276,9 +278,14 @@ class CallStream:
         for handles in deletions:
             current.delete(handles)
 
+    def _first_waiting(self) -> _WaitingCall | None:
+        while self._waiting and self._waiting[0].abandoned:
+            self._waiting.popleft()
+        return self._waiting[0] if self._waiting else None
+
     def _wake(self) -> None:
-        if self._waiting:
-            self._waiting[0].event.set()
+        if (waiter := self._first_waiting()) is not None:
+            waiter.event.set()
 
     def receive(self, connection: StreamConnection, data: bytes) -> None:
         """Settles the calls that a frame answers."""
@@ -327,8 +334,7 @@ class CallStream:
                     call.repeated += not renewed
                     repeated.append(call)
                     wait_s = max(wait_s, delay_s)
-            self._deletions += [handles for _, handles in connection.deletions]
-            following = self._repeat(repeated)
+            following = self._repeat(repeated, connection.deletions)
             failed = _fail(lost, status)
             self._wake()
         connection.ended.set()
@@ -344,17 +350,24 @@ class CallStream:
         delay_s = self._transport.retries.wait_s(error, call.repeated)
         return None if delay_s is None or delay_s >= call.deadline.remaining_s() else delay_s
 
-    def _repeat(self, calls: list[StreamedCall]) -> StreamConnection | None:
-        """Sends calls again; returns the RPC to begin for them, if another one does not take them."""
-        if not calls:
-            return None
+    def _repeat(
+        self, calls: list[StreamedCall], deletions: deque[tuple[int, Sequence[bytes]]]
+    ) -> StreamConnection | None:
+        """Sends calls and deletions again, in order; returns the RPC to begin, if another one does not take them."""
         current, following = self._current, None
         if current is None or current.draining:
+            if not calls:
+                self._deletions += [handles for _, handles in deletions]
+                return None
             current = following = StreamConnection(self._most_slots)
             self._use(current)
         for call in calls:
-            call.request.items[0].call.timeout_seconds = call.deadline.remaining_s()
+            while deletions and deletions[0][0] <= call.number:
+                current.delete(deletions.popleft()[1])
+            call.request.items[0].call.timeout_seconds = max(call.deadline.remaining_s(), _LEAST_TIMEOUT_S)
             current.add(call)
+        for _, handles in deletions:
+            current.delete(handles)
         return following
 
 
@@ -363,6 +376,7 @@ class _WaitingCall:
 
     def __init__(self) -> None:
         self.event = threading.Event()
+        self.abandoned = False
 
     def cancel(self) -> bool:
         """Stops the wait."""

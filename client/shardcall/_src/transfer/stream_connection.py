@@ -27,6 +27,7 @@ class StreamConnection:
         unanswered: the calls without an answer by number, in the order in which they were sent.
         operand_bytes: the bytes of their operands.
         deletions: the deletions that the server may not have received, each with the number of the next call.
+        has_answered: True after the first frame of the server.
         draining: True if the server accepts no new calls here.
         shown: the token of the RPC.
         ended: set after the end of the RPC.
@@ -40,7 +41,7 @@ class StreamConnection:
         self.unanswered: dict[int, StreamedCall] = {}
         self.operand_bytes = 0
         self.deletions: deque[tuple[int, Sequence[bytes]]] = deque()
-        self.draining = False
+        self.has_answered = self.draining = False
         self.shown = ""
         self.ended = threading.Event()
         self._most_slots = most_slots
@@ -61,10 +62,11 @@ class StreamConnection:
             self._slots.move_to_end(call.kind)
         call.number = item.number = number = self._next_number
         item.slot = slot
+        frame = prepared + call.request.SerializeToString()
         self._next_number = number + 1
         self.operand_bytes += call.operand_bytes
         self.unanswered[number] = call
-        self.outgoing.put(prepared + call.request.SerializeToString())
+        self.outgoing.put(frame)
         if prepared:
             self._slots[call.kind] = slot
 
@@ -73,12 +75,6 @@ class StreamConnection:
             self._used_slots += 1
             return self._used_slots - 1
         return self._slots.popitem(last=False)[1] if self._slots else 0
-
-    def discard(self, call: StreamedCall) -> None:
-        """Cancels an unanswered call, and forgets it without waiting for the answer."""
-        del self.unanswered[call.number]
-        self.operand_bytes -= call.operand_bytes
-        self.cancel(call.number)
 
     def cancel(self, number: int) -> None:
         """Sends the cancellation of a call."""
@@ -99,6 +95,7 @@ class StreamConnection:
     def receive(self, frame: call_stream_pb2.CallStreamResponse) -> list[StreamedCall]:
         """Returns the calls that a frame has answered, `done` now."""
         settled = []
+        self.has_answered = True
         for answer in frame.answers:
             if answer.HasField("plan"):
                 self._plans[answer.plan_slot] = answer.plan.SerializeToString()

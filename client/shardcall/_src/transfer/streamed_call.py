@@ -122,14 +122,16 @@ class StreamedCall:
         try:
             cancellation.watch(self)
             left_s = deadline.remaining_s() + GRACE_S
-            while not (settled := self._latch.acquire(timeout=min(left_s, _MOST_WAIT_S))) and left_s > _MOST_WAIT_S:
+            while not self._latch.acquire(timeout=min(left_s, _MOST_WAIT_S)):
                 left_s -= _MOST_WAIT_S
+                if self.done or left_s <= 0:  # `notify` may have been interrupted
+                    break
+            else:
+                self._latch.release()  # for other threads that wait
         except BaseException:
             self.cancel()
             raise
-        if settled:
-            self._latch.release()  # for other threads that wait
-        else:
+        if not self.done:
             self._stream.cancel(self, ItemStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
     def add_done_callback(self, callback: Callable[[StreamedCall], object]) -> None:
@@ -144,6 +146,10 @@ class StreamedCall:
     def cancel(self) -> None:
         """Cancels the call; does nothing if it is done."""
         self._stream.cancel(self, CallCancelledError("the call was cancelled", status=grpc.StatusCode.CANCELLED))
+
+    def drop_callbacks(self) -> None:
+        """Calls no function back, in a forked child."""
+        self._callbacks.clear()
 
     def notify(self) -> None:
         """Wakes the threads that wait, and calls back, once after `done` was set."""
