@@ -285,15 +285,6 @@ def test_deletions_of_a_broken_stream_are_sent_by_the_one_that_replaces_it(clien
     assert streams.streams[1].deleted.get(timeout=10) == b"a" * 16
 
 
-def test_calls_are_submitted_after_the_server_has_accepted_the_stream(client, streams):
-    stream = client._call_stream
-    assert not stream.is_accepted
-    client.call("echo", 1.0)
-    assert stream.is_accepted
-    streams.streams[0].drain()
-    until(lambda: not stream.is_accepted)
-
-
 def test_an_interrupted_call_at_the_head_of_those_that_wait_is_passed(client, streams):
     stream, waiter = client._call_stream, _WaitingCall()
     stream._waiting.append(waiter)

@@ -165,9 +165,9 @@ class RemoteArrays:
         return deleted
 
     def can_submit(self, values: Sequence[Value]) -> bool:
-        """Returns True if operands are small enough for the call stream, and the server has accepted it."""
+        """Returns True if operands are small enough for the call stream, and the server has not refused it."""
         most_bytes = min(self._limits.max_inline_bytes, self._limits.max_streamed_bytes)
-        return self._stream is not None and self._stream.is_accepted and operand_bytes(values) <= most_bytes
+        return self._stream is not None and not self._stream.is_refused and operand_bytes(values) <= most_bytes
 
     def submit(
         self, owner: Owner, call: CallRequest, values: Sequence[Value], types: Sequence[Array], until: Deadline

@@ -86,12 +86,6 @@ class CallStream:
         """True for some time after the server refused the stream: calls must be sent by other methods."""
         return bool(self._refused_until) and time.monotonic() < self._refused_until
 
-    @property
-    def is_accepted(self) -> bool:
-        """True if the server has answered on the present RPC: calls with named results may be sent."""
-        current = self._current
-        return current is not None and current.has_answered and not current.draining and not self.is_refused
-
     def send(
         self,
         call: kernel_pb2.KernelCall,

@@ -27,7 +27,6 @@ class StreamConnection:
         unanswered: the calls without an answer by number, in the order in which they were sent.
         operand_bytes: the bytes of their operands.
         deletions: the deletions that the server may not have received, each with the number of the next call.
-        has_answered: True after the first frame of the server.
         draining: True if the server accepts no new calls here.
         shown: the token of the RPC.
         ended: set after the end of the RPC.
@@ -41,7 +40,7 @@ class StreamConnection:
         self.unanswered: dict[int, StreamedCall] = {}
         self.operand_bytes = 0
         self.deletions: deque[tuple[int, Sequence[bytes]]] = deque()
-        self.has_answered = self.draining = False
+        self.draining = False
         self.shown = ""
         self.ended = threading.Event()
         self._most_slots = most_slots
@@ -95,7 +94,6 @@ class StreamConnection:
     def receive(self, frame: call_stream_pb2.CallStreamResponse) -> list[StreamedCall]:
         """Returns the calls that a frame has answered, `done` now."""
         settled = []
-        self.has_answered = True
         for answer in frame.answers:
             if answer.HasField("plan"):
                 self._plans[answer.plan_slot] = answer.plan.SerializeToString()

@@ -233,7 +233,9 @@ def end_rpc(context: CallContext, error: CallError) -> None:
     if rpc is None:
         context.cancel()
     else:
-        rpc.call.cancel(STATUS_CODES[error.reason].value[0], f"{error.message} ({error.reason})")
+        # gRPC takes ASCII here.
+        message = f"{error.message} ({error.reason})".encode("ascii", "replace").decode()
+        rpc.call.cancel(STATUS_CODES[error.reason].value[0], message)
 
 
 def _timeout(value: str | bytes) -> float:
