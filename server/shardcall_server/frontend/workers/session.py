@@ -116,7 +116,7 @@ class MeshSession:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Lets the commands that this thread sends in the body share writes to the links; may be nested.
+        """Gathers the commands that this thread sends in the body into shared writes to the links; may be nested.
 
         The order of the commands of all threads does not change. The body must not wait for an answer.
         """
