@@ -129,8 +129,8 @@ def start_server(
 def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps the user's cache and tokens out of the tests, and slow or demanding features out of most.
 
-    Many tests stop a worker to hold the mesh, for longer than a server would stand by: those of the watchdog set its
-    limits themselves.
+    Many tests stop a worker to hold the mesh, or leave a stream stalled, for longer than a server would stand by: those
+    of the watchdog and of stalled streams set the limits themselves.
     """
     with pytest.MonkeyPatch.context() as environment:
         folder = tmp_path_factory.mktemp("cache")
@@ -141,6 +141,8 @@ def _no_traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         environment.setenv("SHARDCALL_SPARE_WORKER", "false")
         environment.setenv("SHARDCALL_WORKER_SILENCE_S", "600")
         environment.setenv("SHARDCALL_DEADLINE_GRACE_S", "600")
+        environment.setenv("SHARDCALL_MAX_EXECUTE_S", "600")
+        environment.setenv("SHARDCALL_STREAM_IDLE_S", "600")
         tokens = tmp_path_factory.mktemp("state") / "token"
         own = token_file.Entry.make(token_file.own_name(), token_file.SCOPES)
         token_file.create(str(tokens), [own, *(token_file.Entry.make(*other) for other in PRINCIPALS.items())])

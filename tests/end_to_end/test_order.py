@@ -12,13 +12,14 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.messages import call, header, mesh, operand, spec
+from end_to_end.messages import SMALL_WINDOW, call, header, mesh, open_channel, operand, spec
 from end_to_end.processes import X, holds_nothing, is_busy, left_empty, until
 from end_to_end.segments_by_hand import MIB, held_segment
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc, segment_service_pb2_grpc
 
+PATIENCE_S = 120.0  # less than stalled calls last
 STALLED = 12  # more than the worker has threads for results
 ROWS = 2048
 RESULT_BYTES = 128 * MIB
@@ -34,22 +35,23 @@ def outer(rows: int, **fields) -> kernel_service_pb2.ExecuteRequest:
 def answers(client: sc.Client, i: int) -> None:
     """Makes a small call and looks at its result."""
     x = X + i
-    np.testing.assert_array_equal(client.diff(x, axis=0, timeout=20).array, np.diff(x, axis=0))
+    np.testing.assert_array_equal(client.diff(x, axis=0, timeout=PATIENCE_S).array, np.diff(x, axis=0))
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_callers_who_do_not_read_their_results_block_no_other(server, channel, shared_memory: bool):
-    stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+def test_callers_who_do_not_read_their_results_block_no_other(server, shared_memory: bool):
     with sc.connect(server.address, shared_memory=shared_memory) as client, ExitStack() as stack:
+        channel = stack.enter_context(open_channel(server.address, SMALL_WINDOW))
+        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         for _ in range(STALLED):
             request = kernel_service_pb2.ExecuteStreamRequest(header=outer(ROWS))
-            stalled = stub.ExecuteStream(iter([request]), timeout=60)
+            stalled = stub.ExecuteStream(iter([request]), timeout=600)
             stack.callback(stalled.cancel)
             assert next(stalled).WhichOneof("message") == "header"
         for i in range(20):
             answers(client, i)
         large = np.ones((1024, 1024))
-        np.testing.assert_array_equal(client.diff(large, axis=0, timeout=20).array, np.zeros((1023, 1024)))
+        np.testing.assert_array_equal(client.diff(large, axis=0, timeout=PATIENCE_S).array, np.zeros((1023, 1024)))
         assert client.usage().regions >= STALLED
     with sc.connect(server.address) as client:
         until(lambda: client.usage().regions == 0)
@@ -67,7 +69,7 @@ def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
     with sc.connect(server.address) as client, ExitStack() as stack:
         stack.callback(ended.set)
         for _ in range(STALLED):
-            stack.callback(stub.ExecuteStream(half(), timeout=60).cancel)
+            stack.callback(stub.ExecuteStream(half(), timeout=600).cancel)
         until(lambda: client.usage().regions >= STALLED)
         for i in range(20):
             answers(client, i)
@@ -85,7 +87,7 @@ def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, ch
 
         def answered_meanwhile() -> int:
             """Returns the number of small calls between the beginning and the end of a large result."""
-            stream = stub.ExecuteStream(iter([request]), timeout=60)
+            stream = stub.ExecuteStream(iter([request]), timeout=PATIENCE_S)
             assert next(stream).header.results[0].HasField("segment")
             ended = threading.Event()
             reader = threading.Thread(target=lambda: [*stream, ended.set()])
@@ -125,7 +127,7 @@ def test_questions_are_answered_while_the_mesh_is_busy_and_every_slot_is_taken(n
         (worker,) = narrow.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         try:
-            running = pool.submit(client.diff, X, axis=0, timeout=20)
+            running = pool.submit(client.diff, X, axis=0, timeout=PATIENCE_S)
             until(lambda: is_busy(client))
             assert "matmul" in [kernel.name for kernel in client.kernels()]
             assert client.kernel("diff").name == "diff"
@@ -135,7 +137,7 @@ def test_questions_are_answered_while_the_mesh_is_busy_and_every_slot_is_taken(n
             assert not running.done()
         finally:
             os.kill(worker, signal.SIGCONT)
-        np.testing.assert_array_equal(running.result(20).array, np.diff(X, axis=0))
+        np.testing.assert_array_equal(running.result(PATIENCE_S).array, np.diff(X, axis=0))
 
 
 def test_calls_of_one_array_run_in_the_order_in_which_they_were_made(narrow):
@@ -147,11 +149,11 @@ def test_calls_of_one_array_run_in_the_order_in_which_they_were_made(narrow):
         (worker,) = narrow.worker_pids()
         os.kill(worker, signal.SIGSTOP)
         try:
-            running = pool.submit(client.diff, kept, axis=0, timeout=20)
+            running = pool.submit(client.diff, kept, axis=0, timeout=PATIENCE_S)
             until(lambda: is_busy(other))
             client.delete(kept)
             assert client.usage().arrays == 0
         finally:
             os.kill(worker, signal.SIGCONT)
-        np.testing.assert_array_equal(running.result(20).array, np.diff(X, axis=0))
+        np.testing.assert_array_equal(running.result(PATIENCE_S).array, np.diff(X, axis=0))
         until(lambda: holds_nothing(client))

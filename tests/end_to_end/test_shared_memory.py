@@ -184,14 +184,15 @@ def test_shared_memory_can_be_turned_off_by_the_server(own_server, capfd: pytest
 
 
 def test_where_the_socket_cannot_be_reached_arrays_are_streamed(
-    own_server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    own_server, monkeypatch: pytest.MonkeyPatch, tmp_path_factory, capfd: pytest.CaptureFixture[str]
 ):
     """As in another container, where the path leads elsewhere."""
-    (tmp_path / "theirs").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "theirs"))
+    theirs = tmp_path_factory.mktemp("theirs")  # its path is short enough for a socket's, unlike that of `tmp_path`
+    monkeypatch.setenv("TMPDIR", str(theirs))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     server = own_server("--log-level", "warning", devices=1)
-    (tmp_path / "theirs").rename(tmp_path / "gone")
+    assert list(theirs.glob("shardcall-*/segments"))
+    theirs.rename(theirs.with_name("gone"))
     with sc.connect(server.address) as client:
         streams_silently(client, capfd)
     assert capfd.readouterr() == ("", "")

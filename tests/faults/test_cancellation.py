@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.messages import call, execute, header, mesh, open_channel, operand, spec, token_of
+from end_to_end.messages import SMALL_WINDOW, call, execute, header, mesh, open_channel, operand, spec, token_of
 from end_to_end.processes import X, holds_nothing, left_empty, until
 from faults import slow_kernel
 from faults.canary import Canary
@@ -207,7 +207,7 @@ def test_many_stalled_uploads_and_requests_block_no_others(leaving, times, figur
 
 
 def test_many_dead_readers_block_no_others(leaving, times, figure):
-    with open_channel(leaving.address) as channel, ExitStack() as stack:
+    with open_channel(leaving.address, SMALL_WINDOW) as channel, ExitStack() as stack:
         quiet = canary_of(leaving, times)
         stub, dead = Stub(channel), []
         list(streamed(stub, 1024))

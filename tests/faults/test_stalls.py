@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
-from end_to_end.messages import header, open_channel
+from end_to_end.messages import SMALL_WINDOW, header, open_channel
 from end_to_end.processes import left_empty, until
 from end_to_end.scraping import log_lines, metrics_url, scrape
 
@@ -98,7 +98,7 @@ def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, ended, stall)
 
 def test_a_caller_that_reads_nothing_gets_an_error(impatient, log):
     before = refusals(log)
-    with sc.connect(impatient.address) as client, open_channel(impatient.address) as channel:
+    with sc.connect(impatient.address) as client, open_channel(impatient.address, SMALL_WINDOW) as channel:
         array = client.put(np.zeros((4096, 1024)))  # 32 MiB: far more than a connection has on its way
         get = array_service_pb2.GetArrayRequest(handle=bytes.fromhex(array.handle))
         stream = array_service_pb2_grpc.ArrayServiceStub(channel).GetArray(get, timeout=120)
